@@ -1,0 +1,28 @@
+"""facetric: deep metric learning by facility location."""
+
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from facetric.losses import LOSSES, FacilityLocationLoss
+    from facetric.solver import ClusteringProblem, Solution, solve
+
+__version__ = version("facetric")
+__all__ = ["LOSSES", "ClusteringProblem", "FacilityLocationLoss", "Solution", "__version__", "solve"]
+
+_HOMES = {
+    "LOSSES": "facetric.losses",
+    "FacilityLocationLoss": "facetric.losses",
+    "ClusteringProblem": "facetric.solver",
+    "Solution": "facetric.solver",
+    "solve": "facetric.solver",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load public names on first use, so that `import facetric` (and `facetric --help`) stays free of torch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'facetric' has no attribute {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""The `facetric` command: thin, it parses, calls one function and prints."""

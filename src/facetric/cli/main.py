@@ -1,0 +1,37 @@
+"""The commands. Heavy imports stay inside them, so that `facetric --help` answers at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import facetric
+
+app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"facetric {facetric.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Deep metric learning by facility location: embeddings whose clusters are right."""
+
+
+@app.command(epilog="Example: facetric demo --steps 200")
+def demo(
+    steps: Annotated[int, typer.Option(min=1, help="Optimisation steps.")] = 150,
+    seed: Annotated[int, typer.Option(help="Seed of the points.")] = 0,
+) -> None:
+    """Show the loss at work: a batch of points in the plane, clustered before and after optimisation."""
+    from facetric.cli.demo import run_demo
+
+    run_demo(n_steps=steps, seed=seed)

@@ -1,0 +1,85 @@
+"""The one record that every reader gives: images, labels, class names, and which split each image belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageDataset:
+    """Labelled images with a class-disjoint split: no class is in two splits, so evaluation is always on unseen classes.
+
+    * ``images``: paths, or a uint8 array (n, height, width) of greyscale pictures held in memory;
+    * ``labels`` (n,): index into ``class_names``;
+    * ``splits`` (n,): "train", "validation" or "test" for each image.
+
+    ``shared_classes=True`` lifts the rule that splits share no class; it has to be asked for by name.
+    """
+
+    name: str
+    images: Sequence[Path] | NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    splits: NDArray[np.str_]
+    shared_classes: bool = False
+
+    def __post_init__(self) -> None:
+        assert len(self.images) == len(self.labels) == len(self.splits)
+        if not self.shared_classes:
+            _refuse_leaks(self)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_classes(self) -> int:
+        """Classes that have at least one image here."""
+        return len(np.unique(self.labels))
+
+    def select(self, split: str) -> ImageDataset:
+        """The images of one split, in order. Labels still index the full list of class names."""
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
+        chosen = np.flatnonzero(self.splits == split)
+        if len(chosen) == 0:
+            have = ", ".join(dict.fromkeys(self.splits.tolist())) or "none"
+            raise ValueError(f"dataset {self.name!r} has no {split} images; it has: {have}. Use with_validation() to cut one")
+        return self.take(chosen)
+
+    def take(self, image_ids: NDArray[np.int64]) -> ImageDataset:
+        """The images with these positions, in this order."""
+        images = self.images[image_ids] if isinstance(self.images, np.ndarray) else [self.images[i] for i in image_ids]
+        return replace(self, images=images, labels=self.labels[image_ids], splits=self.splits[image_ids])
+
+    def with_validation(self, share: float = 0.2, *, seed: int = 0) -> ImageDataset:
+        """The same dataset with a share of its training *classes* moved to the validation split, at random by seed."""
+        if not 0 < share < 1:
+            raise ValueError(f"share of validation classes must lie between 0 and 1; got {share}: 0.2 is customary")
+        train_classes = np.unique(self.labels[self.splits == "train"])
+        n_validation = round(share * len(train_classes))
+        if not 0 < n_validation < len(train_classes):
+            raise ValueError(
+                f"a share of {share} of {len(train_classes)} training classes leaves {n_validation} for validation and "
+                f"{len(train_classes) - n_validation} for training: both need at least one; change the share"
+            )
+        chosen = np.random.default_rng(seed).permutation(train_classes)[:n_validation]
+        moved = np.isin(self.labels, chosen) & (self.splits == "train")
+        return replace(self, splits=np.where(moved, "validation", self.splits))
+
+
+def _refuse_leaks(dataset: ImageDataset) -> None:
+    home: dict[int, str] = {}
+    for label, split in sorted(set(zip(dataset.labels.tolist(), dataset.splits.tolist(), strict=True))):
+        if label in home:
+            raise ValueError(
+                f"class {dataset.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no class, "
+                "or the scores are not those of unseen classes: move it to one split, or ask for shared_classes=True"
+            )
+        home[label] = split

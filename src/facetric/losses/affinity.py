@@ -1,0 +1,32 @@
+"""Affinity loss of deep clustering (Hershey et al. 2016; the paper's Section 2.4)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch, pair_masks, teaches_nothing, unit_vectors, zero_loss
+
+
+class AffinityLoss(nn.Module):
+    """The squared Frobenius norm of the residual between predicted and true pairwise affinity.
+
+        ℓ(X, y) = 1/m² · ‖ V·Vᵀ − Y·Yᵀ ‖²_F
+
+    The rows of V are the embeddings (l2-normalised by default), those of Y the one-hot classes, so that (Y·Yᵀ)ᵢⱼ is 1 for pairs
+    of the same class and 0 otherwise. Memory is O(m²).
+    """
+
+    def __init__(self, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.normalize = normalize
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
+        embeddings, labels = checked_batch(embeddings, labels)
+        positive, negative = pair_masks(labels)
+        if teaches_nothing(self, positive, negative):
+            return zero_loss(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            points = unit_vectors(embeddings) if self.normalize else embeddings
+            return (points @ points.T - (~negative).to(points.dtype)).square().mean()

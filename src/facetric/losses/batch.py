@@ -1,0 +1,81 @@
+"""What every loss does with a batch at the door: check it, normalise it, and say which pairs belong together."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+
+def checked_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Embeddings (m, d) in float32 or float64 and labels (m,) on the same device, or a ValueError that says what is wrong."""
+    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
+        kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
+        raise ValueError(
+            f"embeddings must be a floating-point tensor of shape (batch, dimension); got {kind}: convert with .float()"
+        )
+    if embeddings.ndim != 2:
+        raise ValueError(
+            f"embeddings must have shape (batch, dimension); got {tuple(embeddings.shape)}: flatten or pool to one vector per image"
+        )
+    labels = torch.as_tensor(labels)
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, one class id per image; got {labels.dtype}: convert with .long()")
+    if labels.ndim != 1 or len(labels) != len(embeddings):
+        raise ValueError(
+            f"labels must have one entry per embedding; got shape {tuple(labels.shape)} for {len(embeddings)} embeddings: "
+            "pass the labels of the same batch"
+        )
+    if len(embeddings) < 2:
+        raise ValueError(f"a batch needs at least 2 images to compare; got {len(embeddings)}: enlarge the batch")
+    finite = torch.isfinite(embeddings).all(dim=1)
+    if not bool(finite.all()):
+        rows = torch.nonzero(~finite).flatten().tolist()
+        raise ValueError(
+            f"embeddings must be finite; {len(rows)} of {len(embeddings)} rows hold NaN or infinity, the first is row {rows[0]}: "
+            "lower the learning rate, clip gradients, or check the images"
+        )
+    if embeddings.dtype in (torch.float16, torch.bfloat16):
+        embeddings = embeddings.float()
+    return embeddings, labels.to(embeddings.device)
+
+
+def unit_vectors(embeddings: Tensor) -> Tensor:
+    """Rows divided by their l2 norm; a zero row stays zero, with zero gradient."""
+    norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    return embeddings * torch.where(norm > 0, 1.0 / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0.0)
+
+
+def pairwise_distances(points: Tensor) -> Tensor:
+    """(m, m) Euclidean distances from differences, not from dot products: exact for near and equal points.
+
+    The gradient at distance zero is zero.
+    """
+    return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def pair_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Two boolean (m, m) masks: pairs of the same class (without the diagonal), and pairs of different classes."""
+    same = labels[:, None] == labels[None, :]
+    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device), ~same
+
+
+def zero_loss(embeddings: Tensor) -> Tensor:
+    """0 that is connected to the graph, so that backward() gives a zero gradient."""
+    return (embeddings * 0.0).sum()
+
+
+def teaches_nothing(loss: nn.Module, positive: Tensor, negative: Tensor) -> bool:
+    """True, with one warning per loss object, for a batch that has no positive or no negative pair."""
+    missing = "pair of the same class" if not bool(positive.any()) else "pair of different classes"
+    if bool(positive.any()) and bool(negative.any()):
+        return False
+    if not getattr(loss, "_warned_of_trivial_batch", False):
+        loss._warned_of_trivial_batch = True  # type: ignore[assignment]
+        warnings.warn(
+            f"{type(loss).__name__}: the batch has no {missing}, so its loss is 0 with zero gradient: "
+            "draw several images from each of several classes (said once)",
+            stacklevel=3,
+        )
+    return True

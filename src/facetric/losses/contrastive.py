@@ -1,0 +1,34 @@
+"""Contrastive loss (Hadsell et al. 2006), the seminal method of the paper's related work."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+
+
+class ContrastiveLoss(nn.Module):
+    """Pairs of one class are drawn together, pairs of different classes pushed at least α apart.
+
+        ℓ(X, y) = 1/|P ∪ N| · ( Σ_{(i,j)∈P} D²ᵢⱼ + Σ_{(i,k)∈N} [ α − Dᵢₖ ]₊² )
+
+    P and N are all pairs of the same and of different classes, D the Euclidean distance, α the `margin`. Memory is O(m²).
+    """
+
+    def __init__(self, margin: float = 1.0, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.margin = margin
+        self.normalize = normalize
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
+        embeddings, labels = checked_batch(embeddings, labels)
+        positive, negative = pair_masks(labels)
+        if teaches_nothing(self, positive, negative):
+            return zero_loss(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            distances = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings)  # (m, m)
+            attraction = distances.square() * positive
+            repulsion = torch.relu(self.margin - distances).square() * negative
+            return (attraction + repulsion).sum() / (positive.sum() + negative.sum())

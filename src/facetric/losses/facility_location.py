@@ -1,0 +1,150 @@
+"""The structured clustering loss of "Deep Metric Learning via Facility Location": the only place where torch meets the solver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch, pairwise_distances, unit_vectors, zero_loss
+from facetric.solver import ClusteringProblem, Solution, oracle_medoids, solve
+from facetric.solver.problem import MarginFunction, check_margin
+from facetric.solver.solve import Inference, Refinement, check_solver_options
+
+
+@dataclass(frozen=True, eq=False)
+class BatchExplanation:
+    """The full story of one batch under the loss."""
+
+    medoids: NDArray[np.int64]  # (n_classes,) S_PAM: the most violating set of medoids found
+    assignment: NDArray[np.int64]  # (m,) g(S): position in `medoids` of each point's medoid
+    facility_score: float  # F(X, S)
+    oracle_score: float  # F̃(X, y*)
+    margin: float  # Δ(g(S), y*)
+    objective: float  # A(S) = F + γ·Δ
+    value: float  # the loss: [A(S) − F̃]₊, divided by m if reduction="mean"
+    active: bool  # whether the hinge is active, that is, whether there is any gradient
+    oracle_medoids: NDArray[np.int64]  # (n_classes,) the best medoid of each class, classes in ascending order
+    sweeps: int  # sweeps of the refinement
+    trace: tuple[float, ...]  # A(S) after initialisation and after every sweep
+
+
+class FacilityLocationLoss(nn.Module):
+    """The clustering loss: the true clustering must outscore every other one by the structured margin.
+
+        ℓ(X, y*) = [ max_{S ⊂ V, |S| = |Y|} { F(X, S) + γ·Δ(g(S), y*) } − F̃(X, y*) ]₊
+
+    with F(X, S) = −Σᵢ min_{j∈S} ‖f(Xᵢ) − f(Xⱼ)‖ the facility-location score of the medoids S, F̃ the score of the true classes
+    with their best medoids, g(S) the assignment to the nearest medoid, and Δ = 1 − NMI by default.
+
+    The gradient goes through F at the medoids found and through F̃ at the oracle medoids. None goes through the choice of the
+    medoids or through Δ; it is zero when the hinge is inactive. A batch of one class, or of all distinct classes, is trivial:
+    its loss is 0 with zero gradient.
+
+    Args:
+        margin_weight: γ. A plain attribute: change it during training (:class:`MarginDecay` does).
+        margin: the score behind Δ: "nmi", "vmeasure", "ami", "ari", "f1", "zero_one" or a callable on a contingency table.
+        inference: "greedy" (Algorithm 1), "stochastic" (greedy on random samples of candidates) or "random".
+        refine: "pam" (Algorithm 2), "local_search" (Lemma 2) or None.
+        max_sweeps: T, the most sweeps of "pam".
+        normalize: l2-normalise the embeddings first, as the paper does for this loss.
+        squared: squared Euclidean distances instead of the paper's plain ones.
+        reduction: "sum" (the paper) or "mean" (divided by the batch size).
+        seed: of the generator behind "stochastic" and "random" inference.
+    """
+
+    def __init__(
+        self,
+        margin_weight: float = 1.0,
+        *,
+        margin: str | MarginFunction = "nmi",
+        inference: Inference = "greedy",
+        refine: Refinement | None = "pam",
+        max_sweeps: int = 5,
+        normalize: bool = True,
+        squared: bool = False,
+        reduction: str = "sum",
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        check_margin(margin, margin_weight)
+        check_solver_options(inference, refine, max_sweeps)
+        if reduction not in ("sum", "mean"):
+            raise ValueError(f"reduction must be 'sum' or 'mean'; got {reduction!r}: choose one of these")
+        self.margin_weight = margin_weight
+        self.margin = margin
+        self.inference = inference
+        self.refine = refine
+        self.max_sweeps = max_sweeps
+        self.normalize = normalize
+        self.squared = squared
+        self.reduction = reduction
+        self.rng = np.random.default_rng(seed)
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """The loss of one batch: embeddings (m, d), integer labels (m,) → scalar.
+
+        `indices_tuple` is what pytorch-metric-learning's trainers hand to every loss; this loss looks at the whole batch and
+        ignores it.
+        """
+        return self._evaluate(embeddings, labels)[0]
+
+    @torch.no_grad()
+    def explain(self, embeddings: Tensor, labels: Tensor) -> BatchExplanation:
+        """The medoids, the clustering and every term of the loss on one batch."""
+        value, solution, oracle, oracle_score, active = self._evaluate(embeddings, labels)
+        return BatchExplanation(
+            medoids=solution.medoids,
+            assignment=solution.assignment,
+            facility_score=solution.facility_score,
+            oracle_score=oracle_score,
+            margin=solution.margin,
+            objective=solution.objective,
+            value=float(value),
+            active=active,
+            oracle_medoids=oracle,
+            sweeps=solution.n_sweeps,
+            trace=solution.trace,
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"margin_weight={self.margin_weight}, margin={self.margin!r}, inference={self.inference!r}, refine={self.refine!r}, "
+            f"max_sweeps={self.max_sweeps}, normalize={self.normalize}, squared={self.squared}, reduction={self.reduction!r}"
+        )
+
+    def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Solution, NDArray[np.int64], float, bool]:
+        embeddings, labels = checked_batch(embeddings, labels)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            points = unit_vectors(embeddings) if self.normalize else embeddings
+            distances = pairwise_distances(points.detach())  # (m, m)
+            problem = ClusteringProblem(
+                (distances.square() if self.squared else distances).cpu().numpy(),
+                labels.cpu().numpy(),
+                margin_weight=self.margin_weight,
+                margin=self.margin,
+            )
+            solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
+            oracle = oracle_medoids(problem)
+            medoid_of = solution.medoids[solution.assignment]  # (m,) j*(i)
+            oracle_of = oracle[problem.classes]  # (m,)
+            m = problem.n_points
+            oracle_score = -float(problem.distances[np.arange(m), oracle_of].sum())
+            trivial = problem.n_clusters in (1, m)
+            active = not trivial and solution.objective - oracle_score > problem.tolerance
+            if not active:
+                return zero_loss(embeddings), solution, oracle, oracle_score, False
+            # F − F̃ point by point, so that points at the same medoid in both cancel exactly.
+            travel = self._distances_to(points, medoid_of)
+            oracle_travel = self._distances_to(points, oracle_of)
+            value = (oracle_travel - travel).sum() + self.margin_weight * solution.margin
+            value = torch.relu(value)
+            return (value / m if self.reduction == "mean" else value), solution, oracle, oracle_score, True
+
+    def _distances_to(self, points: Tensor, medoid_of: NDArray[np.int64]) -> Tensor:
+        """The distance of each point to its medoid, with gradient (zero at distance zero). (m,)"""
+        difference = points - points[torch.from_numpy(medoid_of).to(points.device)]
+        return difference.square().sum(dim=1) if self.squared else torch.linalg.vector_norm(difference, dim=1)

@@ -1,0 +1,36 @@
+"""Lifted structured embedding (Song et al. 2016; the paper's Section 2.2)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+
+
+class LiftedStructureLoss(nn.Module):
+    """Every positive pair against all the negatives of both its ends, through a log-sum-exp.
+
+        ℓ(X, y) = 1/(2|P|) · Σ_{(i,j)∈P} [ log( Σ_{(i,k)∈N} exp(α − Dᵢₖ) + Σ_{(j,l)∈N} exp(α − Dⱼₗ) ) + Dᵢⱼ ]₊²
+
+    P and N are the pairs of the same and of different classes, D the Euclidean distance (unsquared), α the `margin`. The paper
+    does not normalise the embeddings for this loss. Memory is O(m²).
+    """
+
+    def __init__(self, margin: float = 1.0, *, normalize: bool = False) -> None:
+        super().__init__()
+        self.margin = margin
+        self.normalize = normalize
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
+        embeddings, labels = checked_batch(embeddings, labels)
+        positive, negative = pair_masks(labels)
+        if teaches_nothing(self, positive, negative):
+            return zero_loss(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            distances = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings)  # (m, m)
+            repulsion = torch.where(negative, self.margin - distances, -torch.inf).logsumexp(dim=1)  # (m,)
+            ends, others = positive.triu().nonzero(as_tuple=True)
+            terms = torch.logaddexp(repulsion[ends], repulsion[others]) + distances[ends, others]
+            return torch.relu(terms).square().mean() / 2.0

@@ -1,0 +1,42 @@
+"""N-pairs embedding (Sohn 2016; the paper's Section 2.3)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch, pair_masks, teaches_nothing, unit_vectors, zero_loss
+
+
+class NPairsLoss(nn.Module):
+    """Softmax cross-entropy of every positive pair among the anchor's negatives, on dot products.
+
+        ℓ(X, y) = −1/|P| · Σ_{(i,j)∈P} log( exp Sᵢⱼ / (exp Sᵢⱼ + Σ_{k: y[k] ≠ y[i]} exp Sᵢₖ) ) + λ/m · Σᵢ ‖f(Xᵢ)‖₂
+
+    P are the ordered pairs of the same class, Sᵢⱼ = f(Xᵢ)ᵀf(Xⱼ), λ is `norm_weight`. The paper does not normalise the
+    embeddings for this loss. Memory is O(m²).
+    """
+
+    def __init__(self, norm_weight: float = 0.002, *, normalize: bool = False) -> None:
+        super().__init__()
+        self.norm_weight = norm_weight
+        self.normalize = normalize
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
+        embeddings, labels = checked_batch(embeddings, labels)
+        positive, negative = pair_masks(labels)
+        if teaches_nothing(self, positive, negative):
+            return zero_loss(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            points = unit_vectors(embeddings) if self.normalize else embeddings
+            norms = torch.linalg.vector_norm(points, dim=1)
+            return npairs_cross_entropy(points @ points.T, positive, negative) + self.norm_weight * norms.mean()
+
+
+def npairs_cross_entropy(similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
+    """The first term: similarities (n_anchors, n_candidates) and which of them are positive and negative pairs."""
+    negatives = torch.where(negative, similarity, -torch.inf).logsumexp(dim=1)  # (n_anchors,)
+    anchors, positives = positive.nonzero(as_tuple=True)
+    score = similarity[anchors, positives]
+    return (torch.logaddexp(score, negatives[anchors]) - score).mean()

@@ -1,0 +1,41 @@
+"""Triplet loss with semi-hard negatives (FaceNet; the paper's Section 2.1)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+
+
+class TripletSemihardLoss(nn.Module):
+    """For every positive pair, the nearest negative that is further away than the positive; else the furthest negative.
+
+        ℓ(X, y) = 1/|P| · Σ_{(i,j)∈P} [ D²ᵢⱼ + α − D²ᵢₖ ]₊
+        k = argmin_{k: y[k] ≠ y[i]} D²ᵢₖ  subject to  D²ᵢₖ > D²ᵢⱼ,   or argmax_{k: y[k] ≠ y[i]} D²ᵢₖ if there is none
+
+    P are the ordered pairs of the same class, D the Euclidean distance, α the `margin`. The choice of k receives no gradient.
+    The negatives of each anchor are sorted once, so memory is O(m²).
+    """
+
+    def __init__(self, margin: float = 1.0, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.margin = margin
+        self.normalize = normalize
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
+        embeddings, labels = checked_batch(embeddings, labels)
+        positive, negative = pair_masks(labels)
+        if teaches_nothing(self, positive, negative):
+            return zero_loss(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            squared = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings).square()  # (m, m)
+            with torch.no_grad():
+                ranked, order = torch.where(negative, squared, torch.inf).sort(dim=1)
+                place = torch.searchsorted(ranked, squared, right=True)  # (m, m) the first negative beyond each positive
+                n_negatives = negative.sum(dim=1, keepdim=True)
+                hardest = order.gather(1, torch.minimum(place, n_negatives - 1).clamp_min(0))  # (m, m) k for each (i, j)
+            anchors, positives = positive.nonzero(as_tuple=True)
+            terms = squared[anchors, positives] + self.margin - squared[anchors, hardest[anchors, positives]]
+            return torch.relu(terms).mean()

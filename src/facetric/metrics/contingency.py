@@ -1,0 +1,100 @@
+"""The contingency table of two labellings: how many points carry label r in one and label c in the other.
+
+Every clustering score of this package is a function of this table and of nothing else, which is what makes all of them
+invariant to the names of the labels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+@dataclass(frozen=True)
+class Contingency:
+    """The non-zero cells of a contingency table, with its margins. Sparse, so that 10,000 clusters cost nothing."""
+
+    cells: NDArray[np.int64]  # (n_cells,) the non-zero counts
+    cell_rows: NDArray[np.int64]  # (n_cells,) the row of each
+    cell_columns: NDArray[np.int64]  # (n_cells,) the column of each
+    rows: NDArray[np.int64]  # (n_rows,) row sums: the cluster sizes of the first labelling
+    columns: NDArray[np.int64]  # (n_columns,) column sums: the cluster sizes of the second
+
+    @property
+    def n_points(self) -> int:
+        return int(self.rows.sum())
+
+    def dense(self) -> NDArray[np.int64]:
+        """The table as a (n_rows, n_columns) array."""
+        table = np.zeros((len(self.rows), len(self.columns)), dtype=np.int64)
+        table[self.cell_rows, self.cell_columns] = self.cells
+        return table
+
+
+def label_codes(labels: ArrayLike, name: str = "labels") -> NDArray[np.int64]:
+    """Labels of any integer (or string) encoding as codes 0, 1, 2, … in sorted order of the labels. (n,)"""
+    array = np.asarray(labels)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, one label per point; got shape {array.shape}: flatten it first")
+    if array.size == 0:
+        raise ValueError(f"{name} is empty: pass at least one label")
+    if array.dtype.kind not in "iubUS":
+        raise ValueError(
+            f"{name} must be integers (any encoding) or strings; got dtype {array.dtype}: "
+            "convert them, for example with .astype(int)"
+        )
+    codes: NDArray[np.int64] = np.unique(array, return_inverse=True)[1].astype(np.int64)
+    return codes
+
+
+def contingency(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> Contingency:
+    """The table of two labellings, or of one ready-made table of counts.
+
+    >>> contingency([0, 0, 1, 1], [5, 5, 5, 9]).dense()
+    array([[2, 0],
+           [1, 1]])
+    """
+    if labels_pred is None:
+        return _from_table(labels_true)
+    rows = label_codes(labels_true, "labels_true")
+    columns = label_codes(labels_pred, "labels_pred")
+    if len(rows) != len(columns):
+        raise ValueError(
+            f"both labellings must cover the same points; got {len(rows)} and {len(columns)} labels: "
+            "pass two arrays of the same length"
+        )
+    n_columns = int(columns.max()) + 1
+    pairs, cells = np.unique(rows * n_columns + columns, return_counts=True)
+    return Contingency(
+        cells=cells.astype(np.int64),
+        cell_rows=pairs // n_columns,
+        cell_columns=pairs % n_columns,
+        rows=np.bincount(rows).astype(np.int64),
+        columns=np.bincount(columns).astype(np.int64),
+    )
+
+
+def _from_table(table: ArrayLike) -> Contingency:
+    array = np.asarray(table)
+    if array.ndim != 2:
+        raise ValueError(
+            f"a contingency table has two dimensions; got shape {array.shape}: pass a table of counts, or two arrays of labels"
+        )
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"a contingency table holds integer counts; got dtype {array.dtype}: pass counts, not frequencies")
+    if array.size == 0 or array.sum() == 0:
+        raise ValueError("the contingency table counts no points: pass a table with at least one")
+    if array.min() < 0:
+        raise ValueError(f"counts cannot be negative; the table holds {array.min()}: pass counts of points")
+    rows, columns = array.sum(axis=1), array.sum(axis=0)
+    array = array[rows > 0][:, columns > 0].astype(np.int64)
+    cell_rows, cell_columns = np.nonzero(array)
+    return Contingency(
+        cells=array[cell_rows, cell_columns],
+        cell_rows=cell_rows.astype(np.int64),
+        cell_columns=cell_columns.astype(np.int64),
+        rows=array.sum(axis=1),
+        columns=array.sum(axis=0),
+    )

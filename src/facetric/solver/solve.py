@@ -1,0 +1,90 @@
+"""One door to the solver: initialise S (Algorithm 1), refine it (Algorithm 2 or Lemma 2), report the result."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.solver.exchange import Refined, local_search, pam
+from facetric.solver.greedy import greedy, random_medoids, stochastic_greedy
+from facetric.solver.margin import compiled_margin, count, delta
+from facetric.solver.problem import ClusteringProblem, Solution
+
+Inference = Literal["greedy", "stochastic", "random"]
+Refinement = Literal["pam", "local_search"]
+
+
+def solve(
+    problem: ClusteringProblem,
+    *,
+    inference: Inference = "greedy",
+    refine: Refinement | None = "pam",
+    max_sweeps: int = 5,
+    rng: np.random.Generator | int | None = None,
+) -> Solution:
+    """Approximate the maximum over S of A(S) = F(X, S) + γ·Δ(g(S), y*), with |S| = the number of classes.
+
+    * ``inference``: "greedy" (Algorithm 1), "stochastic" (a random sample of candidates per step) or "random" medoids.
+    * ``refine``: "pam" (Algorithm 2, at most ``max_sweeps`` sweeps), "local_search" (until no exchange helps) or None.
+    * ``rng``: a generator or a seed for "stochastic" and "random"; None is seed 0. Everything else is deterministic.
+
+    >>> import numpy as np
+    >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+    >>> problem = ClusteringProblem(abs(points[:, None] - points), labels=[0, 0, 0, 1, 1, 1], margin_weight=0.1)
+    >>> solution = solve(problem)
+    >>> solution.assignment.tolist(), round(solution.facility_score, 6), round(solution.margin, 6)
+    ([1, 1, 1, 0, 0, 0], -0.4, 0.0)
+    """
+    check_solver_options(inference, refine, max_sweeps)
+    generator = np.random.default_rng(0 if rng is None else rng)
+    if inference == "greedy":
+        medoids = greedy(problem)
+    elif inference == "stochastic":
+        medoids = stochastic_greedy(problem, generator)
+    else:
+        medoids = random_medoids(problem, generator)
+    if refine == "pam":
+        refined = pam(problem, medoids, max_sweeps=max_sweeps)
+    elif refine == "local_search":
+        refined = local_search(problem, medoids)
+    else:
+        refined = Refined(medoids, 0, ())
+    return _solution(problem, refined)
+
+
+def check_solver_options(inference: str, refine: str | None, max_sweeps: int) -> None:
+    """Refuse unknown options before any work is done."""
+    if inference not in get_args(Inference):
+        raise ValueError(f"inference must be one of {', '.join(get_args(Inference))}; got {inference!r}: choose one of these")
+    if refine is not None and refine not in get_args(Refinement):
+        raise ValueError(f"refine must be one of {', '.join(get_args(Refinement))} or None; got {refine!r}: choose one of these")
+    if not isinstance(max_sweeps, int | np.integer) or isinstance(max_sweeps, bool) or max_sweeps < 0:
+        raise ValueError(f"max_sweeps must be a whole number, 0 or more; got {max_sweeps!r}: the paper uses 5")
+
+
+def assign(problem: ClusteringProblem, medoids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """g(S): the position of each point's nearest medoid; ties to the first position, a medoid always to itself. (m,)"""
+    assignment = problem.distances[:, medoids].argmin(axis=1)
+    assignment[medoids] = np.arange(len(medoids))
+    return assignment.astype(np.int64)
+
+
+def _solution(problem: ClusteringProblem, refined: Refined) -> Solution:
+    medoids = refined.medoids
+    assignment = assign(problem, medoids)
+    facility_score = -float(problem.distances[np.arange(problem.n_points), medoids[assignment]].sum())
+    with compiled_margin(problem) as margin:
+        counts = count(margin, assignment, problem.classes, problem.n_clusters)
+        margin_value = float(delta(margin, counts, problem.n_clusters))
+    objective = facility_score + problem.margin_weight * margin_value
+    return Solution(
+        medoids=medoids,
+        assignment=assignment,
+        facility_score=facility_score,
+        margin=margin_value,
+        objective=objective,
+        n_sweeps=refined.n_sweeps,
+        trace=refined.trace or (objective,),
+    )

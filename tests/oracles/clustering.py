@@ -81,15 +81,23 @@ def pam(distances, labels, gamma, S, max_sweeps, score=score_nmi):
             if max(values.values()) > values[S[k]] + TIE:
                 S[k] = first_of_the_best(values)
         sweeps.append(list(S))
-        if S == before:
+        if before == S:
             break
     return sweeps
 
 
 def maximum(distances, labels, gamma, score=score_nmi):
-    """The exact maximum of A over all S, by enumeration."""
-    sets = itertools.combinations(range(len(labels)), len(set(labels)))
-    return max(objective(distances, labels, gamma, list(S), score) for S in sets)
+    """The exact maximum of A over all S and over every way of breaking ties in g(S), by enumeration."""
+    best = -math.inf
+    for S in itertools.combinations(range(len(labels)), len(set(labels))):
+        homes = []
+        for i in range(len(labels)):
+            nearest = min(distances[i][j] for j in S)
+            homes.append([i] if i in S else [j for j in S if distances[i][j] == nearest])
+        for assignment in itertools.product(*homes):
+            margin = 1.0 - min(max(score(list(assignment), labels), 0.0), 1.0)
+            best = max(best, facility(distances, S) + gamma * margin)
+    return best
 
 
 def best_swap(distances, labels, gamma, S, score=score_nmi):

@@ -25,12 +25,13 @@ def run_demo(*, n_steps: int, seed: int) -> None:
     points = (centres[labels] + 0.9 * torch.randn(len(labels), 2, generator=generator)).requires_grad_()
     loss = FacilityLocationLoss(margin_weight=20.0, normalize=False)
 
-    before = loss.explain(points, labels)
+    with console.status("Compiling the solver (some 20 seconds, only the first time)"):
+        before = loss.explain(points, labels)
     console.print(_map(points, labels, before, "Before: letters are classes, capitals are the medoids that the solver found"))
     optimiser = torch.optim.Adam([points], lr=0.05)
     for _ in track(range(n_steps), description="Optimising", console=console, disable=not console.is_terminal):
         optimiser.zero_grad()
-        loss(points, labels).backward()  # type: ignore[no-untyped-call]
+        loss(points, labels).backward()
         optimiser.step()
     after = loss.explain(points, labels)
     console.print(_map(points, labels, after, f"After {n_steps} steps"))
@@ -56,12 +57,11 @@ def _map(points: torch.Tensor, labels: torch.Tensor, detail: BatchExplanation, t
     text = Text(f"{title}\n", style="bold")
     for row in range(_HEIGHT):
         for column in range(_WIDTH):
-            i = grid.get((row, column))
-            if i is None:
+            if (row, column) not in grid:
                 text.append(" ")
-            else:
-                letter = "abcdef"[int(labels[i])]
-                colour = _COLOURS[int(labels[i])]
-                text.append(letter.upper() if i in medoids else letter, style=f"bold {colour}" if i in medoids else colour)
+                continue
+            i = grid[row, column]
+            letter, colour = "abcdef"[int(labels[i])], _COLOURS[int(labels[i])]
+            text.append(letter.upper() if i in medoids else letter, style=f"bold {colour}" if i in medoids else colour)
         text.append("\n")
     return text

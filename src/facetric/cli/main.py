@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 import facetric
+from facetric.cli.data import app as data_app
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
+app.add_typer(data_app, name="data")
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,5 +1,60 @@
 """From disk to labelled images to batches."""
 
-from facetric.data.dataset import ImageDataset
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["ImageDataset"]
+from facetric.data.dataset import ImageDataset
+from facetric.data.images import ImageError, open_image
+from facetric.data.readers import load_dataset
+from facetric.data.sampler import ClassBalancedBatches
+
+if TYPE_CHECKING:
+    from facetric.data.glyphs import contact_sheet, load_glyphs, look_alike_share
+    from facetric.data.loader import Batch, BatchLoader, views_in_order
+    from facetric.data.prepared import PreparedCacheError, PreparedImages, prepare
+    from facetric.data.transforms import CentreCrop, ImageFormat, RandomCrop, RandomResizedCrop
+
+__all__ = [
+    "Batch",
+    "BatchLoader",
+    "CentreCrop",
+    "ClassBalancedBatches",
+    "ImageDataset",
+    "ImageError",
+    "ImageFormat",
+    "PreparedCacheError",
+    "PreparedImages",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "contact_sheet",
+    "load_dataset",
+    "load_glyphs",
+    "look_alike_share",
+    "open_image",
+    "prepare",
+    "views_in_order",
+]
+
+_HOMES = {
+    "contact_sheet": "glyphs",
+    "load_glyphs": "glyphs",
+    "look_alike_share": "glyphs",
+    "Batch": "loader",
+    "BatchLoader": "loader",
+    "views_in_order": "loader",
+    "PreparedCacheError": "prepared",
+    "PreparedImages": "prepared",
+    "prepare": "prepared",
+    "CentreCrop": "transforms",
+    "ImageFormat": "transforms",
+    "RandomCrop": "transforms",
+    "RandomResizedCrop": "transforms",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the names that need torch or matplotlib on first use, so that `facetric data check` starts at once."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'facetric.data' has no attribute {name!r}; it has {', '.join(__all__)}")
+    from importlib import import_module
+
+    return getattr(import_module(f"facetric.data.{_HOMES[name]}"), name)

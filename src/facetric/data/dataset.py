@@ -79,7 +79,7 @@ def _refuse_leaks(dataset: ImageDataset) -> None:
     for label, split in sorted(set(zip(dataset.labels.tolist(), dataset.splits.tolist(), strict=True))):
         if label in home:
             raise ValueError(
-                f"class {dataset.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no class, "
-                "or the scores are not those of unseen classes: move it to one split, or ask for shared_classes=True"
+                f"class {dataset.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no "
+                "class, or the scores are not those of unseen classes: move it to one split, or ask for shared_classes=True"
             )
         home[label] = split

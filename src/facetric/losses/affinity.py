@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pair_masks, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, teaches_nothing, unit_vectors, zero_loss
 
 
 class AffinityLoss(nn.Module):
@@ -24,9 +24,9 @@ class AffinityLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
-        positive, negative = pair_masks(labels)
-        if teaches_nothing(self, positive, negative):
+        pairs = batch_pairs(labels)
+        if teaches_nothing(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings
-            return (points @ points.T - (~negative).to(points.dtype)).square().mean()
+            return (points @ points.T - (~pairs.negative).to(points.dtype)).square().mean()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ def checked_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         )
     if embeddings.ndim != 2:
         raise ValueError(
-            f"embeddings must have shape (batch, dimension); got {tuple(embeddings.shape)}: flatten or pool to one vector per image"
+            f"embeddings must have shape (batch, dimension); got {tuple(embeddings.shape)}: pool to one vector per image"
         )
     labels = torch.as_tensor(labels)
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
@@ -29,13 +31,8 @@ def checked_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         )
     if len(embeddings) < 2:
         raise ValueError(f"a batch needs at least 2 images to compare; got {len(embeddings)}: enlarge the batch")
-    finite = torch.isfinite(embeddings).all(dim=1)
-    if not bool(finite.all()):
-        rows = torch.nonzero(~finite).flatten().tolist()
-        raise ValueError(
-            f"embeddings must be finite; {len(rows)} of {len(embeddings)} rows hold NaN or infinity, the first is row {rows[0]}: "
-            "lower the learning rate, clip gradients, or check the images"
-        )
+    if not math.isfinite(float(embeddings.detach().sum())):  # cheap, and right unless finite numbers overflow: then look closer
+        _refuse_non_finite(embeddings)
     if embeddings.dtype in (torch.float16, torch.bfloat16):
         embeddings = embeddings.float()
     return embeddings, labels.to(embeddings.device)
@@ -55,10 +52,21 @@ def pairwise_distances(points: Tensor) -> Tensor:
     return torch.cdist(points, points, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def pair_masks(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Two boolean (m, m) masks: pairs of the same class (without the diagonal), and pairs of different classes."""
+class Pairs(NamedTuple):
+    """Which pairs of a batch belong together."""
+
+    positive: Tensor  # (m, m) bool: different images of one class
+    negative: Tensor  # (m, m) bool: images of different classes
+    n_positive: int
+    n_negative: int
+
+
+def batch_pairs(labels: Tensor) -> Pairs:
+    """The ordered pairs of a batch, by class."""
     same = labels[:, None] == labels[None, :]
-    return same & ~torch.eye(len(labels), dtype=torch.bool, device=labels.device), ~same
+    m = len(labels)
+    n_same = int(same.sum())
+    return Pairs(same.clone().fill_diagonal_(False), ~same, n_same - m, m * m - n_same)
 
 
 def zero_loss(embeddings: Tensor) -> Tensor:
@@ -66,16 +74,26 @@ def zero_loss(embeddings: Tensor) -> Tensor:
     return (embeddings * 0.0).sum()
 
 
-def teaches_nothing(loss: nn.Module, positive: Tensor, negative: Tensor) -> bool:
+def teaches_nothing(loss: nn.Module, pairs: Pairs) -> bool:
     """True, with one warning per loss object, for a batch that has no positive or no negative pair."""
-    missing = "pair of the same class" if not bool(positive.any()) else "pair of different classes"
-    if bool(positive.any()) and bool(negative.any()):
+    if pairs.n_positive > 0 and pairs.n_negative > 0:
         return False
     if not getattr(loss, "_warned_of_trivial_batch", False):
         loss._warned_of_trivial_batch = True  # type: ignore[assignment]
+        missing = "pair of the same class" if pairs.n_positive == 0 else "pair of different classes"
         warnings.warn(
             f"{type(loss).__name__}: the batch has no {missing}, so its loss is 0 with zero gradient: "
             "draw several images from each of several classes (said once)",
             stacklevel=3,
         )
     return True
+
+
+def _refuse_non_finite(embeddings: Tensor) -> None:
+    finite = torch.isfinite(embeddings).all(dim=1)
+    rows = torch.nonzero(~finite).flatten().tolist()
+    if rows:
+        raise ValueError(
+            f"embeddings must be finite; {len(rows)} of {len(embeddings)} rows hold NaN or infinity, the first is row {rows[0]}: "
+            "lower the learning rate, clip gradients, or check the images"
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
 
 
 class ContrastiveLoss(nn.Module):
@@ -24,11 +24,11 @@ class ContrastiveLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
-        positive, negative = pair_masks(labels)
-        if teaches_nothing(self, positive, negative):
+        pairs = batch_pairs(labels)
+        if teaches_nothing(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             distances = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings)  # (m, m)
-            attraction = distances.square() * positive
-            repulsion = torch.relu(self.margin - distances).square() * negative
-            return (attraction + repulsion).sum() / (positive.sum() + negative.sum())
+            attraction = distances.square() * pairs.positive
+            repulsion = torch.relu(self.margin - distances).square() * pairs.negative
+            return (attraction + repulsion).sum() / (pairs.n_positive + pairs.n_negative)

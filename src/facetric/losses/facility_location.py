@@ -141,7 +141,7 @@ class FacilityLocationLoss(nn.Module):
             travel = self._distances_to(points, medoid_of)
             oracle_travel = self._distances_to(points, oracle_of)
             value = (oracle_travel - travel).sum() + self.margin_weight * solution.margin
-            value = torch.relu(value)
+            value = torch.clamp_min(value, 0.0)
             return (value / m if self.reduction == "mean" else value), solution, oracle, oracle_score, True
 
     def _distances_to(self, points: Tensor, medoid_of: NDArray[np.int64]) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
 
 
 class LiftedStructureLoss(nn.Module):
@@ -25,12 +25,11 @@ class LiftedStructureLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
-        positive, negative = pair_masks(labels)
-        if teaches_nothing(self, positive, negative):
+        pairs = batch_pairs(labels)
+        if teaches_nothing(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             distances = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings)  # (m, m)
-            repulsion = torch.where(negative, self.margin - distances, -torch.inf).logsumexp(dim=1)  # (m,)
-            ends, others = positive.triu().nonzero(as_tuple=True)
-            terms = torch.logaddexp(repulsion[ends], repulsion[others]) + distances[ends, others]
-            return torch.relu(terms).square().mean() / 2.0
+            repulsion = self.margin + (-distances).masked_fill(~pairs.negative, -torch.inf).logsumexp(dim=1)  # (m,)
+            terms = torch.logaddexp(repulsion[:, None], repulsion[None, :]) + distances  # (m, m), symmetric
+            return torch.relu(terms).square().masked_select(pairs.positive).mean() / 2.0

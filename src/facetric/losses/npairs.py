@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pair_masks, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, teaches_nothing, unit_vectors, zero_loss
 
 
 class NPairsLoss(nn.Module):
@@ -25,18 +25,16 @@ class NPairsLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
-        positive, negative = pair_masks(labels)
-        if teaches_nothing(self, positive, negative):
+        pairs = batch_pairs(labels)
+        if teaches_nothing(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings
-            norms = torch.linalg.vector_norm(points, dim=1)
-            return npairs_cross_entropy(points @ points.T, positive, negative) + self.norm_weight * norms.mean()
+            mean_norm: Tensor = torch.linalg.vector_norm(points, dim=1).mean()
+            return npairs_cross_entropy(points @ points.T, pairs.positive, pairs.negative) + self.norm_weight * mean_norm
 
 
 def npairs_cross_entropy(similarity: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
     """The first term: similarities (n_anchors, n_candidates) and which of them are positive and negative pairs."""
-    negatives = torch.where(negative, similarity, -torch.inf).logsumexp(dim=1)  # (n_anchors,)
-    anchors, positives = positive.nonzero(as_tuple=True)
-    score = similarity[anchors, positives]
-    return (torch.logaddexp(score, negatives[anchors]) - score).mean()
+    negatives = similarity.masked_fill(~negative, -torch.inf).logsumexp(dim=1, keepdim=True)  # (n_anchors, 1)
+    return torch.nn.functional.softplus(negatives - similarity).masked_select(positive).mean()

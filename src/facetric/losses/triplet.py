@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
 
 
 class TripletLoss(nn.Module):
@@ -25,18 +25,18 @@ class TripletLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
-        positive, negative = pair_masks(labels)
-        if teaches_nothing(self, positive, negative):
+        pairs = batch_pairs(labels)
+        if teaches_nothing(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             squared = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings).square()  # (m, m)
-            order = torch.where(negative, squared.detach(), torch.inf).argsort(dim=1)  # (m, m) negatives first
-            ranked = torch.where(negative, squared, 0.0).gather(1, order)
-            n_negatives = negative.sum(dim=1, keepdim=True)
+            order = squared.detach().masked_fill(~pairs.negative, torch.inf).argsort(dim=1)  # (m, m) negatives first
+            ranked = squared.masked_fill(~pairs.negative, 0.0).gather(1, order)
+            n_negatives = pairs.negative.sum(dim=1, keepdim=True)
             beyond = torch.arange(len(labels), device=labels.device) >= n_negatives
             reach = squared + self.margin  # (m, m) for (i, j): negatives nearer than this violate
             n_violations = torch.searchsorted(ranked.detach().masked_fill(beyond, torch.inf), reach.detach().contiguous())
             prefix = torch.nn.functional.pad(ranked.cumsum(dim=1), (1, 0))  # (m, m + 1) sums of the nearest negatives
             terms = n_violations * reach - prefix.gather(1, n_violations)
-            n_triplets = (positive.sum(dim=1) * n_negatives.flatten()).sum()
-            return (terms * positive).sum() / n_triplets
+            n_triplets = (pairs.positive.sum(dim=1) * n_negatives.flatten()).sum()
+            return (terms * pairs.positive).sum() / n_triplets

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pair_masks, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
 
 
 class TripletSemihardLoss(nn.Module):
@@ -26,16 +26,15 @@ class TripletSemihardLoss(nn.Module):
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
-        positive, negative = pair_masks(labels)
-        if teaches_nothing(self, positive, negative):
+        pairs = batch_pairs(labels)
+        if teaches_nothing(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             squared = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings).square()  # (m, m)
             with torch.no_grad():
-                ranked, order = torch.where(negative, squared, torch.inf).sort(dim=1)
+                ranked, order = squared.masked_fill(~pairs.negative, torch.inf).sort(dim=1)
                 place = torch.searchsorted(ranked, squared, right=True)  # (m, m) the first negative beyond each positive
-                n_negatives = negative.sum(dim=1, keepdim=True)
+                n_negatives = pairs.negative.sum(dim=1, keepdim=True)
                 hardest = order.gather(1, torch.minimum(place, n_negatives - 1).clamp_min(0))  # (m, m) k for each (i, j)
-            anchors, positives = positive.nonzero(as_tuple=True)
-            terms = squared[anchors, positives] + self.margin - squared[anchors, hardest[anchors, positives]]
-            return torch.relu(terms).mean()
+            terms = squared + self.margin - squared.gather(1, hardest)
+            return torch.relu(terms).masked_select(pairs.positive).mean()

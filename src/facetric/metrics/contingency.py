@@ -84,10 +84,10 @@ def _from_table(table: ArrayLike) -> Contingency:
         )
     if array.dtype.kind not in "iu":
         raise ValueError(f"a contingency table holds integer counts; got dtype {array.dtype}: pass counts, not frequencies")
-    if array.size == 0 or array.sum() == 0:
-        raise ValueError("the contingency table counts no points: pass a table with at least one")
-    if array.min() < 0:
+    if array.size > 0 and array.min() < 0:
         raise ValueError(f"counts cannot be negative; the table holds {array.min()}: pass counts of points")
+    if array.sum() == 0:
+        raise ValueError("the contingency table counts no points: pass a table with at least one")
     rows, columns = array.sum(axis=1), array.sum(axis=0)
     array = array[rows > 0][:, columns > 0].astype(np.int64)
     cell_rows, cell_columns = np.nonzero(array)

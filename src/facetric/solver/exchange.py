@@ -38,7 +38,7 @@ def pam(problem: ClusteringProblem, medoids: NDArray[np.int64], *, max_sweeps: i
 
 def local_search(problem: ClusteringProblem, medoids: NDArray[np.int64], *, prune: bool = True) -> Refined:
     """Lemma 2: sweeps over all exchanges with points of X until none of them raises A(S)."""
-    return _refine(problem, medoids, np.iinfo(np.int64).max, prune, everywhere=True)
+    return _refine(problem, medoids, int(np.iinfo(np.int64).max), prune, everywhere=True)
 
 
 def _refine(problem: ClusteringProblem, medoids: NDArray[np.int64], max_sweeps: int, prune: bool, *, everywhere: bool) -> Refined:
@@ -121,7 +121,7 @@ def _exchange_sweeps(
                 if prune and F[j] + gamma < best - tolerance:
                     A[j] = -np.inf
                     continue
-                A[j] = F[j] + gamma * _exchange_delta(margin, counts, classes, D[j], rival, rival_distance, k, j)
+                A[j] = F[j] + gamma * _exchange_delta(margin, counts, classes, D[j], rival, rival_distance, k, int(j))
                 best = max(best, A[j])
             if best > A[current] + tolerance:
                 for j in candidates:  # in ascending order: the lowest index among equals

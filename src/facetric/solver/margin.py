@@ -81,7 +81,7 @@ def _call_function(token: int, table: NDArray[np.int64]) -> float:
 def _callback(token: int, table: NDArray[np.int64]) -> float:
     with objmode(score="float64"):
         score = _call_function(token, table)
-    return score
+    return score  # noqa: RET504  (numba types the variable that leaves the object-mode block)
 
 
 @njit(cache=True, nogil=True)

@@ -35,7 +35,7 @@ def solve(
     >>> problem = ClusteringProblem(abs(points[:, None] - points), labels=[0, 0, 0, 1, 1, 1], margin_weight=0.1)
     >>> solution = solve(problem)
     >>> solution.assignment.tolist(), round(solution.facility_score, 6), round(solution.margin, 6)
-    ([1, 1, 1, 0, 0, 0], -0.4, 0.0)
+    ([0, 0, 0, 1, 1, 1], -0.4, 0.0)
     """
     check_solver_options(inference, refine, max_sweeps)
     generator = np.random.default_rng(0 if rng is None else rng)
@@ -66,9 +66,9 @@ def check_solver_options(inference: str, refine: str | None, max_sweeps: int) ->
 
 def assign(problem: ClusteringProblem, medoids: NDArray[np.int64]) -> NDArray[np.int64]:
     """g(S): the position of each point's nearest medoid; ties to the first position, a medoid always to itself. (m,)"""
-    assignment = problem.distances[:, medoids].argmin(axis=1)
+    assignment: NDArray[np.int64] = problem.distances[:, medoids].argmin(axis=1).astype(np.int64)
     assignment[medoids] = np.arange(len(medoids))
-    return assignment.astype(np.int64)
+    return assignment
 
 
 def _solution(problem: ClusteringProblem, refined: Refined) -> Solution:

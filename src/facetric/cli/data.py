@@ -1,0 +1,112 @@
+"""`facetric data`: commands about datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from facetric.data.check import DatasetCheck, Finding
+
+app = typer.Typer(no_args_is_help=True, help="Look at datasets.")
+
+_N_SHOWN = 50  # findings of one kind in the table; --json has all
+
+
+@app.callback()
+def main() -> None:
+    """Look at datasets."""
+
+
+@app.command(epilog="Example: facetric data check datasets/CUB_200_2011")
+def check(
+    path: Annotated[Path, typer.Argument(help="The folder of a dataset, or a CSV file path,label[,split].", show_default=False)],
+    layout: Annotated[
+        str | None,
+        typer.Option(help="cub, cars, products, folder, csv or files; found out when left out.", show_default=False),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print everything found as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 1 for remarks too.")] = False,
+) -> None:
+    """Open every image of a dataset, and compare its files with what it says about itself.
+
+    Problems: missing, broken or contradictory files, wrong counts, leaks.
+
+    Remarks: repeated, odd or unused files, classes of one image.
+
+    Exit status: 0 fine, 1 problems found, 2 the question was wrong.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from facetric.data.check import check_dataset
+
+    messages = Console(stderr=True)
+    columns = (TextColumn("Opening images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as progress:
+            task = progress.add_task("", total=None)
+            result = check_dataset(
+                path, layout=layout, on_progress=lambda done, n: progress.update(task, completed=done, total=n)
+            )
+    except (ValueError, OSError) as error:
+        typer.echo(f"facetric data check: {error}", err=True)
+        raise typer.Exit(2) from None
+    if json:
+        from json import dumps
+
+        typer.echo(dumps(result.as_dict(), indent=2))
+    else:
+        # In a log file nobody scrolls sideways, but names that are cut or folded cannot be searched for.
+        _print(result, Console() if Console().is_terminal else Console(width=10_000))
+    if not result.ok or (strict and result.remarks):
+        raise typer.Exit(1)
+
+
+def _print(result: DatasetCheck, console: Console) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from facetric.data.images import printable
+
+    console.print(Text(f"{printable(result.path)}: layout {result.layout}"))
+    table = Table()
+    for column in ("split", "classes", "published", "images", "published"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for split in dict.fromkeys((*result.counts, *result.published)):
+        here, published = result.counts.get(split), result.published.get(split)
+        table.add_row(
+            split,
+            f"{here.n_classes:,}" if here else "0",
+            f"{published.n_classes:,}" if published else "–",
+            f"{here.n_images:,}" if here else "0",
+            f"{published.n_images:,}" if published else "–",
+        )
+    if result.counts:  # empty when the annotations could not be understood
+        console.print(table)
+    for severity, findings in (("Problems", result.problems), ("Remarks", result.remarks)):
+        if findings:
+            console.print(_findings_table(f"{severity}: {len(findings):,}", findings))
+    verdict = "Fine" if result.ok else f"{len(result.problems):,} problem{'s' if len(result.problems) != 1 else ''}"
+    remarks = f", {len(result.remarks):,} remark{'s' if len(result.remarks) != 1 else ''}" if result.remarks else ""
+    console.print(Text(f"{verdict}{remarks}: {result.n_files:,} files opened in {result.seconds:.1f} s"))
+
+
+def _findings_table(title: str, findings: tuple[Finding, ...]) -> object:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    for column in ("what", "where", "why"):
+        table.add_column(column, overflow="fold")
+    for kind in dict.fromkeys(finding.kind for finding in findings):
+        alike = [finding for finding in findings if finding.kind == kind]
+        for finding in alike[:_N_SHOWN]:
+            table.add_row(kind, Text(finding.subject), Text(finding.detail))
+        if len(alike) > _N_SHOWN:
+            table.add_row(kind, "…", f"and {len(alike) - _N_SHOWN:,} more; --json lists all")
+    return table

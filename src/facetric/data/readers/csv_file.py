@@ -1,0 +1,125 @@
+"""Your own images: a table ``path,label[,split]`` as a CSV file."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+
+from facetric.data.dataset import SPLITS, ImageDataset
+from facetric.data.images import printable
+from facetric.data.readers.listing import UNDECIDED, Listing, label_array, name_some, read_lines, split_by_share
+from facetric.data.readers.nearest import did_you_mean
+
+_COLUMNS = ("path", "label", "split")
+
+
+def read_csv(
+    root: str | os.PathLike[str],
+    *,
+    file: str | os.PathLike[str] | None = None,
+    test_share: float | None = None,
+    seed: int | None = None,
+    shared_classes: bool = False,
+) -> ImageDataset:
+    """``root`` is the CSV file, or the folder that the paths in it start from; then ``file`` is the CSV file.
+
+    Without ``file``, a folder must hold exactly one CSV file. Paths start from the folder of the CSV file when root is the file.
+    A split column says train, validation or test; without one, ``test_share`` (0.5) of the classes test, drawn by ``seed`` (0).
+    A class in two splits is refused unless ``shared_classes`` is true.
+    """
+    listing = list_csv(root, file=file)
+    if UNDECIDED in listing.splits:
+        share = 0.5 if test_share is None else test_share
+        listing = split_by_share(listing, test_share=share, seed=0 if seed is None else seed)
+    elif test_share is not None or seed is not None:
+        raise ValueError(
+            "the CSV file has a split column, so test_share and seed do nothing: leave them out, or remove the column"
+        )
+    return listing.dataset(shared_classes=shared_classes)
+
+
+def list_csv(root: str | os.PathLike[str], *, file: str | os.PathLike[str] | None = None) -> Listing:
+    """What the table says; class names are the labels in order of the alphabet."""
+    table, base = find_csv(root, file)
+    rows = _rows(table)
+    paths = [base / row["path"] for row in rows]
+    _refuse_repeats(table, paths)
+    class_names = sorted({row["label"] for row in rows})
+    label_of = {name: label for label, name in enumerate(class_names)}
+    return Listing(
+        name="csv",
+        paths=tuple(paths),
+        labels=label_array([label_of[row["label"]] for row in rows]),
+        class_names=tuple(class_names),
+        splits=np.array([row.get("split", UNDECIDED) for row in rows]),
+    )
+
+
+def find_csv(root: str | os.PathLike[str], file: str | os.PathLike[str] | None = None) -> tuple[Path, Path]:
+    """The CSV file, and the folder that its paths start from."""
+    path = Path(root).expanduser()
+    if not path.exists():
+        raise ValueError(f"{printable(path)} does not exist: pass the CSV file, or the folder of the images and file=")
+    if file is not None:
+        if not path.is_dir():
+            raise ValueError(f"{printable(path)} is not a folder: with file=, root is the folder that the paths start from")
+        return Path(file).expanduser(), path
+    if path.is_file():
+        return path, path.parent
+    tables = sorted(p for p in path.iterdir() if p.suffix.lower() == ".csv" and not p.name.startswith("."))
+    if len(tables) != 1:
+        found = name_some(p.name for p in tables) or "none"
+        raise ValueError(f"{printable(path)} must hold exactly one CSV file; found {found}: say which with file=")
+    return tables[0], path
+
+
+def has_header(path: Path) -> bool:
+    """Whether this is a table with the columns path and label."""
+    try:
+        first = next(csv.reader(read_lines(path)[:1]), [])
+    except (ValueError, csv.Error):
+        return False
+    return {"path", "label"} <= {name.strip().lower() for name in first}
+
+
+def _rows(table: Path) -> list[dict[str, str]]:
+    try:
+        rows = list(csv.reader(read_lines(table), strict=True))
+    except csv.Error as error:
+        raise ValueError(f"{printable(table)} is not a CSV file that can be read ({error}): correct it") from None
+    header = [name.strip().lower() for name in rows[0]] if rows else []
+    if not {"path", "label"} <= set(header):
+        raise ValueError(
+            f"{printable(table)} must start with the line path,label or path,label,split; got {','.join(header)!r}: add it"
+        )
+    wanted = {name: header.index(name) for name in _COLUMNS if name in header}
+    found = []
+    for number, row in enumerate(rows[1:], start=2):
+        if not any(field.strip() for field in row):
+            continue
+        values = {name: row[column].strip() if column < len(row) else "" for name, column in wanted.items()}
+        if empty := [name for name, value in values.items() if not value]:
+            raise ValueError(
+                f"{printable(table)}, row {number}: {' and '.join(empty)} must not be empty: fill in or remove the row"
+            )
+        if "split" in values and values["split"] not in SPLITS:
+            raise ValueError(
+                f"{printable(table)}, row {number}: split must be one of {', '.join(SPLITS)}; got {values['split']!r}"
+                f"{did_you_mean(values['split'], SPLITS)}: correct the row"
+            )
+        found.append(values)
+    if not found:
+        raise ValueError(f"{printable(table)} lists no image: add rows below the header")
+    return found
+
+
+def _refuse_repeats(table: Path, paths: list[Path]) -> None:
+    if len(set(paths)) < len(paths):
+        seen: set[Path] = set()
+        repeated = dict.fromkeys(path for path in paths if path in seen or seen.add(path))  # type: ignore[func-returns-value]
+        raise ValueError(
+            f"{printable(table)} must list every image once; listed again: {name_some(repeated)}: remove the extra rows"
+        )

@@ -1,0 +1,16 @@
+"""The nearest known name to one that is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A half sentence for an error message, empty when nothing is near.
+
+    >>> did_you_mean("product", ["cub", "cars", "products"])
+    "; did you mean 'products'?"
+    """
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,237 @@
+"""From uint8 pictures to what a backbone takes: the paper's crops (its Section 5), in batches, with explicit randomness.
+
+The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, mirrored or not, to train and
+the central one to test. Cropping, mirroring, normalising and the change to channels-first are one pass over the pixels, and
+the pass reads straight from a memory-mapped file.
+
+All that is random about an image is a few numbers in [0, 1), `n_draws` of them. `transform(images, rng)` draws them;
+`transform.apply(images, draws)` takes them, so that a process with a share of a batch can use its share of the draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Protocol
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """What a backbone expects: pictures resized to `size`, cropped to `crop`, values (v/255 − mean) / std per channel."""
+
+    size: int = 256
+    crop: int = 227
+    mean: tuple[float, ...] = IMAGENET_MEAN
+    std: tuple[float, ...] = IMAGENET_STD
+    channels: int = 3
+
+    def __post_init__(self) -> None:
+        if not 0 < self.crop <= self.size:
+            raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): lower crop or raise size")
+        if self.channels not in (1, 3):
+            raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {self.channels}: choose one of these")
+        if len(self.mean) != self.channels or len(self.std) != self.channels:
+            raise ValueError(
+                f"mean and std need one number per channel ({self.channels}); got {len(self.mean)} and {len(self.std)}: "
+                "pass those of the backbone"
+            )
+        if min(self.std) <= 0:
+            raise ValueError(f"std must be above 0, values are divided by it; got {self.std}: pass that of the backbone")
+
+    def values(self) -> NDArray[np.float32]:
+        """The normalised value of every pixel value, (channels, 256), rounded as torchvision's ToTensor and Normalize do."""
+        mean = np.array(self.mean, dtype=np.float32)[:, None]
+        std = np.array(self.std, dtype=np.float32)[:, None]
+        table: NDArray[np.float32] = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std
+        return table
+
+
+class Transform(Protocol):
+    """Pictures (n, height, width) or (n, height, width, channels) uint8 → float32 (n, channels, crop, crop)."""
+
+    @property
+    def format(self) -> ImageFormat:
+        """What the images become."""
+        ...
+
+    @property
+    def n_draws(self) -> int:
+        """How many random numbers an image takes."""
+        ...
+
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
+        """Transform all images with numbers drawn from `rng`."""
+        ...
+
+    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
+        """Transform images[rows] (all without rows) with draws (n, n_draws)."""
+        ...
+
+
+@dataclass(frozen=True)
+class RandomCrop:
+    """The paper's to train: a crop anywhere, mirrored every second time.
+
+    Turn `mirror` off where left and right matter: a mirrored b is a d.
+    """
+
+    format: ImageFormat = ImageFormat()
+    mirror: bool = True
+    n_draws: ClassVar[int] = 3  # top, left, mirror
+
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
+        return self.apply(images, rng.random((len(images), self.n_draws)))
+
+    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
+        images = _checked(images, self.format.crop, self.format)
+        tops = (draws[:, 0] * (images.shape[1] - self.format.crop + 1)).astype(np.int64)
+        lefts = (draws[:, 1] * (images.shape[2] - self.format.crop + 1)).astype(np.int64)
+        return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.mirror, self.format)
+
+
+@dataclass(frozen=True)
+class CentreCrop:
+    """The paper's to test: the central crop (an odd pixel stays below and on the right), nothing random."""
+
+    format: ImageFormat = ImageFormat()
+    n_draws: ClassVar[int] = 0
+
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> Tensor:
+        return self.apply(images, np.empty((len(images), 0)))
+
+    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
+        images = _checked(images, self.format.crop, self.format)
+        tops = np.full(len(draws), (images.shape[1] - self.format.crop) // 2)
+        lefts = np.full(len(draws), (images.shape[2] - self.format.crop) // 2)
+        return _crop(images, rows, tops, lefts, np.zeros(len(draws), dtype=np.bool_), self.format)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A random part of the picture, resized to the crop and mirrored every second time: `area` of it, `aspect` width to height.
+
+    The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the picture is cut to it, where
+    torchvision would draw again: one draw per image keeps shares of a batch equal to the batch.
+    """
+
+    format: ImageFormat = ImageFormat()
+    mirror: bool = True
+    area: tuple[float, float] = (0.16, 1.0)
+    aspect: tuple[float, float] = (3 / 4, 4 / 3)
+    n_draws: ClassVar[int] = 5  # area, aspect, top, left, mirror
+
+    def __post_init__(self) -> None:
+        if not 0 < self.area[0] <= self.area[1] <= 1:
+            raise ValueError(
+                f"area is a range of shares of the picture, between 0 and 1; got {self.area}: (0.16, 1) is customary"
+            )
+        if not 0 < self.aspect[0] <= self.aspect[1]:
+            raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is customary")
+
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
+        return self.apply(images, rng.random((len(images), self.n_draws)))
+
+    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
+        images = _checked(images, 1, self.format)
+        crop = self.format.crop
+        full_height, full_width, depth = images.shape[1:]
+        area = (self.area[0] + draws[:, 0] * (self.area[1] - self.area[0])) * full_height * full_width
+        low, high = np.log(self.aspect)
+        aspect = np.exp(low + draws[:, 1] * (high - low))
+        heights = np.clip(np.rint(np.sqrt(area / aspect)), 1, full_height)
+        widths = np.clip(np.rint(np.sqrt(area * aspect)), 1, full_width)
+        tops = np.floor(draws[:, 2] * (full_height - heights + 1))
+        lefts = np.floor(draws[:, 3] * (full_width - widths + 1))
+        resized = np.empty((len(draws), crop, crop, depth), dtype=np.uint8)
+        for i, row in enumerate(range(len(draws)) if rows is None else rows):
+            box = (lefts[i], tops[i], lefts[i] + widths[i], tops[i] + heights[i])
+            picture = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
+            resized[i] = np.asarray(picture.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
+        zeros = np.zeros(len(draws), dtype=np.int64)
+        return _crop(resized, None, zeros, zeros, (draws[:, 4] < 0.5) & self.mirror, self.format)
+
+
+def resized(images: Sequence[Image.Image], *, size: int, channels: int = 3) -> NDArray[np.uint8]:
+    """Pictures of any size and mode as an array (n, size, size, channels), stretched to the square: bilinear, antialiased."""
+    mode = "RGB" if channels == 3 else "L"
+    array = np.empty((len(images), size, size, channels), dtype=np.uint8)
+    for i, image in enumerate(images):
+        picture = image.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
+        array[i] = np.asarray(picture).reshape(size, size, channels)
+    return array
+
+
+def _checked(images: NDArray[np.uint8], crop: int, image_format: ImageFormat) -> NDArray[np.uint8]:
+    """The images as (n, height, width, depth), or a ValueError that says what is wrong."""
+    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+        raise ValueError(
+            f"images must be uint8 of shape (n, height, width) or (n, height, width, channels); got {images.dtype} of shape "
+            f"{images.shape}: use resized() on pictures, [None] on a single array"
+        )
+    if images.ndim == 3:
+        images = images[..., None]
+    height, width, depth = images.shape[1:]
+    if depth not in (1, image_format.channels):
+        raise ValueError(
+            f"images have {depth} channels, the format has {image_format.channels}: use resized(..., channels=…), or a format "
+            f"with {depth} channels"
+        )
+    if min(height, width) < crop:
+        raise ValueError(
+            f"images of {height}×{width} are smaller than the crop ({crop}): resize them, or lower the format's crop"
+        )
+    return images
+
+
+def _crop(
+    images: NDArray[np.uint8],
+    rows: NDArray[np.int64] | None,
+    tops: NDArray[np.int64],
+    lefts: NDArray[np.int64],
+    mirrored: NDArray[np.bool_],
+    image_format: ImageFormat,
+) -> Tensor:
+    rows = np.arange(len(images)) if rows is None else rows
+    assert len(rows) == len(tops)
+    crop = image_format.crop
+    # NumPy asks the system for huge pages, torch does not; touching fresh memory costs more than the crops otherwise.
+    views = np.empty((len(rows), image_format.channels, crop, crop), dtype=np.float32)
+    # A memory map is an array to numba once it has lost its subclass.
+    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, mirrored, image_format.values(), views)
+    return torch.from_numpy(views)
+
+
+@njit(cache=True, nogil=True)
+def _crop_kernel(
+    images: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+    tops: NDArray[np.int64],
+    lefts: NDArray[np.int64],
+    mirrored: NDArray[np.bool_],
+    values: NDArray[np.float32],
+    views: NDArray[np.float32],
+) -> None:
+    """views[i, c, y, x] = values[c, pixel]; a single channel serves all."""
+    crop = views.shape[3]
+    for i in range(len(rows)):
+        picture = images[rows[i], tops[i] : tops[i] + crop, lefts[i] : lefts[i] + crop]
+        for c in range(views.shape[1]):
+            plane = picture[:, :, min(c, images.shape[3] - 1)]
+            table, view = values[c], views[i, c]
+            for y in range(crop):
+                if mirrored[i]:
+                    for x in range(crop):
+                        view[y, crop - 1 - x] = table[plane[y, x]]
+                else:
+                    for x in range(crop):
+                        view[y, x] = table[plane[y, x]]

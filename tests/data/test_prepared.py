@@ -1,0 +1,261 @@
+"""The prepared cache: right pixels, never a damaged one, one builder at a time, and no litter."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from facetric.data import prepared as prepared_module
+from facetric.data.images import ImageError, open_image
+from facetric.data.prepared import PreparedCacheError, cache_folder, prepare
+
+BUILD = "import sys; from pathlib import Path; from facetric.data.prepared import prepare\n"
+SIZE = 24
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> list[Path]:
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    paths = []
+    for number in range(12):
+        paths.append(folder / f"Vögel {number}.jpg")
+        Image.fromarray(rng.integers(0, 256, (30 + number, 40, 3), dtype=np.uint8)).save(paths[-1])
+    return paths
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+def expected(pictures: list[Path], size: int = SIZE) -> np.ndarray:
+    return np.stack([np.asarray(open_image(path).resize((size, size), Image.Resampling.BILINEAR)) for path in pictures])
+
+
+def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Grows by a path with every build from now on."""
+    built: list[Path] = []
+    build = prepared_module._build
+    monkeypatch.setattr(prepared_module, "_build", lambda path, *rest: (built.append(path), build(path, *rest)))
+    return built
+
+
+def leftovers(cache: Path) -> list[str]:
+    """Files other than finished caches and locks."""
+    return [path.name for path in cache.glob("*") if path.suffix not in {".bytes", ".lock"}] if cache.is_dir() else []
+
+
+def test_the_cache_holds_every_image_resized_in_order(pictures: list[Path], cache: Path) -> None:
+    images = prepare(pictures, size=SIZE, folder=cache, name="some birds/2")
+    assert np.array_equal(images.pixels[images.rows], expected(pictures))
+    assert images.path.name.startswith("some_birds_2-24-")
+    assert leftovers(cache) == []
+
+
+def test_the_default_size_is_the_papers(pictures: list[Path], cache: Path) -> None:
+    assert prepare(pictures[:2], folder=cache).pixels.shape == (2, 256, 256, 3)
+
+
+def test_a_built_cache_is_used_again(pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = count_builds(monkeypatch)
+    first, second = (prepare(pictures, size=SIZE, folder=cache) for _ in range(2))
+    assert built == [first.path] == [second.path]
+
+
+def test_other_settings_or_changed_images_give_another_cache(pictures: list[Path], cache: Path) -> None:
+    paths = {prepare(pictures, size=SIZE, folder=cache).path, prepare(pictures, size=25, folder=cache).path}
+    paths.add(prepare(pictures[::-1], size=SIZE, folder=cache).path)
+    Image.new("RGB", (40, 40), "red").save(pictures[3])
+    changed = prepare(pictures, size=SIZE, folder=cache)
+    assert len(paths | {changed.path}) == 4
+    assert np.array_equal(changed.pixels, expected(pictures))
+
+
+def flip_a_byte(path: Path, position: int) -> None:
+    with path.open("r+b") as file:
+        file.seek(position)
+        byte = file.read(1)[0]
+        file.seek(position)
+        file.write(bytes([byte ^ 1]))
+
+
+@pytest.mark.parametrize("position", [0, 40, 100, 4095, 4096, 12_000, -1])
+def test_a_flipped_byte_is_found_and_the_cache_rebuilt(
+    pictures: list[Path], cache: Path, position: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = prepare(pictures, size=SIZE, folder=cache).path
+    flip_a_byte(path, position if position >= 0 else path.stat().st_size + position)
+    built = count_builds(monkeypatch)
+    assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
+    assert built == [path]
+
+
+@pytest.mark.parametrize("n_bytes", [0, 10, 4096, 20_000])
+def test_a_truncated_cache_is_rebuilt(pictures: list[Path], cache: Path, n_bytes: int) -> None:
+    path = prepare(pictures, size=SIZE, folder=cache).path
+    os.truncate(path, n_bytes)
+    assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
+
+
+def test_damage_that_keeps_the_time_of_change_is_found_when_asked(
+    pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = prepare(pictures, size=SIZE, folder=cache).path
+    status = path.stat()
+    flip_a_byte(path, 5000)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    built = count_builds(monkeypatch)
+    prepare(pictures, size=SIZE, folder=cache)
+    assert built == []
+    prepare(pictures, size=SIZE, folder=cache, verify=True)
+    assert built == [path]
+
+
+def test_a_copied_cache_is_verified_once_and_not_rebuilt(
+    pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = prepare(pictures, size=SIZE, folder=cache).path
+    written = path.stat().st_mtime_ns
+    path.touch()
+    built = count_builds(monkeypatch)
+    prepare(pictures, size=SIZE, folder=cache)
+    assert built == []
+    assert path.stat().st_mtime_ns == written
+
+
+def test_a_killed_build_is_cleaned_up_and_done_again(pictures: list[Path], cache: Path) -> None:
+    slowly = (
+        "import time; import facetric.data.prepared as p; decode = p._decode\n"
+        "def slow(image, size): time.sleep(0.2); return decode(image, size)\n"
+        "p._decode = slow\n"
+    )
+    call = f"prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1]), n_workers=1)"
+    process = subprocess.Popen([sys.executable, "-c", BUILD + slowly + call, str(cache), *map(str, pictures)])
+    deadline = time.monotonic() + 30
+    while not leftovers(cache):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert len(leftovers(cache)) == 1  # half-written, under a temporary name
+    assert list(cache.glob("*.bytes")) == []
+    assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
+    assert leftovers(cache) == []
+
+
+def test_two_processes_at_once_build_one_cache(pictures: list[Path], cache: Path) -> None:
+    report = (
+        "import facetric.data.prepared as p; build = p._build\n"
+        "def told(*a): print('built', flush=True); build(*a)\n"
+        "p._build = told\n"
+        "print('ready', flush=True); sys.stdin.readline()\n"
+    )
+    call = f"print(prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1])).pixels.sum())"
+    command = [sys.executable, "-c", BUILD + report + call, str(cache), *map(str, pictures)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    for process in processes:
+        assert process.stdout.readline() == "ready\n"
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    outputs = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    lines = [line for out, _ in outputs for line in out.splitlines()]
+    assert lines.count("built") == 1
+    assert lines.count(str(expected(pictures).sum())) == 2
+    assert leftovers(cache) == []
+
+
+def test_an_unreadable_image_is_named_and_nothing_is_left(pictures: list[Path], cache: Path) -> None:
+    pictures[5].write_bytes(pictures[5].read_bytes()[:300])
+    with pytest.raises(ImageError, match="Vögel 5"):
+        prepare(pictures, size=SIZE, folder=cache)
+    pictures[5].unlink()
+    with pytest.raises(ImageError, match="Vögel 5"):
+        prepare(pictures, size=SIZE, folder=cache)
+    assert list(cache.glob("*.bytes")) == leftovers(cache) == []
+
+
+def test_a_disk_that_is_too_small_is_refused_before_work_begins(
+    pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prepared_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    with pytest.raises(PreparedCacheError, match=r"needs 0\.0 GB; .* has 0\.0 GB: free some space, or set FACETRIC_CACHE"):
+        prepare(pictures, size=SIZE, folder=cache)
+    assert list(cache.glob("*.bytes")) == leftovers(cache) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of file size are POSIX")
+def test_a_disk_that_fills_up_gives_one_error_and_leaves_nothing(pictures: list[Path], cache: Path) -> None:
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
+    call = (
+        "from facetric.data.prepared import PreparedCacheError\n"
+        f"try: prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1]))\n"
+        "except PreparedCacheError as error: print(error)"
+    )
+    command = [sys.executable, "-c", BUILD + limit + call, str(cache), *map(str, pictures)]
+    result = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert result.stdout.startswith("cannot write the prepared cache")
+    assert "set FACETRIC_CACHE" in result.stdout
+    assert result.stderr == ""
+    assert list(cache.glob("*.bytes")) == leftovers(cache) == []
+
+
+def test_an_unwritable_folder_gives_one_error(pictures: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(PreparedCacheError, match=r"cannot .* the prepared cache .* set FACETRIC_CACHE to another folder"):
+        prepare(pictures, size=SIZE, folder=tmp_path / "file" / "cache")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_finished_cache_in_a_read_only_folder_is_used(pictures: list[Path], cache: Path) -> None:
+    prepare(pictures, size=SIZE, folder=cache)
+    cache.chmod(0o555)
+    try:
+        assert len(prepare(pictures, size=SIZE, folder=cache)) == 12
+        with pytest.raises(PreparedCacheError, match="Permission denied"):
+            prepare(pictures, size=SIZE + 1, folder=cache)
+    finally:
+        cache.chmod(0o755)
+
+
+def test_no_litter_when_there_is_no_terminal(pictures: list[Path], cache: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    prepare(pictures, size=SIZE, folder=cache)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_view_travels_to_another_process_without_its_pixels(pictures: list[Path], cache: Path) -> None:
+    view = prepare(pictures, size=SIZE, folder=cache).take([3, 1])
+    packed = pickle.dumps(view)
+    assert len(packed) < 2000
+    again = pickle.loads(packed)
+    assert len(again) == 2
+    assert np.array_equal(again.pixels[again.rows], expected(pictures)[[3, 1]])
+
+
+def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "own"))
+    assert cache_folder() == tmp_path / "own"
+    monkeypatch.delenv("FACETRIC_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_folder() == tmp_path / "xdg" / "facetric"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "facetric"
+
+
+def test_nothing_to_prepare_is_refused(cache: Path) -> None:
+    with pytest.raises(ValueError, match="no images to prepare"):
+        prepare([], folder=cache)

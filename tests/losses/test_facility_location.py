@@ -1,0 +1,278 @@
+"""The clustering loss: value, gradient, laws, devices, and what it refuses."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from conftest import distance_matrix, random_batch
+from facetric import FacilityLocationLoss
+from facetric.losses import MarginDecay, SubsampledLoss, TripletSemihardLoss
+from oracles import clustering as oracle
+
+seeds = st.integers(0, 2**32 - 1)
+laws = settings(max_examples=60, deadline=None)
+
+
+def clustered(m=32, n_classes=8, d=6, spread=1.0, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.arange(m) % n_classes
+    centres = torch.randn(n_classes, d, generator=generator, dtype=dtype)
+    embeddings = centres[labels] + spread * torch.randn(m, d, generator=generator, dtype=dtype)
+    return embeddings.requires_grad_(), labels
+
+
+@given(seed=seeds, gamma=st.sampled_from([0.0, 0.5, 5.0]))
+@laws
+def test_the_value_is_the_papers_hinge_at_the_medoids_found(seed, gamma):
+    points, labels = random_batch(np.random.default_rng(seed))
+    D, y = distance_matrix(points).tolist(), labels.tolist()
+    loss = FacilityLocationLoss(gamma, normalize=False)
+    detail = loss.explain(torch.tensor(points), torch.tensor(labels))
+    S = oracle.pam(D, y, gamma, oracle.greedy(D, y, gamma), 5)[-1]
+    assert detail.medoids.tolist() == S
+    expected = max(0.0, oracle.objective(D, y, gamma, S) - oracle.oracle_score(D, y))
+    assert detail.value == pytest.approx(expected, abs=1e-8)
+    assert loss(torch.tensor(points), torch.tensor(labels)).item() == pytest.approx(detail.value)
+
+
+def test_the_gradient_is_that_of_the_papers_backpropagation_section():
+    """∇F at S_PAM minus ∇F̃ at the oracle medoids, summed by hand from unit vectors."""
+    embeddings, labels = clustered()
+    loss = FacilityLocationLoss(2.0, normalize=False)
+    detail = loss.explain(embeddings, labels)
+    assert detail.active
+    X = embeddings.detach().numpy()
+    expected = np.zeros_like(X)
+    for i in range(len(X)):
+        for medoid, sign in (
+            (detail.medoids[detail.assignment[i]], -1.0),
+            (detail.oracle_medoids[labels[i]], +1.0),
+        ):
+            difference = X[i] - X[medoid]
+            length = np.linalg.norm(difference)
+            if length > 0:
+                expected[i] += sign * difference / length
+                expected[medoid] -= sign * difference / length
+    loss(embeddings, labels).backward()
+    np.testing.assert_allclose(embeddings.grad, expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_gradcheck_in_float64_away_from_kinks(normalize, squared, reduction):
+    embeddings, labels = clustered(m=16, n_classes=4)
+    loss = FacilityLocationLoss(1.5, normalize=normalize, squared=squared, reduction=reduction)
+    assert loss.explain(embeddings, labels).active
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), (embeddings,))
+
+
+def test_mean_reduction_divides_by_the_batch_size():
+    embeddings, labels = clustered()
+    total = FacilityLocationLoss(reduction="sum")(embeddings, labels)
+    assert FacilityLocationLoss(reduction="mean")(embeddings, labels).item() == pytest.approx(total.item() / len(labels))
+
+
+def test_far_apart_clusters_and_a_small_margin_cost_nothing():
+    embeddings, labels = clustered(spread=1e-3)
+    value = FacilityLocationLoss(0.01, normalize=False)(embeddings, labels)
+    value.backward()
+    assert value.item() == 0.0
+    assert embeddings.grad.abs().max() == 0.0
+
+
+@given(seed=seeds, gamma=st.sampled_from([0.0, 1.0, 20.0]))
+@laws
+def test_loss_is_never_negative_and_ignores_names_of_classes(seed, gamma):
+    rng = np.random.default_rng(seed)
+    points, labels = random_batch(rng)
+    names = rng.permutation(labels.max() + 1) * 7_919_000_017 - 10**6
+    loss = FacilityLocationLoss(gamma)
+    value = loss(torch.tensor(points), torch.tensor(labels))
+    assert value.item() >= 0.0
+    assert loss(torch.tensor(points), torch.tensor(names[labels])).item() == pytest.approx(value.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_permuting_the_batch_permutes_the_gradient(seed):
+    """On generic points in few classes: pairs of points, which tie as medoids of each other, do not occur."""
+    embeddings, labels = clustered(m=40, n_classes=5, seed=seed)
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
+    loss = FacilityLocationLoss(1.0)
+    (plain,) = torch.autograd.grad(loss(embeddings, labels), embeddings)
+    shuffled = embeddings.detach()[order].requires_grad_()
+    value = loss(shuffled, labels[order])
+    (permuted,) = torch.autograd.grad(value, shuffled)
+    assert value.item() == pytest.approx(loss(embeddings, labels).item(), abs=1e-10)
+    torch.testing.assert_close(permuted, plain[order])
+
+
+@pytest.mark.parametrize("labels", [[3] * 5, [9, 1, 4, 7, 0]], ids=["one class", "all distinct"])
+@pytest.mark.parametrize("duplicates", [False, True])
+def test_trivial_batches_give_zero_with_zero_gradient(labels, duplicates):
+    embeddings = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    if duplicates:
+        embeddings[:] = embeddings[0]
+    embeddings.requires_grad_()
+    for refine in ("pam", "local_search", None):
+        value = FacilityLocationLoss(10.0, refine=refine)(embeddings, torch.tensor(labels))
+        embeddings.grad = None
+        value.backward()
+        assert value.item() == 0.0
+        assert embeddings.grad.abs().max() == 0.0
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("squared", [True, False])
+def test_duplicates_and_zero_vectors_never_give_nan(normalize, squared):
+    embeddings = torch.zeros(8, 3)
+    embeddings[3:] = torch.randn(5, 3, generator=torch.Generator().manual_seed(1))
+    embeddings[4] = embeddings[3]
+    embeddings.requires_grad_()
+    value = FacilityLocationLoss(5.0, normalize=normalize, squared=squared)(embeddings, torch.tensor([0, 1, 0, 1, 2, 2, 0, 1]))
+    value.backward()
+    assert value.item() > 0
+    assert torch.isfinite(embeddings.grad).all()
+    assert embeddings.grad.abs().max() < 1e3
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_works_under_autocast_with_half_precision_embeddings(dtype):
+    embeddings, labels = clustered(dtype=torch.float32)
+    network = nn.Linear(6, 4)
+    with torch.autocast("cpu", dtype=dtype):
+        output = network(embeddings)
+        assert output.dtype == dtype
+        value = FacilityLocationLoss()(output, labels)
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(FacilityLocationLoss()(output.detach().float(), labels).item(), rel=1e-5)
+    value.backward()
+    assert torch.isfinite(network.weight.grad).all()
+
+
+def test_a_plain_training_loop_learns_to_separate_the_classes():
+    torch.manual_seed(0)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(64) % 8
+    signal = torch.randn(8, 4, generator=generator)[labels]
+    images = torch.cat([signal, 3 * torch.randn(64, 12, generator=generator)], dim=1)  # mostly noise
+    network = nn.Linear(16, 4)
+    loss = FacilityLocationLoss(margin_weight=4.0)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+    before = loss.explain(network(images), labels)
+    for _ in range(200):
+        optimiser.zero_grad()
+        loss(network(images), labels).backward()
+        optimiser.step()
+    after = loss.explain(network(images), labels)
+    assert after.value < 0.5 * before.value
+    assert after.margin < before.margin
+
+
+def test_runs_on_another_device():
+    """The meta device has no storage to copy to the host, so an accelerator is needed for the real thing."""
+    if not torch.accelerator.is_available():
+        pytest.skip("no accelerator on this machine")
+    device = torch.accelerator.current_accelerator()
+    embeddings, labels = clustered(dtype=torch.float32)
+    on_host = FacilityLocationLoss()(embeddings, labels)
+    moved = embeddings.detach().to(device).requires_grad_()
+    value = FacilityLocationLoss()(moved, labels)
+    value.backward()
+    assert value.device.type == device.type
+    assert value.item() == pytest.approx(on_host.item(), rel=1e-4)
+
+
+def test_stochastic_inference_is_repeated_by_the_seed():
+    embeddings, labels = clustered(m=64, n_classes=16)
+    first = [FacilityLocationLoss(inference="stochastic", refine=None, seed=1).explain(embeddings, labels) for _ in range(2)]
+    other = FacilityLocationLoss(inference="stochastic", refine=None, seed=2).explain(embeddings, labels)
+    assert first[0].medoids.tolist() == first[1].medoids.tolist() != other.medoids.tolist()
+
+
+GOOD, LABELS = torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "labels", "message"),
+    [
+        (torch.tensor([[0.0, 1.0], [torch.nan, 0.0], [1.0, 1.0], [0.0, 0.0]]), LABELS, "finite; 1 of 4 rows .* row 1"),
+        (torch.tensor([[0.0, 1.0], [0.0, 0.0], [1.0, 1.0], [torch.inf, 0.0]]), LABELS, "finite; 1 of 4 rows .* row 3"),
+        (GOOD, LABELS[:3], r"one entry per embedding; got shape \(3,\) for 4"),
+        (GOOD, LABELS[:, None], r"one entry per embedding; got shape \(4, 1\)"),
+        (GOOD, LABELS.float(), "labels must be integers.*torch.float32"),
+        (GOOD.long(), LABELS, "floating-point tensor.*torch.int64"),
+        (GOOD.numpy(), LABELS, "floating-point tensor.*ndarray"),
+        (GOOD[None], LABELS, r"shape \(batch, dimension\); got \(1, 4, 2\)"),
+        (GOOD[:0], LABELS[:0], "at least 2 images to compare; got 0"),
+        (GOOD[:1], LABELS[:1], "at least 2 images to compare; got 1"),
+    ],
+)
+def test_bad_batches_are_refused(embeddings, labels, message):
+    for loss in (FacilityLocationLoss(), TripletSemihardLoss()):
+        with pytest.raises(ValueError, match=message):
+            loss(embeddings, labels)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"margin": "nim"}, {"inference": "x"}, {"refine": "x"}, {"reduction": "none"}, {"margin_weight": -1.0}, {"max_sweeps": -1}],
+    ids=str,
+)
+def test_unknown_options_are_refused_when_the_loss_is_made(options):
+    with pytest.raises(ValueError, match=rf"{next(iter(options))}.* got "):
+        FacilityLocationLoss(**options)
+
+
+def test_margin_decay_multiplies_gamma_once_per_period_and_resumes():
+    loss = FacilityLocationLoss(margin_weight=2.0)
+    decay = MarginDecay(loss, every=3, rate=0.5)
+    seen = []
+    for _ in range(7):
+        decay.step()
+        seen.append(loss.margin_weight)
+    assert seen == [2.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5]
+    resumed_loss = FacilityLocationLoss(margin_weight=99.0)
+    resumed = MarginDecay(resumed_loss, every=3, rate=0.5)
+    resumed.load_state_dict(decay.state_dict())
+    assert resumed_loss.margin_weight == 0.5
+    with pytest.raises(ValueError, match="rate must be in"):
+        MarginDecay(loss, every=1, rate=0.0)
+    with pytest.raises(ValueError, match="every must be at least 1"):
+        MarginDecay(loss, every=0)
+
+
+def test_subsampled_loss_is_the_mean_over_its_subsets():
+    embeddings, labels = clustered(m=40, n_classes=5)
+    inner = FacilityLocationLoss()
+    value = SubsampledLoss(inner, n_subsets=3, subset_size=20, seed=4)(embeddings, labels)
+    generator = torch.Generator().manual_seed(4)
+    subsets = [torch.randperm(40, generator=generator)[:20] for _ in range(3)]
+    expected = torch.stack([inner(embeddings[s], labels[s]) for s in subsets]).mean()
+    assert value.item() == pytest.approx(expected.item())
+    value.backward()
+    assert torch.isfinite(embeddings.grad).all()
+
+
+def test_one_subset_of_the_whole_batch_is_the_loss_itself():
+    embeddings, labels = clustered(m=40, n_classes=5)
+    whole = SubsampledLoss(FacilityLocationLoss(), n_subsets=1, subset_size=40)(embeddings, labels)
+    assert whole.item() == pytest.approx(FacilityLocationLoss()(embeddings, labels).item())
+
+
+@pytest.mark.parametrize(("n_subsets", "subset_size", "message"), [(0, 4, "n_subsets"), (2, 1, "subset"), (2, 99, "exceeds")])
+def test_impossible_subsets_are_refused(n_subsets, subset_size, message):
+    embeddings, labels = clustered()
+    with pytest.raises(ValueError, match=message):
+        SubsampledLoss(FacilityLocationLoss(), n_subsets, subset_size)(embeddings, labels)
+
+
+def test_the_loss_survives_pickling_and_deepcopy():
+    loss = pickle.loads(pickle.dumps(FacilityLocationLoss(3.0, margin="ari")))
+    assert (loss.margin_weight, loss.margin) == (3.0, "ari")
+    assert "margin_weight=3.0" in repr(loss)

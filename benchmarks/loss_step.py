@@ -5,6 +5,7 @@ and the baselines against pytorch-metric-learning's.
 """
 
 import argparse
+import os
 import resource
 import time
 
@@ -174,7 +175,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few repeats, for a first look")
     n_repeats = 10 if parser.parse_args().quick else 50
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load average {os.getloadavg()[0]:.1f} before the start")
+    print("(measure on an idle machine: torch's threads wait for each other when a core is busy with something else)")
     against_sklearn(n_repeats)
     growth(n_repeats)
     baselines(n_repeats)

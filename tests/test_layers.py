@@ -13,7 +13,7 @@ ALLOWED = {
     "models": set(),
     "solver": {"metrics"},
     "losses": {"solver", "metrics"},
-    "evaluation": {"metrics", "data", "models"},
+    "evaluation": {"metrics", "data", "models", "solver"},
     "training": {"losses", "data", "models", "evaluation"},
     "figures": {"metrics", "evaluation"},
 }

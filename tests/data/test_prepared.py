@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from facetric.data import array_file
 from facetric.data import prepared as prepared_module
 from facetric.data.images import ImageError, open_image
 from facetric.data.prepared import PreparedCacheError, cache_folder, prepare
@@ -48,7 +49,7 @@ def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Grows by a path with every build from now on."""
     built: list[Path] = []
     build = prepared_module._build
-    monkeypatch.setattr(prepared_module, "_build", lambda path, *rest: (built.append(path), build(path, *rest)))
+    monkeypatch.setattr(prepared_module, "_build", lambda file, *rest: (built.append(file.path), build(file, *rest)))
     return built
 
 
@@ -192,7 +193,7 @@ def test_an_unreadable_image_is_named_and_nothing_is_left(pictures: list[Path], 
 def test_a_disk_that_is_too_small_is_refused_before_work_begins(
     pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prepared_module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
+    monkeypatch.setattr(array_file.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(PreparedCacheError, match=r"needs 0\.0 GB; .* has 0\.0 GB: free some space, or set FACETRIC_CACHE"):
         prepare(pictures, size=SIZE, folder=cache)
     assert list(cache.glob("*.bytes")) == leftovers(cache) == []

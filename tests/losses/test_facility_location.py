@@ -12,6 +12,7 @@ from torch import nn
 from conftest import distance_matrix, random_batch
 from facetric import FacilityLocationLoss
 from facetric.losses import MarginDecay, SubsampledLoss, TripletSemihardLoss
+from facetric.metrics import nmi
 from oracles import clustering as oracle
 
 seeds = st.integers(0, 2**32 - 1)
@@ -276,3 +277,30 @@ def test_the_loss_survives_pickling_and_deepcopy():
     loss = pickle.loads(pickle.dumps(FacilityLocationLoss(3.0, margin="ari")))
     assert (loss.margin_weight, loss.margin) == (3.0, "ari")
     assert "margin_weight=3.0" in repr(loss)
+
+
+def test_the_last_batch_is_explained_without_solving_again():
+    embeddings, labels = torch.randn(24, 5, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 6
+    loss = FacilityLocationLoss(margin_weight=2.0)
+    assert loss.last is None
+    n_inferences = 0
+
+    def counted(infer):
+        nonlocal n_inferences
+        n_inferences += 1
+        return infer()
+
+    loss.share = counted
+    value = loss(embeddings, labels)
+    assert n_inferences == 1
+    explained = loss.explain(embeddings, labels)
+    assert loss.last.value == float(value) == explained.value
+    assert loss.last.medoids.tolist() == explained.medoids.tolist()
+    assert loss.last.nmi == pytest.approx(nmi(labels.numpy(), explained.assignment), abs=1e-12)
+
+
+def test_the_explained_nmi_is_the_nmi_whatever_the_margin():
+    embeddings, labels = torch.randn(24, 5, generator=torch.Generator().manual_seed(1)), torch.arange(24) % 6
+    detail = FacilityLocationLoss(margin="ari").explain(embeddings, labels)
+    assert detail.nmi == pytest.approx(nmi(labels.numpy(), detail.assignment), abs=1e-12)
+    assert detail.margin != pytest.approx(1 - detail.nmi)

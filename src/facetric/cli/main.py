@@ -8,9 +8,17 @@ import typer
 
 import facetric
 from facetric.cli.data import app as data_app
+from facetric.cli.evaluate import compare, evaluate
+from facetric.cli.report import report
+from facetric.cli.train import resume, train
 
 app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
 app.add_typer(data_app, name="data")
+app.command(epilog="Example: facetric train configs/glyphs.toml --set run.name=first --set loss.margin_weight=4")(train)
+app.command(epilog="Example: facetric resume runs/first")(resume)
+app.command(epilog="Example: facetric report runs/glyphs")(report)
+app.command(epilog="Example: facetric evaluate runs/first")(evaluate)
+app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
 
 
 def _print_version(wanted: bool) -> None:

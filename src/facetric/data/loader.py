@@ -72,7 +72,7 @@ class BatchLoader:
         self.batches.seek(self.position)  # behind an abandoned pass the sampler is ahead by what was made and not used
         start = self.position
         tasks = (partial(self._make, start + i, image_ids) for i, image_ids in enumerate(self.batches))
-        for batch in _ahead(tasks, self.n_threads):
+        for batch in made_ahead(tasks, self.n_threads):
             self.position += 1
             yield batch
 
@@ -91,7 +91,7 @@ class BatchLoader:
         draws = rng.random((self.batches.batch_size, self.transform.n_draws))
         first = self.batches.rank * len(image_ids)
         rows = np.array(image_ids, dtype=np.int64)
-        return Batch(_views(self.images, rows, draws[first : first + len(rows)], self.transform), self.labels[rows], rows)
+        return Batch(views(self.images, rows, draws[first : first + len(rows)], self.transform), self.labels[rows], rows)
 
 
 def views_in_order(images: Images, transform: Transform, *, batch_size: int = 128, n_threads: int = 2) -> Iterator[Tensor]:
@@ -103,10 +103,11 @@ def views_in_order(images: Images, transform: Transform, *, batch_size: int = 12
     _check_threads(n_threads)
     starts = range(0, len(images), batch_size)
     blocks = (np.arange(start, min(start + batch_size, len(images))) for start in starts)
-    return _ahead((partial(_views, images, rows, np.empty((len(rows), 0)), transform) for rows in blocks), n_threads)
+    return made_ahead((partial(views, images, rows, np.empty((len(rows), 0)), transform) for rows in blocks), n_threads)
 
 
-def _views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], transform: Transform) -> Tensor:
+def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], transform: Transform) -> Tensor:
+    """The images in these rows, transformed with their draws (len(rows), n_draws): float32 (len(rows), channels, crop, crop)."""
     if isinstance(images, PreparedImages):
         return transform.apply(images.pixels, draws, rows=images.rows[rows])
     if isinstance(images, np.ndarray):
@@ -115,7 +116,7 @@ def _views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], 
     return transform.apply(resized(pictures, size=transform.format.size, channels=transform.format.channels), draws)
 
 
-def _ahead(tasks: Iterable[partial[Result]], n_threads: int) -> Iterator[Result]:
+def made_ahead(tasks: Iterable[partial[Result]], n_threads: int) -> Iterator[Result]:
     """The results of the tasks in order, each thread a task ahead."""
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-loader")
     waiting: deque[Future[Result]] = deque()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from facetric.losses.batch import checked_batch, pairwise_distances, unit_vectors, zero_loss
+from facetric.metrics import nmi
 from facetric.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.solver.problem import MarginFunction, check_margin
 from facetric.solver.solve import Inference, Refinement, check_solver_options
+
+Inferred = tuple[Solution, NDArray[np.int64]]  # S_PAM, and the oracle medoids
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +28,7 @@ class BatchExplanation:
     facility_score: float  # F(X, S)
     oracle_score: float  # F̃(X, y*)
     margin: float  # Δ(g(S), y*)
+    nmi: float  # of g(S) against y*, whatever the margin
     objective: float  # A(S) = F + γ·Δ
     value: float  # the loss: [A(S) − F̃]₊, divided by m if reduction="mean"
     active: bool  # whether the hinge is active, that is, whether there is any gradient
@@ -54,7 +59,13 @@ class FacilityLocationLoss(nn.Module):
         squared: squared Euclidean distances instead of the paper's plain ones.
         reduction: "sum" (the paper) or "mean" (divided by the batch size).
         seed: of the generator behind "stochastic" and "random" inference.
+
+    ``last`` is the explanation of the last batch that went through the loss, None before the first. ``share`` is called with
+    the inference and gives its result: where many processes see the same batch, one infers and hands the medoids to the rest.
     """
+
+    last: BatchExplanation | None
+    share: Callable[[Callable[[], Inferred]], Inferred]
 
     def __init__(
         self,
@@ -83,6 +94,8 @@ class FacilityLocationLoss(nn.Module):
         self.squared = squared
         self.reduction = reduction
         self.rng = np.random.default_rng(seed)
+        self.last = None
+        self.share = _infer_here
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """The loss of one batch: embeddings (m, d), integer labels (m,) → scalar.
@@ -90,25 +103,13 @@ class FacilityLocationLoss(nn.Module):
         `indices_tuple` is what pytorch-metric-learning's trainers hand to every loss; this loss looks at the whole batch and
         ignores it.
         """
-        return self._evaluate(embeddings, labels)[0]
+        value, self.last = self._evaluate(embeddings, labels)
+        return value
 
     @torch.no_grad()
     def explain(self, embeddings: Tensor, labels: Tensor) -> BatchExplanation:
         """The medoids, the clustering and every term of the loss on one batch."""
-        value, solution, oracle, oracle_score, active = self._evaluate(embeddings, labels)
-        return BatchExplanation(
-            medoids=solution.medoids,
-            assignment=solution.assignment,
-            facility_score=solution.facility_score,
-            oracle_score=oracle_score,
-            margin=solution.margin,
-            objective=solution.objective,
-            value=float(value),
-            active=active,
-            oracle_medoids=oracle,
-            sweeps=solution.n_sweeps,
-            trace=solution.trace,
-        )
+        return self._evaluate(embeddings, labels)[1]
 
     def extra_repr(self) -> str:
         return (
@@ -116,7 +117,7 @@ class FacilityLocationLoss(nn.Module):
             f"max_sweeps={self.max_sweeps}, normalize={self.normalize}, squared={self.squared}, reduction={self.reduction!r}"
         )
 
-    def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Solution, NDArray[np.int64], float, bool]:
+    def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, BatchExplanation]:
         embeddings, labels = checked_batch(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings
@@ -127,24 +128,44 @@ class FacilityLocationLoss(nn.Module):
                 margin_weight=self.margin_weight,
                 margin=self.margin,
             )
-            solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
-            oracle = oracle_medoids(problem)
-            medoid_of = solution.medoids[solution.assignment]  # (m,) j*(i)
+            solution, oracle = self.share(lambda: self._infer(problem))
             oracle_of = oracle[problem.classes]  # (m,)
             m = problem.n_points
             oracle_score = -float(problem.distances[np.arange(m), oracle_of].sum())
             trivial = problem.n_clusters in (1, m)
             active = not trivial and solution.objective - oracle_score > problem.tolerance
-            if not active:
-                return zero_loss(embeddings), solution, oracle, oracle_score, False
-            # F − F̃ point by point, so that points at the same medoid in both cancel exactly.
-            travel = self._distances_to(points, medoid_of)
-            oracle_travel = self._distances_to(points, oracle_of)
-            value = (oracle_travel - travel).sum() + self.margin_weight * solution.margin
-            value = torch.clamp_min(value, 0.0)
-            return (value / m if self.reduction == "mean" else value), solution, oracle, oracle_score, True
+            value = self._hinge(points, solution, oracle_of) if active else zero_loss(embeddings)
+        return value, BatchExplanation(
+            medoids=solution.medoids,
+            assignment=solution.assignment,
+            facility_score=solution.facility_score,
+            oracle_score=oracle_score,
+            margin=solution.margin,
+            nmi=1.0 - solution.margin if self.margin == "nmi" else nmi(problem.labels, solution.assignment),
+            objective=solution.objective,
+            value=float(value.detach()),
+            active=active,
+            oracle_medoids=oracle,
+            sweeps=solution.n_sweeps,
+            trace=solution.trace,
+        )
+
+    def _infer(self, problem: ClusteringProblem) -> Inferred:
+        solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
+        return solution, oracle_medoids(problem)
+
+    def _hinge(self, points: Tensor, solution: Solution, oracle_of: NDArray[np.int64]) -> Tensor:
+        """[F − F̃ + γΔ]₊ with gradient; F − F̃ point by point, so that points at the same medoid in both cancel exactly."""
+        travel = self._distances_to(points, solution.medoids[solution.assignment])
+        oracle_travel = self._distances_to(points, oracle_of)
+        value = torch.clamp_min((oracle_travel - travel).sum() + self.margin_weight * solution.margin, 0.0)
+        return value / len(points) if self.reduction == "mean" else value
 
     def _distances_to(self, points: Tensor, medoid_of: NDArray[np.int64]) -> Tensor:
         """The distance of each point to its medoid, with gradient (zero at distance zero). (m,)"""
         difference = points - points[torch.from_numpy(medoid_of).to(points.device)]
         return difference.square().sum(dim=1) if self.squared else torch.linalg.vector_norm(difference, dim=1)
+
+
+def _infer_here(infer: Callable[[], Inferred]) -> Inferred:
+    return infer()

@@ -1,5 +1,20 @@
 """Every score that facetric optimises or reports, defined once. NumPy and numba only."""
 
-from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, vmeasure
+from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
+from facetric.metrics.retrieval import RetrievalScores, map_at_r, precision_at_1, r_precision, recall_at_k, retrieval
 
-__all__ = ["ami", "ari", "matched_accuracy", "nmi", "pairwise_f1", "vmeasure"]
+__all__ = [
+    "RetrievalScores",
+    "ami",
+    "ari",
+    "map_at_r",
+    "matched_accuracy",
+    "nmi",
+    "pairwise_f1",
+    "precision_at_1",
+    "purity",
+    "r_precision",
+    "recall_at_k",
+    "retrieval",
+    "vmeasure",
+]

@@ -201,3 +201,17 @@ def matched_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike | None = Non
     0.875
     """
     return score_contingency(ZERO_ONE, contingency(labels_true, labels_pred))
+
+
+def purity(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
+    """Share of points in the majority class of their cluster (classes are rows, clusters are columns). Not symmetric.
+
+    >>> purity([[3, 1], [0, 4]])
+    0.875
+    >>> purity([0, 0, 0, 1], [5, 5, 5, 5]), purity([5, 5, 5, 5], [0, 0, 0, 1])
+    (0.75, 1.0)
+    """
+    table = contingency(labels_true, labels_pred)
+    largest = np.zeros(len(table.columns), dtype=np.int64)
+    np.maximum.at(largest, table.cell_columns, table.cells)
+    return float(largest.sum()) / table.n_points

@@ -1,0 +1,117 @@
+"""`facetric evaluate` and `facetric compare`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder, with config.toml and checkpoints/.", show_default=False)],
+    split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
+    checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
+    views: Annotated[int, typer.Option(help="1: centre crop; 2, 5 or 10: the average over crops and mirrors.")] = 1,
+    k: Annotated[
+        list[int] | None,
+        typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.", show_default=False),
+    ] = None,
+    restarts: Annotated[int, typer.Option(min=1, help="k-means clusterings.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first clustering.")] = 0,
+    facility: Annotated[bool, typer.Option(help="Facility-location clustering too, where feasible.")] = True,
+    memory: Annotated[float, typer.Option(help="GiB to work in, beside the embeddings.")] = 1.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch of the model.")] = 64,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Embed a split of a run's dataset once, score retrieval and clustering, and print the paper's table.
+
+    Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
+
+    Killed, it goes on where it was when started again. Under torchrun the images are shared by all processes.
+    """
+    from facetric.evaluation import evaluate_run
+
+    with _one_line_errors("evaluate"), _progress() as on_progress:
+        found = evaluate_run(
+            run,
+            split=split,
+            checkpoint=checkpoint,
+            views=views,
+            ks=k,
+            n_restarts=restarts,
+            seed=seed,
+            facility=facility,
+            memory_gib=memory,
+            batch_size=batch_size,
+            device=device,
+            on_progress=on_progress,
+        )
+    if found.report is not None:
+        typer.echo(str(found.report))
+        typer.echo(f"Written: {found.report_path}, {found.embeddings_path}")
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run folders that have been evaluated.", show_default=False)],
+    split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
+    format: Annotated[str, typer.Option("--format", "-f", help="text, markdown or latex.")] = "text",
+    paper: Annotated[bool, typer.Option(help="The paper's rows beside the runs, for cub, cars and products.")] = True,
+) -> None:
+    """Print evaluated runs as one table, the best of each column in bold.
+
+    Runs whose configurations differ in nothing but seed and name are one row: mean ± standard deviation.
+    """
+    from facetric.evaluation import compare_runs
+    from facetric.evaluation.comparison_tables import comparison_text
+
+    with _one_line_errors("compare"):
+        text = comparison_text(compare_runs(runs, split=split, published=paper), format)  # type: ignore[arg-type]
+    if format == "text" and _is_terminal():
+        text = _bold(text)
+    typer.echo(text)
+
+
+@contextmanager
+def _one_line_errors(command: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        typer.echo(f"facetric {command}: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(1) from None
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar per step on a terminal; nothing in a log file, or in any process of torchrun but the first."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    messages = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    shown = messages.is_terminal and os.environ.get("RANK", "0") == "0"
+    with Progress(*columns, console=messages, transient=True, disable=not shown) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def update(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=total)
+            progress.update(tasks[step], completed=done, total=total)
+
+        yield update
+
+
+def _is_terminal() -> bool:
+    from rich.console import Console
+
+    return Console().is_terminal
+
+
+def _bold(text: str) -> str:
+    """On a terminal the star of the best becomes bold."""
+    import re
+
+    return re.sub(r"(\d+\.\d\d(?: ± \d+\.\d\d)?)\*", lambda found: f"\033[1m{found[1]}\033[0m ", text)

@@ -1,0 +1,194 @@
+"""Clusterings of an embedded set into as many clusters as it has classes: k-means, and facility location beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import faiss
+import numba
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from facetric.metrics import ami, ari, nmi, pairwise_f1, purity, vmeasure
+from facetric.solver import ClusteringProblem, solve
+
+MAX_FACILITY_POINTS = 10_000  # time and memory grow with n²; the paper's birds (5,924) take 3 s of processor and 0.6 GiB
+_BYTES_PER_DISTANCE = 18  # two float64 matrices and the masks of their checks
+_SINGLE_DRAWS = 256  # up to this many clusters, initial centres are drawn one by one
+_ROUNDS = 64  # above it, in this many rounds
+_BLOCK_SIZE = 4096  # points per task
+_MAX_ITERATIONS = 100
+_TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this share
+
+
+@dataclass(frozen=True)
+class ClusteringScores:
+    """How far a clustering agrees with the classes."""
+
+    nmi: float  # geometric mean of the entropies, the paper's
+    vmeasure: float  # arithmetic mean: scikit-learn's NMI
+    ami: float
+    ari: float
+    pairwise_f1: float
+    purity: float
+
+    @classmethod
+    def of(cls, classes: NDArray[np.int64], clusters: NDArray[np.int64]) -> ClusteringScores:
+        scores = (nmi, vmeasure, ami, ari, pairwise_f1, purity)
+        return cls(*(score(classes, clusters) for score in scores))
+
+
+@dataclass(frozen=True, eq=False)
+class KMeans:
+    """One k-means clustering."""
+
+    assignment: NDArray[np.int64]  # (n,)
+    centres: NDArray[np.float32]  # (n_clusters, d)
+    objective: float  # Σ squared distances to the own centre
+    n_iterations: int
+
+
+@dataclass(frozen=True)
+class FacilityClustering:
+    """The facility-location clustering of a set (γ = 0), or why there is none."""
+
+    scores: ClusteringScores | None
+    facility_score: float | None  # F, minus the sum of distances to the nearest medoid
+    n_sweeps: int | None
+    left_out: str | None
+
+
+def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
+    """Lloyd's algorithm from centres drawn by their squared distance (k-means++; in rounds when there are many clusters).
+
+    Distances come from faiss, always in the same blocks of points; a tie goes to the first centre. An empty cluster takes the
+    point farthest from its centre. The same seed gives the same clustering, whatever the number of threads.
+    """
+    if not 1 <= n_clusters <= len(rows):
+        raise ValueError(f"n_clusters ({n_clusters}) must lie between 1 and the number of points ({len(rows)}): change it")
+    rows = np.ascontiguousarray(rows, dtype=np.float32)
+    objective, n_iterations = np.inf, 0
+    assignment = np.full(len(rows), -1, dtype=np.int64)
+    with _workers() as pool:
+        centres = rows[_initial_centres(rows, n_clusters, np.random.default_rng(seed), pool)]
+        while n_iterations < _MAX_ITERATIONS:
+            n_iterations += 1
+            squares, nearest = _nearest(rows, centres, pool)
+            before, objective = objective, float(squares.sum(dtype=np.float64))
+            unchanged = bool((nearest == assignment).all())
+            assignment = nearest
+            _fill_empty_clusters(assignment, squares, n_clusters)
+            centres = _means(rows, assignment, n_clusters)
+            if unchanged or before - objective < _TOLERANCE * objective:
+                break
+    return KMeans(assignment, centres, _objective(rows, centres, assignment), n_iterations)
+
+
+def facility_location(rows: NDArray[np.float32], classes: NDArray[np.int64], *, memory_gib: float) -> FacilityClustering:
+    """Greedy medoids and PAM on the Euclidean distances of the rows, as many medoids as classes, no margin."""
+    n = len(rows)
+    needed = _BYTES_PER_DISTANCE * n**2 / 2**30
+    reason = None
+    if n > MAX_FACILITY_POINTS:
+        reason = f"{n:,} images exceed the {MAX_FACILITY_POINTS:,} for which the solver's n² time is reasonable"
+    elif needed > memory_gib:
+        reason = f"the distances of {n:,} images need {needed:.1f} GiB of the {memory_gib:g} GiB allowed (memory_gib)"
+    if reason:
+        return FacilityClustering(None, None, None, reason)
+    solution = solve(ClusteringProblem(_distances(rows), classes, margin_weight=0.0))
+    return FacilityClustering(ClusteringScores.of(classes, solution.assignment), solution.facility_score, solution.n_sweeps, None)
+
+
+@contextmanager
+def _workers() -> Iterator[ThreadPoolExecutor]:
+    """Threads with one BLAS and one OpenMP thread each: those of one product wait for each other, for long on a busy machine."""
+    n_threads = numba.get_num_threads()
+    with (
+        threadpool_limits(1, "blas"),
+        ThreadPoolExecutor(n_threads, "facetric-kmeans", initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool,
+    ):
+        yield pool
+
+
+def _nearest(
+    rows: NDArray[np.float32], centres: NDArray[np.float32], pool: ThreadPoolExecutor
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """The squared distance of every row to its nearest centre, (n,), and which that is, (n,)."""
+    blocks = [rows[start : start + _BLOCK_SIZE] for start in range(0, len(rows), _BLOCK_SIZE)]
+    found = list(pool.map(lambda block: faiss.knn(block, centres, 1), blocks))
+    squares, nearest = (np.concatenate([block[i][:, 0] for block in found]) for i in range(2))
+    return squares, nearest.astype(np.int64)
+
+
+def _initial_centres(
+    rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator, pool: ThreadPoolExecutor
+) -> NDArray[np.int64]:
+    """Rows drawn with a probability ∝ their squared distance to the centres so far, a few per round; distinct."""
+    per_round = 1 if n_clusters <= _SINGLE_DRAWS else -(-n_clusters // _ROUNDS)
+    chosen = np.array([rng.integers(len(rows))])
+    squares = np.full(len(rows), np.inf, dtype=np.float64)
+    newest = chosen
+    while len(chosen) < n_clusters:
+        squares = np.minimum(squares, _nearest(rows, rows[newest], pool)[0])
+        squares[chosen] = 0.0
+        n_wanted = min(per_round, n_clusters - len(chosen))
+        n_distinct = int(np.count_nonzero(squares > 0))
+        if n_distinct < n_wanted:  # fewer distinct points than clusters: any others will do
+            newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
+        else:
+            newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum())
+        chosen = np.concatenate([chosen, newest])
+    return chosen
+
+
+def _fill_empty_clusters(assignment: NDArray[np.int64], squares: NDArray[np.float32], n_clusters: int) -> None:
+    """Move the points farthest from their centres, out of clusters that have others, into the clusters that have none."""
+    sizes = np.bincount(assignment, minlength=n_clusters)
+    empty = np.flatnonzero(sizes == 0).tolist()
+    for point in np.argsort(-squares, kind="stable") if empty else ():
+        if not empty:
+            return
+        if sizes[assignment[point]] > 1:
+            sizes[assignment[point]] -= 1
+            assignment[point] = empty.pop(0)
+            sizes[assignment[point]] = 1
+
+
+@njit(cache=True, nogil=True)
+def _means(rows: NDArray[np.float32], assignment: NDArray[np.int64], n_clusters: int) -> NDArray[np.float32]:
+    """The mean of every cluster, summed in float64 in the order of the points. (n_clusters, d)"""
+    sums = np.zeros((n_clusters, rows.shape[1]))
+    sizes = np.zeros(n_clusters)
+    for i in range(len(rows)):
+        sizes[assignment[i]] += 1
+        for j in range(rows.shape[1]):
+            sums[assignment[i], j] += rows[i, j]
+    return (sums / sizes.reshape(-1, 1)).astype(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def _objective(rows: NDArray[np.float32], centres: NDArray[np.float32], assignment: NDArray[np.int64]) -> float:
+    total = 0.0
+    for i in range(len(rows)):
+        for j in range(rows.shape[1]):
+            total += (np.float64(rows[i, j]) - np.float64(centres[assignment[i], j])) ** 2
+    return total
+
+
+def _distances(rows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """All Euclidean distances (n, n), in place to save memory; exact zeros for equal rows are the solver's to ask for."""
+    points = rows.astype(np.float64)
+    squares = np.einsum("nd,nd->n", points, points)
+    distances: NDArray[np.float64] = points @ points.T
+    distances *= -2
+    distances += squares
+    distances += squares[:, None]
+    np.maximum(distances, 0, out=distances)
+    np.sqrt(distances, out=distances)
+    np.fill_diagonal(distances, 0)
+    return distances

@@ -1,0 +1,47 @@
+"""`build_embedder`: from a backbone's name to an embedder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from facetric.models.backbones import create_backbone
+from facetric.models.embedder import Embedder
+from facetric.models.weights import default_weights, load_weights
+
+
+def build_embedder(
+    name: str = "tf_efficientnet_lite0",
+    *,
+    dim: int = 64,
+    weights: str | Path | None = None,
+    normalize: bool = True,
+    freeze_through: str | None = None,
+    seed: int = 0,
+) -> Embedder:
+    """An embedder with `dim` dimensions, in training mode.
+
+    * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small greyscale pictures);
+    * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
+    * `normalize`: whether embeddings have length 1, as the facility location and triplet losses want it;
+    * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";
+    * `seed`: of whatever is drawn at random, the head and weights "none"; the global generator is left alone.
+
+    Batch-norm statistics are frozen unless the weights are "none".
+    """
+    weights = default_weights(name) if weights is None else weights
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone, input_spec = create_backbone(name)
+        if weights != "none":
+            load_weights(backbone, name, weights)
+        return Embedder(
+            backbone,
+            input_spec,
+            name=name,
+            dim=dim,
+            normalize=normalize,
+            freeze_through=freeze_through,
+            freeze_batchnorm=weights != "none",
+        )

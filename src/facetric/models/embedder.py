@@ -1,0 +1,138 @@
+"""The embedding: backbone → pooling → linear head, with a first part that can be frozen and run apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from facetric.models.head import initialise
+from facetric.models.input_spec import InputSpec
+from facetric.models.split import Split, first_part, second_part, split_after
+
+
+class Embedder(nn.Module):
+    """Images (m, C, H, W) → embeddings (m, dim), l2-normalised if `normalize`. Made by `build_embedder` or `load_embedder`.
+
+    With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen: no gradients,
+    always in eval mode, and `embedder(x)` equals `embedder.from_activations(embedder.trunk(x))`, so that the activations of
+    the frozen part can be kept. With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        input_spec: InputSpec,
+        *,
+        name: str,
+        dim: int = 64,
+        normalize: bool = True,
+        freeze_through: str | None = None,
+        freeze_batchnorm: bool = True,
+    ) -> None:
+        super().__init__()
+        if dim < 1:
+            raise ValueError(f"dim, the length of an embedding, must be at least 1; got {dim}: 64 is the paper's")
+        self.name = name
+        self.input_spec = input_spec
+        self.normalize = normalize
+        self.freeze_through = freeze_through
+        self.freeze_batchnorm = freeze_batchnorm
+        self.backbone = backbone.to(memory_format=torch.channels_last).eval()
+        generator = torch.Generator().manual_seed(0)
+        probe = torch.randn(1, input_spec.channels, input_spec.size, input_spec.size, generator=generator)
+        self._split = None if freeze_through is None else split_after(self.backbone, freeze_through, probe)
+        with torch.no_grad():
+            self.n_features: int = self.features(probe).shape[1]
+        self.head = nn.Linear(self.n_features, dim)
+        for module in self._frozen_modules():
+            module.requires_grad_(False)
+        self.train()
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
+        return self.head.out_features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (m, C, H, W) → embeddings (m, dim)"""
+        return self.from_activations(self.trunk(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Images (m, C, H, W) → pooled features of the backbone (m, n_features)"""
+        return self.features_from_activations(self.trunk(images))
+
+    def trunk(self, images: Tensor) -> Tensor:
+        """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
+        if self._split is None:
+            return images
+        with torch.no_grad():
+            return first_part(self.backbone, self._split, _channels_last(images))
+
+    def from_activations(self, activations: Tensor) -> Tensor:
+        """Activations of the frozen first part → embeddings (m, dim)"""
+        embeddings: Tensor = self.head(self.features_from_activations(activations))
+        return nn.functional.normalize(embeddings, dim=1) if self.normalize else embeddings
+
+    def features_from_activations(self, activations: Tensor) -> Tensor:
+        """Activations of the frozen first part → pooled features (m, n_features)"""
+        activations = _channels_last(activations)
+        if self._split is None:
+            forward_features: Callable[[Tensor], Tensor] = self.backbone.forward_features  # type: ignore[assignment]
+            maps = forward_features(activations)
+        else:
+            maps = second_part(self.backbone, self._split, activations)
+        pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
+        return pool(maps, pre_logits=True)
+
+    def trunk_state(self) -> dict[str, Tensor]:
+        """The tensors that decide what `trunk` gives, by name; empty when nothing is frozen."""
+        first = () if self._split is None else self._split.first
+        return {
+            name: tensor
+            for name, tensor in self.backbone.state_dict().items()
+            if any(name.startswith(part + ".") for part in first)
+        }
+
+    def initialise_head(self, features: ArrayLike | Tensor | None = None, kind: str = "pca", seed: int = 0) -> None:
+        """Fill the head: "pca", the half-whitened PCA of training features (n, n_features) that `models/head.py` writes out;
+        "orthogonal", orthonormal rows and no bias; or torch's "default". The last two come from the seed, without features."""
+        initialise(self.head, features, kind, seed)
+
+    def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """What an optimiser takes: trainable parameters only, no weight decay on norms and biases, no empty group.
+
+        Each group has a name: backbone, backbone_no_decay, head, head_no_decay.
+        """
+        groups = []
+        for name, module, rate in (("backbone", self.backbone, backbone_lr), ("head", self.head, head_lr)):
+            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+            decayed = [parameter for parameter in trained if parameter.ndim > 1]
+            others = [parameter for parameter in trained if parameter.ndim <= 1]  # norms and biases are vectors
+            groups.append({"name": name, "params": decayed, "lr": rate, "weight_decay": weight_decay})
+            groups.append({"name": f"{name}_no_decay", "params": others, "lr": rate, "weight_decay": 0.0})
+        return [group for group in groups if group["params"]]
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalisation."""
+        super().train(mode)
+        if self.freeze_batchnorm:
+            for module in self.backbone.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        for module in self._frozen_modules():
+            module.eval()
+        return self
+
+    def _frozen_modules(self) -> list[nn.Module]:
+        split: Split | None = self._split
+        return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
+
+
+def _channels_last(values: Tensor) -> Tensor:
+    """Convolutions on a CPU are about twice as fast in this order."""
+    return values.contiguous(memory_format=torch.channels_last) if values.ndim == 4 else values

@@ -1,0 +1,71 @@
+"""Initial values of the linear head: from the training features, or at random."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor, nn
+
+HEAD_KINDS = ("pca", "orthogonal", "default")
+
+
+def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Weight W (dim, n_features) and bias b (dim,) of the half-whitened PCA of features (n, n_features).
+
+        μ = mean(x),   C = mean((x − μ)(x − μ)ᵀ) = V diag(λ) Vᵀ,   λ₁ ≥ λ₂ ≥ …
+        W = s · diag(λ₁^(−1/4), …, λ_d^(−1/4)) · [v₁ … v_d]ᵀ,   b = −W μ,   s = (√λ₁ + … + √λ_d)^(−1/2)
+
+    Along direction i the embeddings have variance s²·√λᵢ: half-way between plain PCA (λᵢ) and whitening (equal). The scale s
+    makes the mean squared length of the training embeddings 1, where margins of the losses that do not normalise are made
+    for; it does not matter to those that do. Eigenvalues count as at least 10⁻⁸·λ₁. Of v and −v that with the positive largest
+    entry is taken.
+    """
+    x = np.asarray(features, dtype=np.float64)
+    if x.ndim != 2 or not np.isfinite(x).all():
+        raise ValueError(f"features must be finite numbers (n, n_features); got shape {x.shape}: pass extract_features(...)")
+    n, n_features = x.shape
+    if n <= dim or n_features < dim:
+        raise ValueError(
+            f"a PCA head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {n} and {n_features}: "
+            "lower dim, or initialise the head another way (orthogonal, default)"
+        )
+    mean = x.mean(axis=0)
+    centred = x - mean
+    eigenvalues, vectors = np.linalg.eigh(centred.T @ centred / n)  # ascending
+    eigenvalues, vectors = eigenvalues[::-1][:dim], vectors[:, ::-1][:, :dim]
+    if eigenvalues[0] <= 0:
+        raise ValueError("the features of all images are the same; a PCA needs ones that differ: check images and weights")
+    eigenvalues = np.maximum(eigenvalues, 1e-8 * eigenvalues[0])
+    largest = np.abs(vectors).argmax(axis=0)
+    vectors = vectors * np.sign(vectors[largest, np.arange(dim)])
+    weight = (vectors * eigenvalues**-0.25).T / math.sqrt(np.sqrt(eigenvalues).sum())
+    return weight, -weight @ mean
+
+
+def initialise(head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int) -> None:
+    """Fill the head: "pca" from features, "orthogonal" (orthonormal rows, bias 0) or torch's "default" from the seed."""
+    if kind not in HEAD_KINDS:
+        raise ValueError(f"kind of head must be one of {', '.join(HEAD_KINDS)}; got {kind!r}: choose one of these")
+    if kind == "pca":
+        if features is None:
+            raise ValueError("a PCA head is made from training features; got none: pass extract_features(...)")
+        values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+        if values.ndim == 2 and values.shape[1] != head.in_features:
+            raise ValueError(
+                f"the head takes {head.in_features} features; got {values.shape[1]}: pass those of this embedder's backbone"
+            )
+        weight, bias = half_whitened_pca(values, head.out_features)
+        with torch.no_grad():
+            head.weight.copy_(torch.from_numpy(weight))
+            head.bias.copy_(torch.from_numpy(bias))
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        drawn = nn.Linear(head.in_features, head.out_features)
+        if kind == "orthogonal":
+            nn.init.orthogonal_(drawn.weight)
+            nn.init.zeros_(drawn.bias)
+    head.load_state_dict(drawn.state_dict())

@@ -1,0 +1,133 @@
+"""An embedder in a file: its tensors as safetensors, and all that is needed to build it again in the file's metadata."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from facetric.models.backbones import create_backbone
+from facetric.models.embedder import Embedder
+from facetric.models.input_spec import InputSpec
+from facetric.models.weights import WeightsError
+
+_FORMAT = 1
+
+
+def save_embedder(embedder: Embedder, path: str | Path) -> None:
+    """Write the file under a temporary name, sync it, rename it: whoever looks finds the old file or the new one, whole."""
+    path = Path(path)
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in embedder.state_dict().items()}
+    spec = {
+        "format": _FORMAT,
+        "backbone": embedder.name,
+        "dim": embedder.dim,
+        "normalize": embedder.normalize,
+        "freeze_through": embedder.freeze_through,
+        "freeze_batchnorm": embedder.freeze_batchnorm,
+        "input": asdict(embedder.input_spec),
+        "sha256": _digest(tensors),
+    }
+    content = save(tensors, metadata={"facetric": json.dumps(spec)})
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)  # after the rename there is nothing to remove
+    _sync_folder(path.parent)
+
+
+def load_embedder(path: str | Path) -> Embedder:
+    """The embedder of a file that `save_embedder` wrote, in eval mode; a WeightsError that says what is wrong with it."""
+    path = Path(path)
+    spec, tensors = _read(path)
+    try:
+        input_spec = InputSpec(**{**spec["input"], "mean": tuple(spec["input"]["mean"]), "std": tuple(spec["input"]["std"])})
+        with torch.random.fork_rng(devices=[]):
+            backbone, _ = create_backbone(spec["backbone"])
+            embedder = Embedder(
+                backbone,
+                input_spec,
+                name=spec["backbone"],
+                dim=spec["dim"],
+                normalize=spec["normalize"],
+                freeze_through=spec["freeze_through"],
+                freeze_batchnorm=spec["freeze_batchnorm"],
+            )
+    except (KeyError, TypeError, ValueError) as error:
+        raise WeightsError(f"{path} describes an embedder that cannot be built here ({error}): save it again") from error
+    _check_shapes(path, embedder.state_dict(), tensors)
+    embedder.load_state_dict(tensors)
+    return embedder.eval()
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError as error:
+        raise WeightsError(f"there is no embedder {path}: check the path") from error
+    except (OSError, SafetensorError) as error:
+        raise WeightsError(
+            f"{path} is damaged or no safetensors file ({error}): restore it, or save the embedder again"
+        ) from error
+    if "facetric" not in metadata:
+        raise WeightsError(
+            f"{path} was not written by facetric's save_embedder: to use its tensors in a backbone, pass it to "
+            "build_embedder(..., weights=path)"
+        )
+    try:
+        spec: dict[str, Any] = json.loads(metadata["facetric"])
+    except json.JSONDecodeError as error:
+        raise WeightsError(
+            f"{path} is damaged, its description cannot be read: restore it, or save the embedder again"
+        ) from error
+    if spec.get("format") != _FORMAT:
+        raise WeightsError(
+            f"{path} has format {spec.get('format')}, this version reads {_FORMAT}: use the facetric that wrote it"
+        )
+    if spec.get("sha256") != _digest(tensors):
+        raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the embedder again")
+    return spec, tensors
+
+
+def _check_shapes(path: Path, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    for name in [*own, *tensors]:
+        ours, theirs = (tuple(state[name].shape) if name in state else "missing" for state in (own, tensors))
+        if ours != theirs:
+            raise WeightsError(
+                f"{path} does not fit the network that it describes: {name!r} is {theirs} in the file and {ours} in the network: "
+                "use the versions of timm and torchvision that wrote it"
+            )
+
+
+def _digest(tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,118 @@
+"""What the user sees: a progress bar on a terminal, plain lines elsewhere, a table at the end; TensorBoard when asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+_HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}
+
+
+class Display:
+    """Shows the rows of metrics.jsonl as they come. Without a console (any process but the first) it is silent."""
+
+    def __init__(self, console: Console | None, *, n_steps: int) -> None:
+        self.console = console
+        self.n_steps = n_steps
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+
+    def say(self, line: str) -> None:
+        """One line, above the bar if there is one."""
+        if self.console is not None:
+            self.console.print(Text(line), soft_wrap=True)
+
+    def start(self, step: int) -> None:
+        """Training begins, or goes on, after this step."""
+        if self.console is not None and self.console.is_terminal:
+            columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+            self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
+            self._progress.start()
+            self._task = self._progress.add_task("", total=self.n_steps, completed=step)
+
+    def stepped(self, step: int) -> None:
+        if self._progress is not None:
+            self._progress.update(self._task, completed=step)
+
+    def logged(self, row: dict[str, Any]) -> None:
+        """A row of metrics.jsonl."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=_words(row))
+        else:
+            left = (self.n_steps - row["step"]) * row["timing"]["step_seconds"]
+            self.say(f"step {row['step']:>6}/{self.n_steps}  {_words(row)}  {_duration(left)} left")
+
+    def validated(self, step: int, scores: dict[str, float], *, best: bool) -> None:
+        words = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        self.say(f"step {step:>6}: validation {words}{'  (best so far)' if best else ''}")
+
+    def stop(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def table(self, title: str, rows: dict[str, dict[str, float]]) -> None:
+        """The validation scores: a row per moment, a column per score."""
+        if self.console is None or not rows:
+            return
+        table = Table(title=title, title_justify="left")
+        table.add_column("", no_wrap=True)
+        for name in next(iter(rows.values())):
+            table.add_column(_HEADINGS.get(name, name), justify="right")
+        for moment, scores in rows.items():
+            table.add_row(moment, *(f"{value:.4f}" for value in scores.values()))
+        self.console.print(table)
+
+
+class TensorBoard:
+    """The rows of metrics.jsonl as TensorBoard scalars."""
+
+    def __init__(self, folder: Path, *, from_step: int) -> None:
+        self._writer = _writer_class()(str(folder), purge_step=from_step + 1)
+
+    def append(self, row: dict[str, Any]) -> None:
+        for name, value in row.items():
+            if name in ("validation", "timing"):
+                for inner, number in value.items():
+                    self._writer.add_scalar(f"{name}/{inner}", number, row["step"])
+            elif name != "step" and value is not None:
+                self._writer.add_scalar(f"training/{name}", value, row["step"])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def require_tensorboard() -> None:
+    """A ValueError when it is not installed."""
+    _writer_class()
+
+
+def _writer_class() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ValueError(
+            "run.tensorboard = true needs TensorBoard, which is not installed: pip install tensorboard, or leave the setting out"
+        ) from None
+    return SummaryWriter
+
+
+def _words(row: dict[str, Any]) -> str:
+    words = [f"loss {row['loss']:.4f}"]
+    if row["nmi"] is not None:
+        words.append(f"NMI {row['nmi']:.3f}")
+    if row["margin_weight"] is not None:
+        words.append(f"γ {row['margin_weight']:.3g}")
+    words.append(f"{row['timing']['images_per_second']:.0f} images/s")
+    return "  ".join(words)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,153 @@
+"""From a configuration to batches: which images train and validate, how they are cropped, and what a step is fed with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from facetric.data import (
+    BatchLoader,
+    CentreCrop,
+    ClassBalancedBatches,
+    ImageFormat,
+    PreparedImages,
+    RandomCrop,
+    RandomResizedCrop,
+    load_dataset,
+    prepare,
+)
+from facetric.data.loader import made_ahead
+from facetric.data.transforms import Transform
+from facetric.training.activations import TrunkCache
+from facetric.training.config import BatchTable, DataTable
+
+Images = NDArray[np.uint8] | PreparedImages
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Images of one split with their classes."""
+
+    images: Images
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def n_classes(self) -> int:
+        return len(np.unique(self.labels))
+
+
+class FedBatch(NamedTuple):
+    """What a training step takes: this process's share of a batch."""
+
+    inputs: Tensor  # images, or activations of the frozen part
+    labels: Tensor  # (m,)
+    image_ids: NDArray[np.int64]  # (m,) positions among the training images
+
+
+class Feed(Protocol):
+    """Batches from where it stands to the end of the run."""
+
+    def __iter__(self) -> Iterator[FedBatch]: ...
+
+    def state_dict(self) -> dict[str, int]: ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
+
+
+def load_splits(config: DataTable, *, validate: bool) -> tuple[Split, Split | None]:
+    """Training images, and validation images of classes that do not train when `validate`. Test images are left alone."""
+    dataset = load_dataset(config.name, config.root, **config.options)
+    if validate and "validation" not in dataset.splits:
+        dataset = dataset.with_validation(config.validation_share, seed=config.validation_seed)
+    images: Images
+    if isinstance(dataset.images, np.ndarray):
+        images = np.pad(dataset.images, ((0, 0), (config.pad, config.pad), (config.pad, config.pad)))
+    else:
+        images = prepare(dataset.images, size=config.size, name=dataset.name)
+    splits = {}
+    for name in ("train", "validation"):
+        chosen = np.flatnonzero(dataset.splits == name)
+        part = images.take(chosen) if isinstance(images, PreparedImages) else images[chosen]
+        splits[name] = Split(part, dataset.labels[chosen])
+    if len(splits["train"]) == 0:
+        raise ValueError(f"dataset {config.name!r} has no training images: lower test_share, or check its split column")
+    return splits["train"], splits["validation"] if validate else None
+
+
+def training_transform(config: DataTable, form: ImageFormat) -> Transform:
+    """The augmentation."""
+    if config.augment == "none":
+        return CentreCrop(form)
+    return RandomCrop(form, mirror=config.mirror) if config.augment == "crop" else RandomResizedCrop(form, mirror=config.mirror)
+
+
+def build_sampler(
+    split: Split, config: BatchTable, *, n_steps: int, seed: int, rank: int, world_size: int
+) -> ClassBalancedBatches:
+    """All batches of the run as one pass, so that nothing stops and starts in between."""
+    return ClassBalancedBatches(
+        split.labels,
+        batch_size=config.size,
+        class_ratio=config.class_ratio,
+        images_per_class=config.images_per_class,
+        n_batches=n_steps,
+        seed=seed,
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+class LiveFeed:
+    """Images cropped for every batch anew."""
+
+    def __init__(self, split: Split, sampler: ClassBalancedBatches, transform: Transform, *, n_threads: int) -> None:
+        self._loader = BatchLoader(split.images, split.labels, sampler, transform, n_threads=n_threads)
+
+    def __iter__(self) -> Iterator[FedBatch]:
+        return (FedBatch(batch.images, batch.labels, batch.image_ids) for batch in self._loader)
+
+    def state_dict(self) -> dict[str, int]:
+        return self._loader.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._loader.load_state_dict(state)
+
+
+class CachedFeed:
+    """Activations of the frozen part, a random one of the cached views for each image, read by a thread one batch ahead."""
+
+    def __init__(self, split: Split, sampler: ClassBalancedBatches, cache: TrunkCache) -> None:
+        self._labels = torch.from_numpy(split.labels)
+        self._sampler, self._cache = sampler, cache
+        self._position = sampler.position
+
+    def __iter__(self) -> Iterator[FedBatch]:
+        tasks = (partial(self._make, number) for number in range(self._position, self._sampler.n_batches))
+        for batch in made_ahead(tasks, 1):
+            self._position += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        return {**self._sampler.state_dict(), "position": self._position}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sampler.load_state_dict(state)
+        self._position = self._sampler.position
+
+    def _make(self, number: int) -> FedBatch:
+        # The sampler's generator with another counter word. All ranks draw for the global batch and take their share.
+        rng = np.random.Generator(np.random.Philox(key=self._sampler.seed, counter=[0, 0, 2, number]))
+        views = rng.integers(self._cache.n_views, size=self._sampler.batch_size)
+        image_ids = np.array(self._sampler.batch(number), dtype=np.int64)
+        first = self._sampler.rank * len(image_ids)
+        return FedBatch(self._cache.batch(image_ids, views[first : first + len(image_ids)]), self._labels[image_ids], image_ids)

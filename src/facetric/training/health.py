@@ -1,0 +1,76 @@
+"""Watching a run: numbers that are none stop it, and a collapse is reported in words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from facetric.training.run_folder import write_atomically
+
+
+class NonFiniteLossError(RuntimeError):
+    """The loss or the embeddings are NaN or infinite; the message says where the batch was saved."""
+
+
+def save_batch(folder: Path, step: int, tensors: dict[str, Tensor]) -> Path:
+    """The batch that went wrong, for inspection: inputs, labels, image ids and embeddings."""
+    path = folder / f"nonfinite_step_{step}.safetensors"
+    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    write_atomically(path, save(plain, metadata={"step": str(step)}))
+    return path
+
+
+def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
+    """A gradient that is none spoils the weights a step before the loss shows it: such weights are not saved over good ones."""
+    spoilt = [name for name, weights in network.named_parameters() if not bool(torch.isfinite(weights).all())]
+    if spoilt:
+        raise NonFiniteLossError(
+            f"{len(spoilt)} tensors of the network ({spoilt[0]}, …) are not finite after step {step} and are not saved: lower "
+            "the learning rates, add optimiser.clip_norm or optimiser.warmup_steps, and train again under another name"
+        )
+
+
+class CollapseWatch:
+    """Says once that the embeddings are all alike, and once that the loss has been 0 for `patience` steps."""
+
+    def __init__(self, *, loss_name: str, patience: int = 200, least_spread: float = 1e-3) -> None:
+        self.loss_name = loss_name
+        self.patience = patience
+        self.least_spread = least_spread
+        self.n_idle = 0
+        self._said: set[str] = set()
+
+    def idle(self, active: bool) -> str | None:
+        """Call in every step with whether the loss had a gradient."""
+        self.n_idle = 0 if active else self.n_idle + 1
+        if self.n_idle < self.patience or "idle" in self._said:
+            return None
+        self._said.add("idle")
+        way_out = "raise loss.margin_weight" if self.loss_name == "facility_location" else "raise loss.margin"
+        return (
+            f"nothing has been learnt for {self.n_idle} steps: the loss is 0 because every batch is clustered as it should be. "
+            f"To go on learning, {way_out} or enlarge the batches; else stop here"
+        )
+
+    def spread(self, embeddings: Tensor) -> str | None:
+        """Call now and then with the embeddings of a batch (m, d)."""
+        spread = relative_spread(embeddings)
+        if spread >= self.least_spread or "alike" in self._said:
+            return None
+        self._said.add("alike")
+        return (
+            f"the embeddings have collapsed: they differ by {spread:.1e} of their length, so all images look alike. Lower the "
+            "learning rates, add optimiser.warmup_steps or optimiser.clip_norm, and train again under another name"
+        )
+
+
+@torch.no_grad()
+def relative_spread(embeddings: Tensor) -> float:
+    """The mean distance of the rows from their mean, as a share of their mean length."""
+    points = embeddings.detach().float()
+    distance = torch.linalg.vector_norm(points - points.mean(dim=0), dim=1).mean()
+    length = torch.linalg.vector_norm(points, dim=1).mean()
+    return float(distance / length.clamp_min(torch.finfo(torch.float32).tiny))

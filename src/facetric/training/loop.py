@@ -1,0 +1,232 @@
+"""Training, from top to bottom: a configuration goes in, a run folder comes out (the paper's "Implementation details")."""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from torch import Tensor
+
+from facetric.training.checkpoints import read_newest_state
+from facetric.training.clock import StepClock
+from facetric.training.config import TrainConfig
+from facetric.training.config_file import resolve_paths
+from facetric.training.display import Display, require_tensorboard
+from facetric.training.environment import describe_environment, say_differences
+from facetric.training.feed import FedBatch
+from facetric.training.health import CollapseWatch, NonFiniteLossError, save_batch
+from facetric.training.interruption import Interruption
+from facetric.training.processes import Processes
+from facetric.training.run_folder import RunFolder
+from facetric.training.session import Session, deterministic, start_fabric
+from facetric.training.setup import build_session, make_plan
+from facetric.training.validation import Scores, Validator, check_metric
+from facetric.training.writer import Progress, Writer
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What came of a run."""
+
+    folder: Path
+    step: int  # steps trained so far
+    finished: bool
+    signal_number: int  # of the signal that stopped the run, 0 for none
+    best_step: int | None  # None without validation
+    validation: dict[int, Scores] = field(default_factory=dict)  # step → scores; 0 is the network before training
+
+
+def train(config: TrainConfig, *, console: Console | None = None) -> RunResult:
+    """Train a new run. Its folder must not exist; whatever stops it, `resume` goes on from its last checkpoint."""
+    config = resolve_paths(config)
+    return _run(config, RunFolder.of(config), is_new=True, console=console)
+
+
+def resume(run_folder: str | os.PathLike[str], *, console: Console | None = None) -> RunResult:
+    """Go on with a run from its newest checkpoint, as if it had never stopped."""
+    folder = RunFolder(Path(run_folder).absolute())
+    return _run(folder.read(), folder, is_new=False, console=console)
+
+
+def _run(config: TrainConfig, folder: RunFolder, *, is_new: bool, console: Console | None) -> RunResult:
+    check_metric(config.run.best_metric)
+    if config.run.tensorboard:
+        require_tensorboard()
+    if config.run.threads is not None:
+        torch.set_num_threads(config.run.threads)
+    fabric = start_fabric(config.run)
+    processes = Processes(fabric.device)
+    display = Display((console or Console(stderr=True)) if processes.is_first else None, n_steps=config.run.steps)
+    with ExitStack() as stack, deterministic():
+        # What may be wrong with the configuration is found before the folder is made; the long work comes after.
+        with processes.phase():
+            if is_new and processes.is_first:
+                folder.refuse_existing()
+        with processes.phase():
+            plan = make_plan(config, fabric, processes)
+            if processes.is_first:
+                environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
+                if is_new:
+                    folder.create(config, environment)
+                else:
+                    say_differences(folder.path / "environment.json", environment, display.say)
+                stack.enter_context(folder.owned())
+        state = processes.from_first(lambda: None if is_new else read_newest_state(folder.checkpoints, say=display.say))
+        display.say(
+            f"{'training' if is_new else 'resuming'} {folder.path}: {len(plan.training):,} images of "
+            f"{plan.training.n_classes:,} classes to train"
+            + (f", {len(plan.held_out):,} of {plan.held_out.n_classes:,} to validate" if plan.held_out is not None else "")
+        )
+        session, validator = build_session(config, plan, fabric, processes, fresh=state is None, say=display.say)
+        progress = Progress()
+        if state is not None:
+            session.load_state_dict(state)
+            progress = Progress(step=state["step"], validation=dict(state["validation"]))
+        if not is_new:
+            display.say(f"going on from step {progress.step} of {config.run.steps}")
+        writer = Writer(config, folder, display, progress) if processes.is_first else None
+        stack.callback(lambda: writer.close() if writer is not None else None)
+        signal_number = _train_steps(config, session, progress, validator, writer)
+    return _conclude(config, folder, display, progress, signal_number)
+
+
+def _train_steps(
+    config: TrainConfig,
+    session: Session,
+    progress: Progress,
+    validator: Validator | None,
+    writer: Writer | None,
+) -> int:
+    """The loop. Gives the number of the signal that stopped it, 0 when it came to the end."""
+    run, processes, device = config.run, session.processes, session.fabric.device
+    clock = StepClock(device)
+    watch = CollapseWatch(loss_name=config.loss.name)
+    n_unlogged = 0
+    with processes.phase():
+        if progress.step == 0 and validator is not None and writer is not None:
+            writer.validate(session, validator)
+    session.embedder.train()
+    with Interruption() as interruption:
+        batches = iter(session.feed)
+        while progress.step < run.steps:
+            with processes.phase(), clock.part("sampler"):
+                batch = next(batches)
+            step = progress.step + 1
+            is_last = step == run.steps
+            session.rates.set(step)
+            value, embeddings = _step(config, session, batch, step, clock, writer)
+            progress.step = step
+            n_unlogged += 1
+
+            due = is_last or step % run.log_every == 0
+            with processes.phase() if due else ExitStack():
+                if writer is not None:
+                    with clock.part("logging"):
+                        for warning in (watch.idle(value > 0), watch.spread(embeddings) if due else None):
+                            if warning is not None:
+                                writer.display.say(f"step {step}: {warning}")
+                        writer.display.stepped(step)
+                    if due:
+                        timing = clock.row(n_steps=n_unlogged, batch_size=config.batches.size)
+                        with clock.part("logging"):
+                            row = {**_row(session, step, value), "timing": timing}
+                            writer.append(row)
+                            writer.display.logged(row)
+                if due:
+                    n_unlogged = 0
+            if session.decay is not None:
+                session.decay.step()
+
+            if run.validate_every and (is_last or step % run.validate_every == 0):
+                with processes.phase():
+                    if validator is not None and writer is not None:
+                        writer.validate(session, validator)
+                session.embedder.train()
+            signal_number = processes.largest(interruption.signal_number)
+            if is_last or signal_number or step % run.checkpoint_every == 0:
+                state = session.state_dict()
+                with processes.phase():
+                    if writer is not None:
+                        writer.checkpoint(session, state)
+            if signal_number and not is_last:
+                return signal_number
+    return 0
+
+
+def _step(
+    config: TrainConfig, session: Session, batch: FedBatch, step: int, clock: StepClock, writer: Writer | None
+) -> tuple[float, Tensor]:
+    """Forward, loss of the global batch, backward, update. Gives the loss and the embeddings of the global batch."""
+    fabric, processes = session.fabric, session.processes
+    with clock.part("network"):
+        session.optimiser.zero_grad(set_to_none=True)
+        embeddings: Tensor = session.network(fabric.to_device(batch.inputs))  # (m / n_processes, d)
+    with clock.part("loss"):
+        embeddings = processes.gather(embeddings)  # (m, d)
+        labels = processes.gather(fabric.to_device(batch.labels))  # (m,)
+        finite = math.isfinite(float(embeddings.detach().sum())) or bool(torch.isfinite(embeddings).all())
+        loss: Tensor | None = session.loss(embeddings, labels) if finite else None
+        value = math.nan if loss is None else float(loss.detach())
+    if loss is None or not math.isfinite(value):
+        what = "embeddings are" if loss is None else "loss is"
+        with processes.phase():
+            if writer is not None:
+                tensors = {"inputs": batch.inputs, "labels": labels, "embeddings": embeddings}
+                with writer.folder.writing():
+                    path = save_batch(writer.folder.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
+                raise NonFiniteLossError(
+                    f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
+                    "optimiser.clip_norm or optimiser.warmup_steps, and train again under another name"
+                )
+    assert loss is not None
+    with clock.part("network"):
+        fabric.backward(loss)
+        if config.optimiser.clip_norm is not None:
+            fabric.clip_gradients(
+                session.network, session.wrapped_optimiser, max_norm=config.optimiser.clip_norm, error_if_nonfinite=False
+            )
+        session.wrapped_optimiser.step()
+    return value, embeddings.detach()
+
+
+def _row(session: Session, step: int, value: float) -> dict[str, Any]:
+    """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
+    detail = None if session.clustering is None else session.clustering.last
+    rates = {str(group["name"]): float(group["lr"]) for group in session.optimiser.param_groups}
+    return {
+        "step": step,
+        "loss": value,
+        "facility_score": None if detail is None else detail.facility_score,  # F
+        "oracle_score": None if detail is None else detail.oracle_score,  # F̃
+        "margin": None if detail is None else detail.margin,  # Δ
+        "nmi": None if detail is None else detail.nmi,
+        "margin_weight": None if session.clustering is None else session.clustering.margin_weight,  # γ
+        "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
+        "head_lr": rates["head"],
+    }
+
+
+def _conclude(config: TrainConfig, folder: RunFolder, display: Display, progress: Progress, signal_number: int) -> RunResult:
+    """The closing lines, and the result."""
+    best = progress.best_step(config.run.best_metric)
+    if signal_number:
+        display.say(f"stopped by a signal after step {progress.step}, which is saved. To go on: {folder.resume_command}")
+    else:
+        moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
+        rows = {name: progress.validation[step] for name, step in moments.items() if step in progress.validation}
+        display.table("Validation, on classes that were not trained on", rows)
+        display.say(f"the run is in {folder.path}; next: facetric evaluate {folder.path}")
+    return RunResult(
+        folder=folder.path,
+        step=progress.step,
+        finished=progress.step >= config.run.steps,
+        signal_number=signal_number,
+        best_step=best,
+        validation=dict(progress.validation),
+    )

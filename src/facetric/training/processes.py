@@ -1,0 +1,133 @@
+"""The processes of a run, seen as one: a global batch, one inference, and one end.
+
+Every process embeds its share of the batch. The shares are gathered in the order of ranks and every process computes the loss
+of all of them, so each knows dL/dE for the global batch and needs only its own rows of it: nothing is sent backwards. DDP
+averages gradients over the N processes while the gradient of the global batch is their *sum*, so the rows are scaled by N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+Result = TypeVar("Result")
+
+
+class PeerError(RuntimeError):
+    """Another process of the run failed; the message is its."""
+
+
+class Processes:
+    """One process or the default process group of torch.distributed, whichever there is."""
+
+    def __init__(self, device: torch.device) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.device = device
+        self.rank = dist.get_rank() if together else 0
+        self.n = dist.get_world_size() if together else 1
+
+    @property
+    def is_first(self) -> bool:
+        return self.rank == 0
+
+    def gather(self, rows: Tensor) -> Tensor:
+        """The rows of all processes, in the order of ranks, with the gradient that DDP's average turns into the true one."""
+        return rows if self.n == 1 else _GatherRows.apply(rows, self.rank, self.n)
+
+    def from_first(self, make: Callable[[], Result]) -> Result:
+        """What `make` gives in the first process, in all of them. If it fails there, all fail."""
+        if self.n == 1:
+            return make()
+        box: list[Any] = [None]
+        failure: Exception | None = None
+        if self.is_first:
+            try:
+                box = [(True, make())]
+            except Exception as error:
+                failure = error
+                box = [(False, _words(error))]
+        dist.broadcast_object_list(box, src=0, device=self.device)
+        if failure is not None:
+            raise failure
+        fine, result = box[0]
+        if not fine:
+            raise PeerError(f"rank 0: {result}")
+        return result  # type: ignore[no-any-return]
+
+    def all(self, value: Result) -> list[Result]:
+        """The value of every process, in the order of ranks."""
+        if self.n == 1:
+            return [value]
+        box: list[Any] = [None] * self.n
+        dist.all_gather_object(box, value)
+        return box
+
+    def largest(self, number: int) -> int:
+        """The largest of the processes' numbers."""
+        if self.n == 1:
+            return number
+        box = torch.tensor([number], device=self.device)
+        dist.all_reduce(box, op=dist.ReduceOp.MAX)
+        return int(box)
+
+    @contextmanager
+    def phase(self) -> Iterator[None]:
+        """Work without communication that may fail in one process: then all of them stop, with its message, and none waits."""
+        if self.n == 1:
+            yield
+            return
+        failure: Exception | None = None
+        try:
+            yield
+        except Exception as error:
+            failure = error
+        if self.largest(int(failure is not None)):
+            messages = self.all(None if failure is None else _words(failure))
+            if failure is not None:
+                raise failure
+            rank, message = next((rank, message) for rank, message in enumerate(messages) if message is not None)
+            raise PeerError(f"rank {rank}: {message}")
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, rank: int, n_processes: int) -> Tensor:
+        ctx.rank, ctx.n_processes, ctx.n_rows = rank, n_processes, len(rows)
+        rows = rows.contiguous()
+        shares = [torch.empty_like(rows) for _ in range(n_processes)]
+        dist.all_gather(shares, rows)
+        return torch.cat(shares)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        first = ctx.rank * ctx.n_rows
+        return gradients[0][first : first + ctx.n_rows] * ctx.n_processes, None, None
+
+
+class _SumOverProcesses(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone()
+        dist.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        total = gradients[0].clone()  # every process's loss depends on every process's values
+        dist.all_reduce(total)
+        return total
+
+
+def sum_over_processes(values: Tensor) -> Tensor:
+    """The sum of all processes' values, in all of them, with gradient."""
+    total: Tensor = _SumOverProcesses.apply(values)
+    return total
+
+
+def _words(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,73 @@
+"""Scores on held-out classes while a run trains: the same code that evaluates a finished run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from facetric.models import Embedder
+from facetric.training.activations import TrunkCache
+from facetric.training.feed import Split
+
+Scores = dict[str, float]
+
+KS = (1, 2, 4, 8)
+SCORES = (*(f"recall_at_{k}" for k in KS), "map_at_r", "nmi")
+_BATCH_SIZE = 128
+
+
+class Validator:
+    """Embeds the held-out images, one centre crop each, and scores retrieval and clustering (one k-means)."""
+
+    def __init__(self, split: Split, *, cache: TrunkCache | None, seed: int) -> None:
+        self.split, self.cache, self.seed = split, cache, seed
+
+    def __call__(self, embedder: Embedder) -> Scores:
+        """The scores, by name. Neighbours by cosine for unit embeddings, else Euclidean."""
+        from facetric.evaluation import evaluate
+
+        metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"
+        with _same_threads():
+            report = evaluate(self.embed(embedder), self.split.labels, ks=KS, metric=metric, n_restarts=1, seed=self.seed)
+        assert report.map_at_r is not None
+        assert report.nmi is not None
+        recall = {f"recall_at_{k}": value for k, value in report.recall_at_k.items()}
+        return {**recall, "map_at_r": report.map_at_r, "nmi": report.nmi}
+
+    def embed(self, embedder: Embedder) -> NDArray[np.float32]:
+        """The embeddings (n, d); from the cached activations where the first part of the network is frozen."""
+        from facetric.evaluation import embed
+
+        if self.cache is None:
+            return embed(embedder, self.split.images, rank=0, world_size=1).vectors
+        return _embed_activations(embedder, self.cache)
+
+
+@contextmanager
+def _same_threads() -> Iterator[None]:
+    """numba's first parallel kernel resets the thread count of the OpenMP that torch uses too: sums would change with it."""
+    n_threads = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+@torch.no_grad()
+def _embed_activations(embedder: Embedder, cache: TrunkCache) -> NDArray[np.float32]:
+    embedder.eval()
+    device = next(embedder.parameters()).device
+    blocks = (np.arange(start, min(start + _BATCH_SIZE, len(cache))) for start in range(0, len(cache), _BATCH_SIZE))
+    parts = (cache.batch(rows, np.full(len(rows), cache.centre_view)).to(device) for rows in blocks)
+    return np.concatenate([embedder.from_activations(part).float().cpu().numpy() for part in parts])
+
+
+def check_metric(name: str) -> None:
+    """Refuse a score that validation does not have."""
+    if name not in SCORES:
+        raise ValueError(f"run.best_metric must be one of {', '.join(SCORES)}; got {name!r}: choose one of these")

@@ -1,0 +1,169 @@
+"""`evaluate` on arrays: its clustering against scikit-learn, its record, its refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from sklearn import metrics as sklearn_metrics
+from sklearn.cluster import KMeans as SklearnKMeans
+
+from facetric.evaluation import ClusteringScores, EvaluationReport, evaluate, kmeans
+from facetric.evaluation.clustering import facility_location
+from facetric.metrics import nmi, purity, vmeasure
+
+
+def clustered(n=300, d=8, n_classes=10, noise=0.7, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, n_classes, n)
+    return (rng.normal(size=(n_classes, d))[labels] + noise * rng.normal(size=(n, d))).astype(np.float32), labels
+
+
+def test_clustering_scores_equal_scikit_learn():
+    rng = np.random.default_rng(0)
+    classes, clusters = rng.integers(0, 7, 500), rng.integers(0, 9, 500)
+    clusters[classes == 3] = 4
+    found = ClusteringScores.of(classes, clusters)
+    assert found.nmi == pytest.approx(sklearn_metrics.normalized_mutual_info_score(classes, clusters, average_method="geometric"))
+    assert found.vmeasure == pytest.approx(sklearn_metrics.v_measure_score(classes, clusters))
+    assert found.ami == pytest.approx(sklearn_metrics.adjusted_mutual_info_score(classes, clusters))
+    assert found.ari == pytest.approx(sklearn_metrics.adjusted_rand_score(classes, clusters))
+    (_, fp), (fn, tp) = sklearn_metrics.pair_confusion_matrix(classes, clusters)
+    assert found.pairwise_f1 == pytest.approx(2 * tp / (2 * tp + fp + fn))
+    table = sklearn_metrics.cluster.contingency_matrix(classes, clusters)
+    assert found.purity == pytest.approx(table.max(axis=0).sum() / 500)
+
+
+def test_what_pytorch_metric_learning_calls_nmi_is_our_v_measure():
+    """Where we differ: it calls scikit-learn's default, the arithmetic mean of the entropies. The paper's is the geometric."""
+    vectors, labels = clustered()
+    clusters = kmeans(vectors, 4, seed=0).assignment
+    calculator = AccuracyCalculator(
+        include=("NMI",), device=torch.device("cpu"), kmeans_func=lambda x, n_clusters: torch.from_numpy(clusters)
+    )
+    theirs = calculator.get_accuracy(torch.from_numpy(vectors), torch.from_numpy(labels))["NMI"]
+    assert theirs == pytest.approx(vmeasure(labels, clusters))
+    assert abs(theirs - nmi(labels, clusters)) > 1e-3
+
+
+def test_kmeans_is_as_good_as_scikit_learn():
+    vectors, _ = clustered(n=600, n_classes=30, seed=1)
+    ours = np.median([kmeans(vectors, 30, seed=seed).objective for seed in range(9)])
+    theirs = np.median([SklearnKMeans(30, n_init=1, random_state=seed).fit(vectors).inertia_ for seed in range(9)])
+    assert ours <= 1.02 * theirs
+
+
+def test_kmeans_repeats_itself_and_fills_every_cluster():
+    vectors, _ = clustered(n=900)
+    vectors[100:] = vectors[:5].repeat(160, axis=0)  # hardly more distinct points than clusters
+    first, again = (kmeans(vectors, 300, seed=3) for _ in range(2))
+    np.testing.assert_array_equal(first.assignment, again.assignment)
+    assert set(first.assignment.tolist()) == set(range(300))
+
+
+def test_the_mean_and_deviation_are_over_the_restarts():
+    report = evaluate(*clustered(), n_restarts=4, seed=7)
+    found = [restart.scores.nmi for restart in report.restarts]
+    assert [restart.seed for restart in report.restarts] == [7, 8, 9, 10]
+    assert report.nmi == pytest.approx(np.mean(found))
+    assert report.nmi_sd == pytest.approx(np.std(found, ddof=1))
+    assert report.ari == pytest.approx(np.mean([restart.scores.ari for restart in report.restarts]))
+    assert evaluate(*clustered(), n_restarts=1).nmi_sd == 0.0
+
+
+def test_blocks_and_memory_change_no_score():
+    vectors, labels = clustered()
+    whole = evaluate(vectors, labels, n_restarts=2)
+    parts = evaluate(vectors, labels, n_restarts=2, block_size=7, memory_gib=1e-6)
+    for name in ("recall_at_k", "map_at_r", "r_precision", "nmi", "ami", "restarts"):
+        assert getattr(whole, name) == getattr(parts, name)
+
+
+def test_classes_of_any_encoding_give_the_same_scores():
+    vectors, labels = clustered()
+    expected = evaluate(vectors, labels, n_restarts=1)
+    for names in (labels + 2**53, labels * 2**40 - 5, np.array([f"class {label}" for label in labels])):
+        found = evaluate(vectors, names, n_restarts=1)
+        assert (found.recall_at_k, found.map_at_r) == (expected.recall_at_k, expected.map_at_r)
+
+
+def test_halves_can_be_left_out():
+    vectors, labels = clustered()
+    only_retrieval = evaluate(vectors, labels, clustering=False)
+    assert only_retrieval.nmi is None
+    assert only_retrieval.restarts == ()
+    assert only_retrieval.recall_at_k
+    only_clusters = evaluate(vectors, labels, retrieval=False, n_restarts=1)
+    assert only_clusters.recall_at_k == {}
+    assert only_clusters.map_at_r is None
+    assert only_clusters.nmi is not None
+    with pytest.raises(ValueError, match="nothing to score"):
+        evaluate(vectors, labels, retrieval=False, clustering=False)
+
+
+@pytest.mark.parametrize("facility", [False, True])
+def test_a_report_survives_json(tmp_path, facility):
+    report = evaluate(*clustered(), ks=(1, 10), n_restarts=2, facility=facility).with_source(dataset="cub", split="test")
+    report.save(tmp_path / "evaluation.json")
+    assert EvaluationReport.load(tmp_path / "evaluation.json") == report
+    saved = json.loads((tmp_path / "evaluation.json").read_text())
+    assert saved["method"]["seeds"] == [0, 1]
+    assert saved["method"]["versions"].keys() >= {"facetric", "numpy", "faiss"}
+    assert saved["recall_at_k"].keys() == {"1", "10"}
+
+
+def test_a_report_that_is_none_is_refused(tmp_path):
+    for text in ("{", "[]", '{"format": 99}', '{"format": 1, "recall_at_k": {}}'):
+        (tmp_path / "evaluation.json").write_text(text)
+        with pytest.raises(ValueError, match=r"evaluation\.json.*facetric evaluate"):
+            EvaluationReport.load(tmp_path / "evaluation.json")
+
+
+def test_facility_location_recovers_clear_clusters():
+    vectors, labels = clustered(noise=0.05)
+    report = evaluate(vectors, labels, n_restarts=1, facility=True)
+    assert report.facility_location.scores.nmi == pytest.approx(1.0)
+    assert report.facility_location.left_out is None
+    assert "Facility location (γ = 0): NMI 100.00" in str(report)
+
+
+def test_facility_location_is_left_out_with_its_reason_when_it_does_not_fit():
+    vectors, labels = clustered()
+    report = evaluate(vectors, labels, n_restarts=1, facility=True, memory_gib=1e-4)
+    assert report.facility_location.scores is None
+    assert "memory_gib" in report.facility_location.left_out
+    assert "Facility location was left out" in str(report)
+    rows = np.zeros((10_001, 2), dtype=np.float32)
+    assert "10,001 images exceed" in facility_location(rows, np.arange(10_001) % 2, memory_gib=100).left_out
+
+
+def test_the_printed_report_has_the_papers_columns_and_says_who_was_left_out():
+    vectors, labels = clustered()
+    labels[0] = 99
+    text = str(evaluate(vectors, labels, n_restarts=2))
+    assert "NMI" in text
+    assert "R@8" in text
+    assert "1 left out, whose class has no other image" in text
+
+
+def test_purity_counts_the_majority_class_of_each_cluster():
+    assert purity([0, 0, 1, 1, 1], [0, 0, 0, 1, 1]) == pytest.approx(4 / 5)
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "options", "message"),
+    [
+        ([[1.0], [np.nan], [2.0]], [0, 0, 1], {}, "row 1"),
+        (np.ones((0, 3)), [], {}, r"\(0, 3\)"),
+        (np.ones((3, 2)), [4, 4, 4], {}, "one class"),
+        (np.ones((3, 2)), [0, 0, 1], {"ks": (9,)}, r"K \(9\) exceeds"),
+        (np.ones((3, 2)), [0, 0], {}, "2 labels for 3"),
+        (np.ones((3, 2)), [0.0, 0.0, 1.0], {}, "must be integers"),
+        (np.ones((3, 2)), [0, 0, 1], {"n_restarts": 0}, "n_restarts"),
+        (np.ones((3, 2)), [0, 1, 2], {"ks": (1,)}, "none of the 3 queries"),
+    ],
+)
+def test_bad_input_is_refused_with_the_rule_and_the_value(vectors, labels, options, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(vectors, labels, **options)

@@ -1,0 +1,130 @@
+"""Configurations: what is accepted, what is refused and how, and that they survive being written."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from facetric.losses import LOSSES
+from facetric.training import ConfigError, TrainConfig, read_config
+from facetric.training.config import TABLES
+from facetric.training.config_file import parse_config, to_toml
+from facetric.training.settings import settings_table
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
+DATA = {"data": {"name": "glyphs"}}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_config_of_the_project_is_valid_and_survives_being_written(path):
+    config = read_config(path)
+    assert config.run.name == path.stem
+    assert parse_config(tomllib.loads(to_toml(config))) == config
+
+
+def test_there_is_a_config_per_dataset_and_per_baseline():
+    stems = {path.stem for path in CONFIGS}
+    assert {"glyphs", "cub", "cars", "products"} <= stems
+    for loss in ("triplet_semihard", "lifted_structure", "npairs"):
+        for dataset in ("glyphs", "cub"):
+            assert read_config(ROOT / "configs" / f"{dataset}_{loss}.toml").loss.name == loss
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_the_paper_normalises_for_its_own_loss_and_triplet_only(path):
+    loss = read_config(path).loss
+    assert loss.normalize == (loss.name in ("facility_location", "triplet_semihard"))
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"loss": {"margn_weight": 1}}, "unknown key 'margn_weight' in [loss]; did you mean 'margin_weight'?"),
+        ({"optimizer": {}}, "unknown table or key 'optimizer'; did you mean 'optimiser'?"),
+        ({"steps": 10}, "did you mean 'run.steps'?"),
+        ({"run": {"margin_weight": 1}}, "did you mean 'loss.margin_weight'?"),
+        ({"model": {"zzz": 1}}, "known are backbone, dim"),
+        ({"loss": {"name": "npair"}}, "did you mean 'npairs'?"),
+        ({"loss": {"name": "npairs", "margin": 1.0}}, "loss 'npairs' takes no margin; it takes norm_weight, normalize"),
+        ({"run": {"steps": 0}}, "run.steps"),
+        ({"run": {"name": "../up"}}, "run.name"),
+        ({"model": {"cached_views": 2}}, "set model.freeze_through"),
+        ({"batches": {"class_ratio": 0.5, "images_per_class": 2}}, "give one"),
+        ({"loss": {"n_subsets": 2}}, "go together"),
+        ({"run": {"steps": 5}, "optimiser": {"warmup_steps": 5}}, "must be below run.steps (5)"),
+        ({"optimiser": {"head_lr": float("nan")}}, "optimiser.head_lr"),
+    ],
+)
+def test_a_wrong_setting_is_refused_in_one_line(tables, words):
+    with pytest.raises(ConfigError) as refused:
+        parse_config(DATA | tables)
+    assert words in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_python_is_refused_what_toml_is():
+    with pytest.raises(ValidationError, match="did you mean 'data'"):
+        TrainConfig.model_validate({"dat": {}})
+
+
+def test_a_config_is_frozen():
+    with pytest.raises(ValidationError, match="frozen"):
+        parse_config(DATA).run.steps = 3
+
+
+def test_the_options_of_a_loss_are_written_out():
+    resolved = tomllib.loads(to_toml(parse_config(DATA)))["loss"]
+    assert resolved["margin"] == "nmi"
+    assert resolved["refine"] == "pam"
+    assert parse_config(DATA | {"loss": {"refine": "none"}}).loss.options()["refine"] is None
+    for name, kind in LOSSES.items():
+        kind(**parse_config(DATA | {"loss": {"name": name}}).loss.options())
+
+
+@pytest.mark.parametrize(
+    ("override", "table", "key", "value"),
+    [
+        ("loss.margin_weight=4", "loss", "margin_weight", 4.0),
+        ("run.name=other", "run", "name", "other"),
+        ('run.name="quoted"', "run", "name", "quoted"),
+        ("data.root=/a path/with=signs", "data", "root", "/a path/with=signs"),
+        ("data.mirror=false", "data", "mirror", False),
+        ("run.precision=32", "run", "precision", "32"),
+        ("data.options.size=40", "data", "options", {"size": 40}),
+    ],
+)
+def test_a_setting_is_changed_on_the_command_line(tmp_path, override, table, key, value):
+    (tmp_path / "c.toml").write_text('[data]\nname = "glyphs"\n')
+    assert getattr(getattr(read_config(tmp_path / "c.toml", overrides=[override]), table), key) == value
+
+
+@pytest.mark.parametrize("override", ["steps=4", "run.steps", ".steps=1", "data.name.x=1"])
+def test_a_malformed_override_is_refused(tmp_path, override):
+    (tmp_path / "c.toml").write_text('[data]\nname = "glyphs"\n')
+    with pytest.raises(ConfigError, match="--set"):
+        read_config(tmp_path / "c.toml", overrides=[override])
+
+
+def test_a_missing_or_broken_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="no configuration"):
+        read_config(tmp_path / "nothing.toml")
+    (tmp_path / "broken.toml").write_text("[run\n")
+    with pytest.raises(ConfigError, match=r"broken\.toml cannot be read as TOML"):
+        read_config(tmp_path / "broken.toml")
+
+
+@given(root=st.text(min_size=1).filter(lambda text: "\x00" not in text and text.isprintable()), rate=st.floats(1e-30, 1e30))
+@settings(max_examples=50, deadline=None)
+def test_any_value_survives_being_written(root, rate):
+    config = parse_config({"data": {"name": "csv", "root": root, "options": {root: rate}}, "optimiser": {"head_lr": rate}})
+    assert parse_config(tomllib.loads(to_toml(config))) == config
+
+
+def test_every_setting_is_described_and_the_page_shows_them_all():
+    assert all(field.description for table in TABLES.values() for field in table.model_fields.values())
+    page = (ROOT / "docs" / "training.md").read_text()
+    assert settings_table() in page  # `python -m facetric.training.settings` prints it

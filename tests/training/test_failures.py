@@ -1,0 +1,117 @@
+"""What stops a run says so in one line, and overwrites nothing."""
+
+import os
+import shutil
+
+import pytest
+
+from facetric.training.config_file import to_toml
+from training.tiny_runs import tiny_config
+
+
+def one_line(log, command="train"):
+    """The line of the error: the last one, and the only one that the command speaks in its own name."""
+    lines = [line for line in log.read_text().splitlines() if line.startswith(f"facetric {command}: ")]
+    assert len(lines) == 1, log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert log.read_text().splitlines()[-1] == lines[0]
+    return lines[0]
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    path = tmp_path / "tiny.toml"
+    path.write_text(to_toml(tiny_config(tmp_path / "runs")))
+    return path
+
+
+def test_a_full_disk(server, config_file, tmp_path):
+    log, run = tmp_path / "log", tmp_path / "runs" / "tiny"
+    assert server.run("train", config_file, log=log, file_size_limit=200_000) == 1
+    assert f"cannot write to {run}: File too large; what was saved before is untouched" in one_line(log)
+    assert not [path.name for path in (run / "checkpoints").iterdir() if path.name.endswith(".part")]
+    assert server.run("resume", run, log=log) == 0  # space was found
+
+
+def test_a_run_folder_that_cannot_be_made(server, config_file, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    log = tmp_path / "log"
+    assert server.run("train", config_file, "--set", f"run.folder={tmp_path / 'file'}", log=log) == 1
+    assert f"cannot make the run folder {tmp_path / 'file' / 'tiny'}" in one_line(log)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_without_permission(server, config_file, tmp_path):
+    (tmp_path / "closed").mkdir(mode=0o500)
+    log = tmp_path / "log"
+    assert server.run("train", config_file, "--set", f"run.folder={tmp_path / 'closed'}", log=log) == 1
+    assert "Permission denied" in one_line(log)
+
+
+def test_an_existing_run_is_not_overwritten(server, config_file, tmp_path):
+    run, log = tmp_path / "runs" / "tiny", tmp_path / "log"
+    run.mkdir(parents=True)
+    (run / "precious").write_text("mine")
+    assert server.run("train", config_file, log=log) == 1
+    assert f"{run} exists and is not overwritten" in one_line(log)
+    assert [path.name for path in run.iterdir()] == ["precious"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["data.name=cub", "data.root=nowhere", "data.options={}"], "nowhere"),
+        (["data.name=cube"], "did you mean 'cub'?"),
+        (["model.weights=missing.safetensors"], "missing.safetensors"),
+        (["model.backbone=glyphnett"], "did you mean glyphnet"),
+        (["loss.margn_weight=1"], "unknown key 'margn_weight' in [loss]; did you mean 'margin_weight'?"),
+        (["loss.name=npairs"], "loss 'npairs' takes no margin_weight"),
+        (["run.best_metric=recall"], "run.best_metric must be one of"),
+        (["batches.size=3000"], "lower class_ratio"),
+        (["run.precision=fp16"], "needs a GPU"),
+        (["optimiser.warmup_steps=6"], "warmup_steps (6) must be below run.steps (6)"),
+        (["steps=1"], "--set takes table.key=value"),
+    ],
+)
+def test_a_configuration_that_cannot_be_a_run_leaves_no_folder(server, config_file, tmp_path, settings, words):
+    log = tmp_path / "log"
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    assert server.run("train", config_file, *overrides, log=log) == 2
+    assert words in one_line(log)
+    assert not (tmp_path / "runs" / "tiny").exists()
+
+
+def test_weights_of_the_wrong_shape(server, config_file, tmp_path):
+    import torch
+    from safetensors.torch import save_file
+
+    from facetric.models import build_embedder
+
+    state = build_embedder("glyphnet", weights="none").backbone.state_dict()
+    first = next(name for name, tensor in state.items() if tensor.ndim == 4)
+    save_file({**{k: v.contiguous() for k, v in state.items()}, first: torch.zeros(3, 3, 3, 3)}, tmp_path / "w.safetensors")
+    log = tmp_path / "log"
+    assert server.run("train", config_file, "--set", f"model.weights={tmp_path / 'w.safetensors'}", log=log) == 2
+    assert first in one_line(log)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_resuming_what_is_no_run(server, tmp_path):
+    log = tmp_path / "log"
+    assert server.run("resume", tmp_path / "nothing", log=log) == 1
+    assert "there is no run" in one_line(log, "resume")
+    shutil.rmtree(tmp_path / "nothing", ignore_errors=True)
+    (tmp_path / "empty").mkdir()
+    log.unlink()
+    assert server.run("resume", tmp_path / "empty", log=log) == 2
+    assert "has no config.toml" in one_line(log, "resume")
+
+
+def test_tensorboard_must_be_installed_to_be_asked_for(server, config_file, tmp_path):
+    pytest.importorskip("torch")
+    try:
+        import tensorboard  # noqa: F401
+    except ImportError:
+        log = tmp_path / "log"
+        assert server.run("train", config_file, "--set", "run.tensorboard=true", log=log) == 2
+        assert "pip install tensorboard" in one_line(log)

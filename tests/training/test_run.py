@@ -1,0 +1,232 @@
+"""A run in this process: what it writes, what it repeats, and what it says."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from safetensors.torch import load_file
+
+from facetric.models import load_embedder
+from facetric.training import RunResult, read_config, resume, train
+from facetric.training.checkpoints import DamagedStateError, read_state, states, write_state
+from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread
+from facetric.training.optimisers import LearningRates, build_optimiser
+from facetric.training.run_folder import MetricsLog, RunFolderError
+from facetric.training.writer import Progress
+from training.tiny_runs import rows_of, tiny_config
+
+
+def run(config):
+    """The result, and what was said."""
+    out = io.StringIO()
+    return train(config, console=Console(file=out, width=200)), out
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run(tiny_config(tmp_path_factory.mktemp("finished")))
+
+
+def test_the_folder_holds_what_the_design_says(finished):
+    result, _ = finished
+    assert isinstance(result, RunResult)
+    assert result.finished
+    names = {path.relative_to(result.folder).as_posix() for path in result.folder.rglob("*") if path.is_file()}
+    assert names - {".lock"} == {
+        "config.toml",
+        "environment.json",
+        "metrics.jsonl",
+        "checkpoints/best.safetensors",
+        "checkpoints/last.safetensors",
+        "checkpoints/state_00000004.pt",
+        "checkpoints/state_00000006.pt",
+    }
+    environment = json.loads((result.folder / "environment.json").read_text())
+    assert environment["seed"] == 0
+    assert environment["threads"] == 1
+    assert environment["versions"]["torch"] == torch.__version__.split("+")[0]
+
+
+def test_a_row_has_every_term_of_the_loss(finished):
+    result, _ = finished
+    rows = rows_of(result.folder, timing=True)
+    assert [row["step"] for row in rows if "loss" in row] == [1, 2, 3, 4, 5, 6]
+    assert [row["step"] for row in rows if "validation" in row] == [0, 3, 6]
+    for row in (row for row in rows if "loss" in row):
+        # (the hinge) ℓ = F + γΔ − F̃
+        expected = row["facility_score"] + row["margin_weight"] * row["margin"] - row["oracle_score"]
+        assert row["loss"] == pytest.approx(max(expected, 0.0), abs=1e-3)
+        assert row["nmi"] == pytest.approx(1 - row["margin"])
+        timing = row["timing"]
+        assert 0 < timing["loss_share"] < 1
+        assert timing["overhead_share"] == pytest.approx(timing["sampler_share"] + timing["loss_share"] + timing["logging_share"])
+    gammas = [row["margin_weight"] for row in rows if "loss" in row]
+    assert gammas == pytest.approx([8.0, 8.0, 8.0 * 0.94, 8.0 * 0.94, 8.0 * 0.94**2, 8.0 * 0.94**2])
+
+
+def test_plain_lines_and_a_table_are_printed(finished):
+    result, out = finished
+    text = out.getvalue()
+    assert "step      1/6  loss" in text
+    assert "images/s" in text
+    assert f"best, step {result.best_step}" in text
+    assert f"facetric evaluate {result.folder}" in text
+    assert "\r" not in text
+    assert "\x1b" not in text
+
+
+def test_best_is_the_best_validation(finished):
+    result, _ = finished
+    assert result.validation.keys() == {0, 3, 6}
+    assert result.best_step == max((3, 6), key=lambda step: result.validation[step]["recall_at_1"])
+    assert load_embedder(result.folder / "checkpoints" / "best.safetensors").normalize
+
+
+def test_the_resolved_file_repeats_the_run(finished, tmp_path):
+    first = finished[0].folder
+    config = read_config(first / "config.toml", overrides=[f"run.folder={tmp_path}"])
+    again = run(config)[0].folder
+    assert rows_of(again) == rows_of(first)
+    one, other = (load_file(folder / "checkpoints" / "last.safetensors") for folder in (first, again))
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_damaged_state_is_passed_over(finished, tmp_path):
+    config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
+    folder = run(config)[0].folder
+    newest = folder / "checkpoints" / "state_00000006.pt"
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 2] ^= 1
+    newest.write_bytes(data)
+    out = io.StringIO()
+    result = resume(folder, console=Console(file=out, width=200))
+    assert "state_00000006.pt is damaged (its checksum is wrong): using the one before it" in out.getvalue()
+    assert "going on from step 4 of 6" in out.getvalue()
+    assert result.finished
+    assert rows_of(folder) == rows_of(finished[0].folder)
+
+
+def test_when_all_states_are_damaged_nothing_is_overwritten(finished, tmp_path):
+    config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
+    folder = run(config)[0].folder
+    for _, path in states(folder / "checkpoints"):
+        path.write_bytes(path.read_bytes()[:100])
+    rows = rows_of(folder)
+    with pytest.raises(RunFolderError, match="none of the 2 resume states"):
+        resume(folder, console=Console(file=io.StringIO()))
+    assert rows_of(folder) == rows
+
+
+@pytest.mark.parametrize("name", ["triplet_semihard", "lifted_structure", "npairs"])
+def test_the_baselines_train(tmp_path, name):
+    result, _ = run(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0}, loss={"name": name}))
+    rows = rows_of(result.folder)
+    assert [row["nmi"] for row in rows] == [None] * 3
+    assert load_embedder(result.folder / "checkpoints" / "last.safetensors").normalize == (name == "triplet_semihard")
+    assert not (result.folder / "checkpoints" / "best.safetensors").exists()
+
+
+def test_subsets_and_rmsprop_and_bf16_train(tmp_path):
+    changes = {"loss": {"n_subsets": 2, "subset_size": 12}, "optimiser": {"name": "rmsprop"}}
+    result, _ = run(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0, "precision": "bf16"}, **changes))
+    assert len(rows_of(result.folder)) == 3
+
+
+def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    model = {"freeze_through": "stem", "cached_views": 2, "head_init": "pca"}
+    result, out = run(tiny_config(tmp_path / "runs", run={"steps": 4}, model=model))
+    assert out.getvalue().count("computing activations") == 2  # training and validation images
+    assert result.validation.keys() == {0, 3, 4}
+    again, out = run(tiny_config(tmp_path / "again", run={"steps": 4}, model=model))
+    assert "computing activations" not in out.getvalue()
+    assert rows_of(again.folder) == rows_of(result.folder)
+
+
+def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    for label in range(8):
+        (tmp_path / "pictures" / str(label)).mkdir(parents=True)
+        for number in range(6):
+            noise = rng.integers(0, 60, size=(40, 50, 3)) + 20 * label
+            Image.fromarray(noise.astype(np.uint8)).save(tmp_path / "pictures" / str(label) / f"{number}.png")
+    data = {"name": "folder", "root": str(tmp_path / "pictures"), "options": {"test_share": 0.25}, "size": 164, "pad": 0}
+    changes = {
+        "data": {**data, "validation_share": 0.34, "augment": "resized_crop"},
+        "model": {"backbone": "test_efficientnet", "freeze_through": "blocks.0", "cached_views": 2, "head_init": "pca"},
+        "batches": {"size": 8, "images_per_class": 4},
+    }
+    result, _ = run(tiny_config(tmp_path / "runs", run={"steps": 3}, **changes))
+    assert result.finished
+    assert len(list((tmp_path / "cache").glob("*.f16"))) == 2
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
+    config = tiny_config(tmp_path, optimiser={"head_lr": 1e30, "backbone_lr": 1e30, "warmup_steps": 0})
+    with pytest.raises(NonFiniteLossError, match="not finite in step 2; the batch is in") as stopped:
+        run(config)
+    batch = load_file(tmp_path / "tiny" / "nonfinite_step_2.safetensors")
+    assert batch["inputs"].shape == (24, 1, 32, 32)
+    assert len(batch["labels"]) == len(batch["image_ids"]) == len(batch["embeddings"]) == 24
+    assert "\n" not in str(stopped.value)
+
+
+def test_spoilt_weights_are_not_saved():
+    network = torch.nn.Linear(2, 2)
+    refuse_non_finite_weights(network, 3)
+    network.weight.data[0, 0] = torch.nan
+    with pytest.raises(NonFiniteLossError, match="1 tensors of the network \\(weight, …\\) are not finite after step 3"):
+        refuse_non_finite_weights(network, 3)
+
+
+def test_a_terminal_shows_a_bar(tmp_path):
+    out = io.StringIO()
+    config = tiny_config(tmp_path, run={"steps": 3, "validate_every": 0})
+    train(config, console=Console(file=out, width=200, force_terminal=True))
+    assert "3/3" in out.getvalue()
+    assert "images/s" in out.getvalue()
+
+
+def test_collapse_is_reported_once():
+    watch = CollapseWatch(loss_name="facility_location", patience=3)
+    said = [watch.idle(active) for active in (False, False, True, False, False, False, False)]
+    assert [line is not None for line in said] == [False] * 5 + [True, False]
+    assert "raise loss.margin_weight" in said[5]
+    alike = torch.ones(8, 4) + 1e-6 * torch.randn(8, 4)
+    assert relative_spread(alike) < 1e-4 < relative_spread(torch.randn(8, 4))
+    assert "collapsed" in watch.spread(alike)
+    assert watch.spread(alike) is None
+
+
+def test_rows_beyond_the_checkpoint_are_cut(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n{"step": 2}\n{"step": 3}\n{"step": 4, "lo')
+    log = MetricsLog(path, from_step=2)
+    log.append({"step": 3, "again": True})
+    log.close()
+    assert path.read_text() == '{"step": 1}\n{"step": 2}\n{"step": 3, "again": true}\n'
+
+
+def test_states_hold_no_code(tmp_path):
+    write_state(tmp_path, 5, {"numbers": [1, 2.5], "tensor": torch.arange(3)})
+    assert read_state(tmp_path / "state_00000005.pt")["numbers"] == [1, 2.5]
+    write_state(tmp_path, 6, {"code": Progress()})
+    with pytest.raises(DamagedStateError, match="more than tensors and plain containers"):
+        read_state(tmp_path / "state_00000006.pt")
+
+
+def test_learning_rates_warm_up_and_fall(tmp_path):
+    config = tiny_config(tmp_path, run={"steps": 100}, optimiser={"warmup_steps": 9}).optimiser
+    parameter = torch.nn.Parameter(torch.zeros(2, 2))
+    optimiser = build_optimiser([{"name": "head", "params": [parameter], "lr": 1.0}], config)
+    rates = LearningRates(optimiser, config, n_steps=100)
+    factors = [rates.factor(step) for step in range(1, 101)]
+    assert factors[:9] == pytest.approx([step / 10 for step in range(1, 10)])
+    assert factors[9] == 1.0
+    assert sorted(factors[9:], reverse=True) == factors[9:]
+    assert 0 < factors[-1] < 0.01

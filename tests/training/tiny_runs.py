@@ -1,0 +1,41 @@
+"""Runs of seconds: a small part of the glyphs, a few steps. Shared by the tests of this folder."""
+
+import json
+
+from facetric.training.config_file import parse_config
+from facetric.training.run_folder import RunFolder
+
+TINY = {
+    "run": {"name": "tiny", "steps": 6, "log_every": 1, "validate_every": 3, "checkpoint_every": 2, "threads": 1},
+    "data": {"name": "glyphs", "options": {"min_images": 17}, "validation_share": 0.2, "pad": 2, "mirror": False},
+    "model": {"backbone": "glyphnet", "dim": 16, "weights": "none", "head_init": "orthogonal"},
+    "loss": {"margin_weight": 8.0, "inference": "stochastic", "margin_decay_every": 2},
+    "batches": {"size": 24},
+    "optimiser": {
+        "name": "adamw",
+        "backbone_lr": 1e-3,
+        "head_lr": 1e-3,
+        "warmup_steps": 2,
+        "schedule": "cosine",
+        "clip_norm": 9.0,
+    },
+}
+
+
+def tiny_tables(folder, **changes):
+    """The tables of TINY in this folder; changes as run={"steps": 3}."""
+    tables = {name: dict(table) for name, table in TINY.items()}
+    tables["run"]["folder"] = str(folder)
+    for name, table in changes.items():
+        tables[name] = {"name": table["name"], **table} if name == "loss" and "name" in table else {**tables[name], **table}
+    return tables
+
+
+def tiny_config(folder, **changes):
+    return parse_config(tiny_tables(folder, **changes))
+
+
+def rows_of(folder, *, timing=False):
+    """The rows of metrics.jsonl, without what depends on the clock."""
+    rows = [json.loads(line) for line in RunFolder(folder).metrics.read_text().splitlines()]
+    return rows if timing else [{key: value for key, value in row.items() if key != "timing"} for row in rows]

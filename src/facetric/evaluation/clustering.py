@@ -66,25 +66,25 @@ class FacilityClustering:
 def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
     """Lloyd's algorithm from centres drawn by their squared distance (k-means++; in rounds when there are many clusters).
 
-    Distances come from faiss, always in the same blocks of points; a tie goes to the first centre. An empty cluster takes the
-    point farthest from its centre. The same seed gives the same clustering, whatever the number of threads.
+    Distances come from faiss, always in the same blocks of points; a tie stays where it is, or goes to the first centre. An
+    empty cluster takes the point farthest from its centre. The same seed gives the same clustering with any number of threads.
     """
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters ({n_clusters}) must lie between 1 and the number of points ({len(rows)}): change it")
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     objective, n_iterations = np.inf, 0
-    assignment = np.full(len(rows), -1, dtype=np.int64)
+    assignment, squares = np.zeros(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
+    moved = np.ones(n_clusters, dtype=np.bool_)
     with _workers() as pool:
         centres = rows[_initial_centres(rows, n_clusters, np.random.default_rng(seed), pool)]
         while n_iterations < _MAX_ITERATIONS:
             n_iterations += 1
-            squares, nearest = _nearest(rows, centres, pool)
+            _assign(rows, centres, moved, squares, assignment, pool)
             before, objective = objective, float(squares.sum(dtype=np.float64))
-            unchanged = bool((nearest == assignment).all())
-            assignment = nearest
             _fill_empty_clusters(assignment, squares, n_clusters)
-            centres = _means(rows, assignment, n_clusters)
-            if unchanged or before - objective < _TOLERANCE * objective:
+            means = _means(rows, assignment, n_clusters)
+            moved, centres = (means != centres).any(axis=1), means
+            if not moved.any() or before - objective < _TOLERANCE * objective:
                 break
     return KMeans(assignment, centres, _objective(rows, centres, assignment), n_iterations)
 
@@ -123,6 +123,28 @@ def _nearest(
     found = list(pool.map(lambda block: faiss.knn(block, centres, 1), blocks))
     squares, nearest = (np.concatenate([block[i][:, 0] for block in found]) for i in range(2))
     return squares, nearest.astype(np.int64)
+
+
+def _assign(
+    rows: NDArray[np.float32],
+    centres: NDArray[np.float32],
+    moved: NDArray[np.bool_],
+    squares: NDArray[np.float32],
+    assignment: NDArray[np.int64],
+    pool: ThreadPoolExecutor,
+) -> None:
+    """Bring every point's nearest centre, and its squared distance, up to date after some centres have moved.
+
+    Where the own centre stands still, only a moved one can be nearer now. When there are many clusters, most soon stand still.
+    """
+    unsure = np.flatnonzero(moved[assignment])
+    others, movers = np.flatnonzero(~moved[assignment]), np.flatnonzero(moved)
+    if len(unsure):
+        squares[unsure], assignment[unsure] = _nearest(rows[unsure], centres, pool)
+    if len(others) and len(movers):
+        found, position = _nearest(rows[others], centres[movers], pool)
+        nearer = found < squares[others]
+        squares[others[nearer]], assignment[others[nearer]] = found[nearer], movers[position[nearer]]
 
 
 def _initial_centres(

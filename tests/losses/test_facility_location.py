@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from conftest import distance_matrix, random_batch
 from facetric import FacilityLocationLoss
 from facetric.losses import MarginDecay, SubsampledLoss, TripletSemihardLoss
 from facetric.metrics import nmi
 from oracles import clustering as oracle
+from random_batches import distance_matrix, random_batch
 
 seeds = st.integers(0, 2**32 - 1)
 laws = settings(max_examples=60, deadline=None)

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, v_measure_score
 
-from conftest import distance_matrix, random_batch
 from facetric import metrics
 from facetric.solver import ClusteringProblem, assign, oracle_medoids, solve
 from facetric.solver.exchange import local_search, pam
 from facetric.solver.greedy import greedy
 from oracles import clustering as oracle
+from random_batches import distance_matrix, random_batch
 
 GAMMAS = [0.0, 0.1, 1.0, 5.0, 50.0]
 

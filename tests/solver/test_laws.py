@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import distance_matrix, random_batch
 from facetric.solver import ClusteringProblem, solve
+from random_batches import distance_matrix, random_batch
 
 seeds = st.integers(0, 2**32 - 1)
 laws = settings(max_examples=80, deadline=None)

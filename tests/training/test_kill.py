@@ -14,6 +14,8 @@ from facetric.training.config_file import to_toml
 from training.forking_server import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
 
+pytest_plugins = ["training.server_fixture"]
+
 STEPS = {"steps": 20, "checkpoint_every": 3, "validate_every": 8}
 
 

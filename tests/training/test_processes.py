@@ -18,6 +18,8 @@ from training.forking_server import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
 from training.two_ranks import LOSS_NAMES, global_batch, gradients_of_one_step
 
+pytest_plugins = ["training.server_fixture"]
+
 SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 

@@ -27,7 +27,7 @@ from facetric.metrics.rank_kernels import Gallery, Queries, count_others, read_r
 Metric = Literal["cosine", "euclidean"]
 Progress = Callable[[int, int], None]
 
-BLOCK_SIZE, TILE_SIZE = 256, 2048  # queries and gallery images of a product: 2 MiB, small enough for a cache
+BLOCK_SIZE, TILE_SIZE = 1024, 512  # queries and gallery images of a product: 2 MiB, small enough for a cache
 _BYTES_PER_POSITIVE = 48  # key, position and count, and their sort
 
 

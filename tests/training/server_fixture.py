@@ -1,4 +1,4 @@
-"""One forking server for all tests that start, kill and resume runs."""
+"""One forking server for all tests that start, kill and resume runs: a plugin, for a second conftest would hide the first."""
 
 import pytest
 

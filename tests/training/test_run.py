@@ -132,8 +132,10 @@ def test_the_baselines_train(tmp_path, name):
 
 def test_subsets_and_rmsprop_and_bf16_train(tmp_path):
     changes = {"loss": {"n_subsets": 2, "subset_size": 12}, "optimiser": {"name": "rmsprop"}}
-    result, _ = run(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0, "precision": "bf16"}, **changes))
+    settings = {"steps": 3, "validate_every": 0, "precision": "bf16", "threads": None}
+    result, _ = run(tiny_config(tmp_path, run=settings, **changes))
     assert len(rows_of(result.folder)) == 3
+    assert read_config(result.folder / "config.toml").run.threads == torch.get_num_threads()  # the choice is written down
 
 
 def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch):

@@ -37,7 +37,7 @@ class RunTable(Table):
         "32", description="Numbers of the forward pass; the loss is always float32."
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to compute.")
-    threads: int | None = Field(None, ge=1, description="CPU threads of torch; its own choice when left out.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch; its own choice, written down, when left out.")
     log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.jsonl.")
     validate_every: int = Field(
         200, ge=0, description="Steps between two validations; 0 for none. The last step is validated too."

@@ -58,8 +58,9 @@ def _run(config: TrainConfig, folder: RunFolder, *, is_new: bool, console: Conso
     check_metric(config.run.best_metric)
     if config.run.tensorboard:
         require_tensorboard()
-    if config.run.threads is not None:
-        torch.set_num_threads(config.run.threads)
+    if config.run.threads is None:  # written down: sums depend on it, and a resumed run must have the same
+        config = config.model_copy(update={"run": config.run.model_copy(update={"threads": torch.get_num_threads()})})
+    torch.set_num_threads(config.run.threads or 1)
     fabric = start_fabric(config.run)
     processes = Processes(fabric.device)
     display = Display((console or Console(stderr=True)) if processes.is_first else None, n_steps=config.run.steps)

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from facetric.training.run_folder import RunFolderError, write_atomically
+from facetric.evaluation.files import write_atomically
+from facetric.training.run_folder import RunFolderError
 
 _MAGIC = b"facetric resume state 1\n"
 _N_KEPT = 2

@@ -11,6 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from facetric.evaluation.files import write_atomically
 from facetric.training.config import TrainConfig
 from facetric.training.config_file import ConfigError, read_config, to_toml
 
@@ -129,25 +130,6 @@ class MetricsLog:
     def close(self) -> None:
         with suppress(OSError):  # a full disk has been reported by append
             self._file.close()
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """The file has its old content or all of the new, whatever happens: a temporary file, fsync, rename, fsync of the folder."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def _step_of(line: bytes) -> float:

@@ -16,6 +16,7 @@ ALLOWED = {
     "evaluation": {"metrics", "data", "models", "solver"},
     "training": {"losses", "data", "models", "evaluation"},
     "figures": {"metrics", "evaluation"},
+    "studies": {"training", "evaluation"},
 }
 PACKAGE = Path(facetric.__file__).parent
 EXTERNAL_BANS = {"solver": {"torch", "torchvision", "timm"}, "metrics": {"torch", "torchvision", "timm"}}

@@ -226,3 +226,17 @@ def test_features_are_finite_on_a_black_picture() -> None:
     embedder = build_embedder("glyphnet").eval()
     with torch.no_grad():
         assert np.isfinite(embedder(torch.zeros(2, 1, 32, 32)).numpy()).all()
+
+
+def test_with_everything_frozen_the_activations_are_the_pooled_features_and_only_the_head_is_trained() -> None:
+    embedder = build_embedder("glyphnet", dim=16, freeze_through="all")
+    images = images_for(embedder)
+    activations = embedder.trunk(images)
+    assert activations.shape == (3, embedder.n_features)
+    assert torch.equal(embedder.features_from_activations(activations), activations)
+    free = build_embedder("glyphnet", dim=16).eval()
+    assert torch.allclose(embedder(images), free(images), atol=1e-6)
+    embedder(images).sum().backward()
+    assert [name for name, weights in embedder.named_parameters() if weights.grad is not None] == ["head.weight", "head.bias"]
+    assert {group["name"] for group in embedder.parameter_groups(1.0, 1.0)} == {"head", "head_no_decay"}
+    assert embedder.trunk_state().keys() == embedder.backbone.state_dict().keys()

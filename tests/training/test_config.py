@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from facetric.losses import LOSSES
+from facetric.losses.external import external_loss
 from facetric.training import ConfigError, TrainConfig, read_config
 from facetric.training.config import TABLES
 from facetric.training.config_file import parse_config, to_toml
@@ -80,9 +81,9 @@ def test_the_options_of_a_loss_are_written_out():
     resolved = tomllib.loads(to_toml(parse_config(DATA)))["loss"]
     assert resolved["margin"] == "nmi"
     assert resolved["refine"] == "pam"
-    assert parse_config(DATA | {"loss": {"refine": "none"}}).loss.options()["refine"] is None
+    assert parse_config(DATA | {"loss": {"refine": "none"}}).loss.keywords()["refine"] is None
     for name, kind in LOSSES.items():
-        kind(**parse_config(DATA | {"loss": {"name": name}}).loss.options())
+        kind(**parse_config(DATA | {"loss": {"name": name}}).loss.keywords())
 
 
 @pytest.mark.parametrize(
@@ -128,3 +129,38 @@ def test_every_setting_is_described_and_the_page_shows_them_all():
     assert all(field.description for table in TABLES.values() for field in table.model_fields.values())
     page = (ROOT / "docs" / "training.md").read_text()
     assert settings_table() in page  # `python -m facetric.training.settings` prints it
+
+
+def test_a_loss_of_pytorch_metric_learning_is_taken_with_its_options():
+    name = "pytorch_metric_learning.ProxyAnchorLoss"
+    table = parse_config(DATA | {"loss": {"name": name, "options": {"alpha": 16}}}).loss
+    assert table.normalize
+    loss = external_loss(table.name, table.options, dim=8, n_classes=5)
+    assert loss.alpha == 16
+    assert loss.proxies.shape == (5, 8)
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        ({"name": "pytorch_metric_learning.SupConLoss", "margin_weight": 3.0}, "[loss.options]; got loss.margin_weight"),
+        ({"name": "triplet_semihard", "options": {"alpha": 3}}, "[loss.options] is for losses of pytorch-metric-learning"),
+    ],
+)
+def test_options_are_refused_where_they_do_not_belong(loss, message):
+    with pytest.raises(ConfigError) as error:
+        parse_config(DATA | {"loss": loss})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("pytorch_metric_learning.ProxyAnchor", {}, "did you mean 'pytorch_metric_learning.ProxyAnchorLoss'?"),
+        ("pytorch_metric_learning.SupConLoss", {"alpha": 1}, "takes no 'alpha'; it takes temperature"),
+    ],
+)
+def test_an_unknown_loss_or_option_of_pytorch_metric_learning_is_refused(name, options, message):
+    with pytest.raises(ValueError, match=r"loss") as error:
+        external_loss(name, options, dim=8, n_classes=5)
+    assert message in str(error.value)

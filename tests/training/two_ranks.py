@@ -29,7 +29,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
     from facetric.training.session import TrainedPart, build_loss
 
     config = LossTable.model_validate({"name": name, **({"margin_weight": 4.0} if name == "facility_location" else {})})
-    loss = build_loss(config, seed=0, processes=processes)
+    loss = build_loss(config, seed=0, dim=8, n_classes=4, processes=processes)
     n_solved = 0
     if name == "facility_location":
         infer = loss._infer

@@ -61,7 +61,7 @@ def embed(
         )
     rank, world_size = _place(rank, world_size, folder)
     transform = TestViews(_format(embedder, dataset_images, size), views)
-    names = _names(dataset_images)
+    names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
     key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size)
     blocks = BlockFolder(Path(folder or "."), key, n, block_size)
@@ -148,7 +148,8 @@ def _format(embedder: Embedder, images: Images, size: int) -> ImageFormat:
     return ImageFormat(size=size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels)
 
 
-def _names(images: Images) -> NDArray[np.str_]:
+def image_names(images: Images) -> NDArray[np.str_]:
+    """What embeddings.npz calls the images: paths, or their numbers where they are in memory."""
     if isinstance(images, np.ndarray):
         return np.array([f"#{i}" for i in range(len(images))])
     if isinstance(images, PreparedImages):

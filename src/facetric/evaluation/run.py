@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,7 +18,7 @@ from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.run_config import read_run_config
 from facetric.evaluation.scores import OnStep, evaluate
 from facetric.metrics.retrieval import checked_ks
-from facetric.models import load_embedder
+from facetric.models import Embedder, load_embedder
 
 SPLITS = ("test", "validation", "train")
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
@@ -46,12 +46,15 @@ def evaluate_run(
     memory_gib: float = 1.0,
     batch_size: int = 64,
     device: str = "auto",
+    embed_with: Callable[[Embedder, ImageDataset, int], Embeddings] | None = None,
     on_progress: OnStep | None = None,
 ) -> RunEvaluation:
     """Embed one split of the run's dataset with its best (else its last) checkpoint, score it, and write both files.
 
     The test split writes embeddings.npz and evaluation.json, another one embeddings-SPLIT.npz and evaluation-SPLIT.json.
     Neighbours are by cosine when the model normalises its embeddings, else Euclidean. Under torchrun all processes embed.
+    `embed_with`, called with the model, the images and their size, takes the place of `embed`: who evaluates many models with
+    the same frozen part need not run it for each.
     """
     folder = Path(run)
     if split not in SPLITS:
@@ -67,15 +70,19 @@ def evaluate_run(
     ending = "" if split == "test" else f"-{split}"
     blocks = folder / f"embedding{ending}"
     result = RunEvaluation(None, folder / f"evaluation{ending}.json", folder / f"embeddings{ending}.npz")
-    embeddings = embed(
-        embedder,
-        dataset,
-        views=views,
-        size=int(data.get("size", 256)),
-        batch_size=batch_size,
-        folder=blocks,
-        on_progress=lambda done, total: step("Embedding", done, total),
-    )
+    size = int(data.get("size", 256))
+    if embed_with is not None:
+        embeddings = embed_with(embedder, dataset, size)
+    else:
+        embeddings = embed(
+            embedder,
+            dataset,
+            views=views,
+            size=size,
+            batch_size=batch_size,
+            folder=blocks,
+            on_progress=lambda done, total: step("Embedding", done, total),
+        )
     if rank > 0:
         _meet()
         return result

@@ -14,13 +14,16 @@ from facetric.models.head import initialise
 from facetric.models.input_spec import InputSpec
 from facetric.models.split import Split, first_part, second_part, split_after
 
+WHOLE = "all"  # freeze_through: the whole backbone
+
 
 class Embedder(nn.Module):
     """Images (m, C, H, W) → embeddings (m, dim), l2-normalised if `normalize`. Made by `build_embedder` or `load_embedder`.
 
     With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen: no gradients,
     always in eval mode, and `embedder(x)` equals `embedder.from_activations(embedder.trunk(x))`, so that the activations of
-    the frozen part can be kept. With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
+    the frozen part can be kept. `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations:
+    only the head is trained. With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 
     def __init__(
@@ -45,7 +48,7 @@ class Embedder(nn.Module):
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(1, input_spec.channels, input_spec.size, input_spec.size, generator=generator)
-        self._split = None if freeze_through is None else split_after(self.backbone, freeze_through, probe)
+        self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
         with torch.no_grad():
             self.n_features: int = self.features(probe).shape[1]
         self.head = nn.Linear(self.n_features, dim)
@@ -68,6 +71,9 @@ class Embedder(nn.Module):
 
     def trunk(self, images: Tensor) -> Tensor:
         """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
+        if self.freeze_through == WHOLE:
+            with torch.no_grad():
+                return self._pooled(self._maps(_channels_last(images)))
         if self._split is None:
             return images
         with torch.no_grad():
@@ -80,17 +86,17 @@ class Embedder(nn.Module):
 
     def features_from_activations(self, activations: Tensor) -> Tensor:
         """Activations of the frozen first part → pooled features (m, n_features)"""
+        if self.freeze_through == WHOLE:
+            return activations
         activations = _channels_last(activations)
         if self._split is None:
-            forward_features: Callable[[Tensor], Tensor] = self.backbone.forward_features  # type: ignore[assignment]
-            maps = forward_features(activations)
-        else:
-            maps = second_part(self.backbone, self._split, activations)
-        pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
-        return pool(maps, pre_logits=True)
+            return self._pooled(self._maps(activations))
+        return self._pooled(second_part(self.backbone, self._split, activations))
 
     def trunk_state(self) -> dict[str, Tensor]:
         """The tensors that decide what `trunk` gives, by name; empty when nothing is frozen."""
+        if self.freeze_through == WHOLE:
+            return dict(self.backbone.state_dict())
         first = () if self._split is None else self._split.first
         return {
             name: tensor
@@ -128,7 +134,17 @@ class Embedder(nn.Module):
             module.eval()
         return self
 
+    def _maps(self, images: Tensor) -> Tensor:
+        forward_features: Callable[[Tensor], Tensor] = self.backbone.forward_features  # type: ignore[assignment]
+        return forward_features(images)
+
+    def _pooled(self, maps: Tensor) -> Tensor:
+        pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
+        return pool(maps, pre_logits=True)
+
     def _frozen_modules(self) -> list[nn.Module]:
+        if self.freeze_through == WHOLE:
+            return [self.backbone]
         split: Split | None = self._split
         return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
 

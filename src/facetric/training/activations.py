@@ -11,7 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
+from facetric.data import ImageDataset
 from facetric.data.array_file import ArrayFile, cache_folder
 from facetric.data.loader import Images, made_ahead, views
-from facetric.data.prepared import PreparedImages, images_key
+from facetric.data.prepared import PreparedImages, images_key, prepare
 from facetric.data.transforms import CentreCrop, ImageFormat, RandomCrop, Transform
+from facetric.evaluation.embedding import image_names
+from facetric.evaluation.embeddings import Embeddings
 from facetric.models import Embedder
 
 # Crops at a time. On a CPU the layers' outputs should stay in its cache: 8 a core are 1.5 times as fast as 64.
@@ -35,16 +38,24 @@ CPU_BATCH, GPU_BATCH = 16, 256
 
 @dataclass(frozen=True, eq=False)
 class TrunkCache:
-    """Activations of the frozen part, float16 on the disk. Views 0 … n_views − 1 are random crops, `centre_view` the central."""
+    """Activations of the frozen part. Views 0 … n_views − 1 are random crops, in float16; `centre_view` is the central one.
+
+    Image i is ``activations[rows[i]]``.
+    """
 
     file: ArrayFile
-    activations: NDArray[np.float16]  # (n_images, n_views + 1 with the central one, ...), a read-only memory map
+    activations: NDArray[np.floating]  # (n_file, n_views + 1 with the central one, ...), a read-only memory map
+    rows: NDArray[np.int64]  # (n_images,)
     n_views: int
     centre_view: int | None
 
     def __len__(self) -> int:
         """Images."""
-        return len(self.activations)
+        return len(self.rows)
+
+    def take(self, image_ids: ArrayLike) -> TrunkCache:
+        """The images with these positions, in this order, from the same file."""
+        return replace(self, rows=self.rows[np.asarray(image_ids, dtype=np.int64)])
 
     @property
     def nbytes(self) -> int:
@@ -56,16 +67,21 @@ class TrunkCache:
         images, chosen = np.asarray(image_ids, dtype=np.int64), np.asarray(view_ids, dtype=np.int64)
         if images.shape != chosen.shape or images.ndim != 1:
             raise ValueError(f"a batch needs one view per image; got shapes {images.shape} and {chosen.shape}: pass two lists")
-        n_images, n_views = self.activations.shape[:2]
+        n_images, n_views = len(self.rows), self.activations.shape[1]
         for what, ids, n in (("image_ids", images, n_images), ("view_ids", chosen, n_views)):
             if len(ids) and not 0 <= ids.min() <= ids.max() < n:
                 raise ValueError(
                     f"{what} must lie between 0 and {n - 1}; got {ids.min()} to {ids.max()}: pass those of this cache"
                 )
-        return torch.from_numpy(self.activations[images, chosen]).float()
+        return torch.from_numpy(self.activations[self.rows[images], chosen]).float()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _mapped, (self.file, self.n_views, self.centre_view)  # another process maps the file instead of copying it
+        return _mapped, (
+            self.file,
+            self.n_views,
+            self.centre_view,
+            self.rows,
+        )  # another process maps the file instead of copying it
 
 
 def build_trunk_cache(
@@ -82,8 +98,9 @@ def build_trunk_cache(
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `centre` adds the central crop as a last
-    view; `folder` is `cache_folder()` unless given. Before a build its size is announced, in a line on stderr unless `announce`
-    takes it. A disk without room for it is refused with a PreparedCacheError.
+    view. A cache of central crops alone is for scoring and keeps float32, so that scores are those of the network itself; one
+    to train from keeps float16. `folder` is `cache_folder()` unless given. Before a build its size is announced, in a line on
+    stderr unless `announce` takes it. A disk without room for it is refused with a PreparedCacheError.
     """
     if embedder.freeze_through is None:
         raise ValueError("a trunk cache keeps what the frozen part gives, and nothing is frozen: set freeze_through")
@@ -94,9 +111,11 @@ def build_trunk_cache(
         )
     transform = RandomCrop(image_format(embedder, images)) if transform is None else transform
     key = _key(embedder, images, transform, n_views=n_views, centre=centre, seed=seed)
-    path = (cache_folder() if folder is None else Path(folder)) / f"trunk-{embedder.name.replace('/', '_')}-{key[:16]}.f16"
+    dtype = "float16" if n_views else "float32"
+    ending = "f16" if n_views else "f32"
+    path = (cache_folder() if folder is None else Path(folder)) / f"trunk-{embedder.name.replace('/', '_')}-{key[:16]}.{ending}"
     shape = (len(images), n_views + centre, *_activation_shape(embedder, transform.format))
-    file = ArrayFile(path, key, shape, dtype="float16", kind="cache of activations")
+    file = ArrayFile(path, key, shape, dtype=dtype, kind="cache of activations")
 
     def build() -> None:
         size = f"{file.n_bytes / 1e9:.2f} GB" if file.n_bytes > 1e8 else f"{file.n_bytes / 1e6:.1f} MB"
@@ -104,7 +123,7 @@ def build_trunk_cache(
             f"computing activations of {len(images)} images in {shape[1]} views through {embedder.freeze_through}, once: "
             f"{size} in {path}"
         )
-        file.write(partial(_activations, embedder, images, transform, n_views, centre, seed))
+        file.write(partial(_activations, embedder, images, transform, n_views, centre, seed, np.dtype(dtype)))
 
     file.ensure(build)
     return _mapped(file, n_views, n_views if centre else None)
@@ -138,6 +157,26 @@ def extract_features(
     return features
 
 
+def embed_cached(embedder: Embedder, dataset: ImageDataset, size: int) -> Embeddings:
+    """The embeddings of a dataset from the cached activations of its central crops, which are computed now if they are missing.
+
+    For `evaluate_run`, where many embedders share their frozen part.
+    """
+    images = dataset.images if isinstance(dataset.images, np.ndarray) else prepare(dataset.images, size=size, name=dataset.name)
+    cache = build_trunk_cache(embedder, images, n_views=0, centre=True)
+    source = {"views": "centre crop", "n_views": 1, "features": False, "crop": embedder.input_spec.size}
+    return Embeddings(embed_activations(embedder, cache), dataset.labels, image_names(dataset.images), source)
+
+
+def embed_activations(embedder: Embedder, cache: TrunkCache) -> NDArray[np.float32]:
+    """The embeddings (n, d) of a cache's central crops, in eval mode."""
+    device = next(embedder.parameters()).device
+    blocks = (np.arange(start, min(start + 128, len(cache))) for start in range(0, len(cache), 128))
+    with _evaluating(embedder):
+        parts = (cache.batch(rows, np.full(len(rows), cache.centre_view)).to(device) for rows in blocks)
+        return np.concatenate([embedder.from_activations(part).float().cpu().numpy() for part in parts])
+
+
 def image_format(embedder: Embedder, images: Images) -> ImageFormat:
     """The backbone's crops from these pictures; files are resized to 256 × 256 first, or to the crop where that is larger."""
     spec = embedder.input_spec
@@ -151,8 +190,15 @@ def image_format(embedder: Embedder, images: Images) -> ImageFormat:
 
 
 def _activations(
-    embedder: Embedder, images: Images, transform: Transform, n_views: int, centre: bool, seed: int, first: int
-) -> Generator[NDArray[np.float16], None, None]:
+    embedder: Embedder,
+    images: Images,
+    transform: Transform,
+    n_views: int,
+    centre: bool,
+    seed: int,
+    dtype: np.dtype[np.floating],
+    first: int,
+) -> Generator[NDArray[np.floating], None, None]:
     """Blocks (n, n_views + centre, ...) of activations, from image `first` on."""
     device = next(embedder.parameters()).device
     n_block = max(1, _batch_size(device) // (n_views + centre))
@@ -161,10 +207,10 @@ def _activations(
     with _progress("activations", len(images), first) as advance:
         for rows, crops in zip(blocks, made_ahead(tasks, n_threads=1), strict=True):
             with torch.inference_mode():
-                block = embedder.trunk(crops.to(device)).half().cpu().numpy()
+                block = embedder.trunk(crops.to(device)).float().cpu().numpy().astype(dtype)
             if not np.isfinite(block).all():
                 raise ValueError(
-                    f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed float16's range: "
+                    f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "
                     "freeze through another module, or train without the cache"
                 )
             yield block.reshape(len(rows), n_views + centre, *block.shape[1:])
@@ -208,8 +254,8 @@ def _activation_shape(embedder: Embedder, form: ImageFormat) -> tuple[int, ...]:
     return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=device)).shape[1:])
 
 
-def _mapped(file: ArrayFile, n_views: int, centre_view: int | None) -> TrunkCache:
-    return TrunkCache(file, file.mapped(), n_views, centre_view)
+def _mapped(file: ArrayFile, n_views: int, centre_view: int | None, rows: NDArray[np.int64] | None = None) -> TrunkCache:
+    return TrunkCache(file, file.mapped(), np.arange(file.shape[0]) if rows is None else rows, n_views, centre_view)
 
 
 @contextmanager

@@ -68,12 +68,21 @@ class ModelTable(Table):
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
     dim: int = Field(64, ge=1, description="d: dimensions of the embedding.")
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's own choice when left out.")
-    freeze_through: str | None = Field(None, description='The last part of the backbone that stays as it is, such as "blocks.4".')
+    freeze_through: str | None = Field(
+        None, description='The last part of the backbone that stays as it is, such as "blocks.4"; "all" trains the head only.'
+    )
     cached_views: int = Field(
         0, ge=0, description="Views per image whose frozen activations are kept on disk; 0 runs the frozen part every time."
     )
+    views_seed: int = Field(
+        0, ge=0, description="Seed of the cached views; apart from run.seed, so that runs of several seeds share a cache."
+    )
     head_init: Literal["pca", "orthogonal", "default"] = Field(
         "pca", description="The head before training: half-whitened PCA of the training features, orthogonal, or torch's."
+    )
+
+    head_scale: float = Field(
+        1.0, gt=0, description="The new head is multiplied by this; matters to losses that do not normalise, such as npairs."
     )
 
     @model_validator(mode="after")
@@ -87,7 +96,13 @@ class ModelTable(Table):
 
 
 class LossTable(Table):
-    name: str = Field("facility_location", description="A loss of facetric.losses.LOSSES.")
+    name: str = Field(
+        "facility_location",
+        description="A loss of facetric.losses.LOSSES, or one of pytorch-metric-learning: pytorch_metric_learning.SupConLoss.",
+    )
+    options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="Options of a loss of pytorch-metric-learning, by its own names."
+    )
     margin_weight: float | None = Field(None, ge=0, description="γ of facility_location.")
     margin: str | float | None = Field(
         None, description="The score behind Δ for facility_location (nmi, ari, …); the distance α for the other losses."
@@ -115,8 +130,16 @@ class LossTable(Table):
         if not isinstance(values, dict):
             return values
         from facetric.losses import LOSSES
+        from facetric.losses.external import is_external
 
         name = values.get("name", cls.model_fields["name"].default)
+        if is_external(str(name)):
+            strange = [key for key in LOSS_OPTIONS if values.get(key) is not None and key != "normalize"]
+            if strange:
+                raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{strange[0]}: put it there")
+            return {"normalize": True, **values}
+        if values.get("options"):
+            raise ValueError(f"[loss.options] is for losses of pytorch-metric-learning; {name!r} has its keys in [loss]")
         if name not in LOSSES:
             raise ValueError(f"loss.name must be one of {', '.join(LOSSES)}; got {name!r}{did_you_mean(str(name), LOSSES)}")
         parameters = inspect.signature(LOSSES[name]).parameters
@@ -135,8 +158,8 @@ class LossTable(Table):
             )
         return self
 
-    def options(self) -> dict[str, Any]:
-        """What the loss's constructor takes."""
+    def keywords(self) -> dict[str, Any]:
+        """What the constructor of a loss of ours takes."""
         given = {key: getattr(self, key) for key in LOSS_OPTIONS if getattr(self, key) is not None}
         return {key: None if key == "refine" and value == "none" else value for key, value in given.items()}
 
@@ -167,6 +190,7 @@ class OptimiserTable(Table):
     name: Literal["rmsprop", "adamw"] = Field("rmsprop", description="rmsprop (the paper) or adamw.")
     backbone_lr: float = Field(1e-5, ge=0, description="Learning rate of the backbone.")
     head_lr: float = Field(1e-4, ge=0, description="Learning rate of the embedding head.")
+    loss_lr: float = Field(1e-2, ge=0, description="Learning rate of a loss's own weights, such as proxies.")
     weight_decay: float = Field(0.0, ge=0, description="Decay of the weights; never of norms and biases.")
     warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rates rise from 0.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="The learning rates after the warm-up.")

@@ -33,10 +33,16 @@ Images = NDArray[np.uint8] | PreparedImages
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Images of one split with their classes."""
+    """Images of one split with their classes.
+
+    `half` are all images that are not for the test, whichever of them validate, and `rows` the positions of this split's in it:
+    what is computed once for the half serves every choice of validation classes, and runs that train on all of them.
+    """
 
     images: Images
-    labels: NDArray[np.int64]
+    labels: NDArray[np.int64]  # (n,) 0 … n_classes − 1
+    half: Images
+    rows: NDArray[np.int64]  # (n,)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -74,14 +80,20 @@ def load_splits(config: DataTable, *, validate: bool) -> tuple[Split, Split | No
         images = np.pad(dataset.images, ((0, 0), (config.pad, config.pad), (config.pad, config.pad)))
     else:
         images = prepare(dataset.images, size=config.size, name=dataset.name)
+    kept = np.flatnonzero(dataset.splits != "test")
+    half = _taken(images, kept)
     splits = {}
     for name in ("train", "validation"):
-        chosen = np.flatnonzero(dataset.splits == name)
-        part = images.take(chosen) if isinstance(images, PreparedImages) else images[chosen]
-        splits[name] = Split(part, dataset.labels[chosen])
+        rows = np.flatnonzero(dataset.splits[kept] == name)
+        labels = np.unique(dataset.labels[kept[rows]], return_inverse=True)[1].astype(np.int64)
+        splits[name] = Split(_taken(half, rows), labels, half, rows)
     if len(splits["train"]) == 0:
         raise ValueError(f"dataset {config.name!r} has no training images: lower test_share, or check its split column")
     return splits["train"], splits["validation"] if validate else None
+
+
+def _taken(images: Images, chosen: NDArray[np.int64]) -> Images:
+    return images.take(chosen) if isinstance(images, PreparedImages) else images[chosen]
 
 
 def training_transform(config: DataTable, form: ImageFormat) -> Transform:

@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from facetric.losses import LOSSES, FacilityLocationLoss, MarginDecay, SubsampledLoss
+from facetric.losses.external import external_loss, is_external
 from facetric.models import Embedder
 from facetric.training.config import LossTable, RunTable
 from facetric.training.feed import Feed
@@ -124,15 +125,23 @@ def deterministic() -> Iterator[None]:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
-def build_loss(config: LossTable, *, seed: int, processes: Processes) -> nn.Module:
+def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
     """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
+    if is_external(config.name):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # proxies and the like, equal in all processes
+            return _averaged(external_loss(config.name, config.options, dim=dim, n_classes=n_classes), config, seed)
     kind = LOSSES[config.name]
-    options = config.options()
+    options = config.keywords()
     if "seed" in inspect.signature(kind).parameters:
         options["seed"] = seed
     loss = kind(**options)
     if isinstance(loss, FacilityLocationLoss) and processes.n > 1:
         loss.share = processes.from_first
+    return _averaged(loss, config, seed)
+
+
+def _averaged(loss: nn.Module, config: LossTable, seed: int) -> nn.Module:
     if config.n_subsets:
         assert config.subset_size is not None
         return SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
@@ -154,7 +163,7 @@ def innermost(loss: nn.Module) -> nn.Module:
 
 def _loss_state(loss: nn.Module) -> dict[str, Any]:
     inner = innermost(loss)
-    state: dict[str, Any] = {}
+    state: dict[str, Any] = {"weights": inner.state_dict()}  # proxies and the like; ours have none
     if isinstance(loss, SubsampledLoss):
         state["subsets"] = loss.generator.get_state()
     if isinstance(inner, FacilityLocationLoss):
@@ -164,6 +173,7 @@ def _loss_state(loss: nn.Module) -> dict[str, Any]:
 
 def _load_loss_state(loss: nn.Module, state: dict[str, Any]) -> None:
     inner = innermost(loss)
+    inner.load_state_dict(state["weights"])
     if isinstance(loss, SubsampledLoss):
         loss.generator.set_state(state["subsets"])
     if isinstance(inner, FacilityLocationLoss):

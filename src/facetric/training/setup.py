@@ -17,7 +17,7 @@ from facetric.training.config import TrainConfig
 from facetric.training.feed import CachedFeed, Feed, LiveFeed, Split, build_sampler, load_splits, training_transform
 from facetric.training.optimisers import LearningRates, build_optimiser
 from facetric.training.processes import Processes
-from facetric.training.session import Session, TrainedPart, build_decay, build_loss
+from facetric.training.session import Session, TrainedPart, build_decay, build_loss, start_fabric
 from facetric.training.validation import Validator
 
 
@@ -37,7 +37,7 @@ def make_plan(config: TrainConfig, fabric: Fabric, processes: Processes) -> Plan
     """The parts that may turn out to be impossible; no communication between processes."""
     run = config.run
     training, held_out = load_splits(config.data, validate=run.validate_every > 0)
-    loss = build_loss(config.loss, seed=run.seed, processes=processes)
+    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
     sampler = build_sampler(
         training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
     )
@@ -69,7 +69,10 @@ def build_session(
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
         say(f"{len(others)} batch norms ({others[0]}, …) keep statistics per process: N processes will not equal one")
     rates = config.optimiser
-    optimiser = build_optimiser(embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay), rates)
+    groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
+    if own := list(fabric.to_device(plan.loss).parameters()):  # proxies: every process has the gradient of the global batch
+        groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
+    optimiser = build_optimiser(groups, rates)
     network, wrapped = fabric.setup(TrainedPart(embedder, from_activations=config.model.cached_views > 0), optimiser)
     session = Session(
         fabric=fabric,
@@ -86,18 +89,28 @@ def build_session(
     return session, validator
 
 
+def prepare_caches(config: TrainConfig, say: Callable[[str], None]) -> None:
+    """The prepared images, and the activations that runs like this one train from: for who starts several at once."""
+    fabric = start_fabric(config.run)
+    plan = make_plan(config, fabric, Processes(fabric.device))
+    _trunk_cache(config, plan, say)
+
+
 def _trunk_cache(config: TrainConfig, plan: Plan, say: Callable[[str], None]) -> TrunkCache | None:
-    """The training images after the frozen part, in every cached view. Processes on one machine share the file."""
+    """The training images after the frozen part, in every cached view. Processes on one machine share the file.
+
+    Views of the validation classes are kept too, so that runs with other validation classes, or none, find the same file.
+    """
     if config.model.cached_views == 0:
         return None
     return build_trunk_cache(
         plan.embedder,
-        plan.training.images,
+        plan.training.half,
         n_views=config.model.cached_views,
-        seed=config.run.seed,
+        seed=config.model.views_seed,
         transform=training_transform(config.data, plan.format),
         announce=say,
-    )
+    ).take(plan.training.rows)
 
 
 def _initialise_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
@@ -105,6 +118,9 @@ def _initialise_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) 
     if kind == "pca":
         features = extract_features(plan.embedder, plan.training.images if cache is None else cache, form=plan.format)
     plan.embedder.initialise_head(features, kind=kind, seed=config.run.seed)
+    with torch.no_grad():
+        for weights in plan.embedder.head.parameters():
+            weights.mul_(config.model.head_scale)
 
 
 def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:

@@ -1,0 +1,121 @@
+"""The paper's ablations of the facility-location loss, and some beyond it: one change at a time, scored on validation classes.
+
+    python benchmarks/ablations.py --root datasets/CUB_200_2011
+
+A linear head of 64 dimensions on frozen features, three choices of validation classes, several seeds for each; mean ± standard
+deviation over seeds. The test classes are not touched. γ is searched anew for every change (three values), because it has no
+common scale across margins, distances and batch sizes; the best is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from facetric.studies import Study
+from facetric.studies.protocol import one_thread, say, validation_scores
+from facetric.studies.reproduction import reproduction
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "the paper: greedy + PAM, NMI, C/m = 0.25, γ decays by 0.94": {},
+    "random initialisation + PAM": {"loss.inference": "random"},
+    "greedy, no PAM": {"loss.refine": "none"},
+    "random initialisation, no PAM": {"loss.inference": "random", "loss.refine": "none"},
+    "not normalised": {"loss.normalize": False},
+    "C/m = 0.5": {"batches.class_ratio": 0.5},
+    "C/m = 0.75": {"batches.class_ratio": 0.75},
+    "γ constant": {"loss.margin_decay": 1.0},
+    "γ decays by 0.8": {"loss.margin_decay": 0.8},
+    "local search instead of PAM": {"loss.refine": "local_search"},
+    "stochastic greedy": {"loss.inference": "stochastic"},
+    "margin AMI": {"loss.margin": "ami"},
+    "margin ARI": {"loss.margin": "ari"},
+    "margin F1": {"loss.margin": "f1"},
+    "4 subsets of 64 (the paper's future work)": {"loss.n_subsets": 4, "loss.subset_size": 64},
+    "m = 256": {"batches.size": 256, "batches.class_ratio": 0.125},
+    "m = 512": {"batches.size": 512, "batches.class_ratio": 0.0625},
+    "m = 256, C/m = 0.25": {"batches.size": 256},
+    "squared distances": {"loss.squared": True},
+    "constant learning rate": {"optimiser.schedule": "constant"},
+    "AdamW": {"optimiser.name": "adamw"},
+}
+WEIGHTS = (32.0, 64.0, 128.0)  # γ at m = 128; it grows with the batch, because F is a sum over it
+
+
+def main() -> None:
+    """Score every change and print a table in Markdown."""
+    parser = argparse.ArgumentParser(description="One change of the loss at a time.")
+    parser.add_argument("--root", required=True, help="where CUB_200_2011 lies")
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--folds", type=int, default=3, help="choices of validation classes")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--output", default="runs/ablations.json", help="where scores are kept; what is there is not repeated")
+    options = parser.parse_args()
+    kept = Path(options.output)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    done: dict[str, dict[str, list[float]]] = json.loads(kept.read_text()) if kept.is_file() else {}
+    start = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="facetric-ablations-") as folder:
+        study = reproduction(
+            "cub", folder, root=options.root, setting="head", methods=("facility_location",), steps=options.steps
+        )
+        study.prepare()
+        tasks = [(name, weight) for name in CHANGES for weight in WEIGHTS if f"{name}; γ = {weight:g}" not in done]
+        work = partial(_scores, study, options.lr, options.seeds, options.folds)
+        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), initializer=one_thread) as pool:
+            for (name, weight), scores in zip(tasks, pool.map(work, tasks), strict=True):
+                done[f"{name}; γ = {weight:g}"] = scores
+                kept.write_text(json.dumps(done, indent=1, ensure_ascii=False))
+                say(f"{name}; γ = {weight:g}: NMI {_cell(scores['nmi'])}, R@1 {_cell(scores['recall_at_1'])}")
+    print("| change | best γ | NMI | R@1 | MAP@R |\n|---|---:|---:|---:|---:|")
+    for name in CHANGES:
+        found = {weight: done[f"{name}; γ = {weight:g}"] for weight in WEIGHTS}
+        best = max(
+            found, key=lambda weight: statistics.mean(found[weight]["nmi"]) + statistics.mean(found[weight]["recall_at_1"])
+        )
+        cells = " | ".join(_cell(found[best][key]) for key in ("nmi", "recall_at_1", "map_at_r"))
+        print(f"| {name} | {best:g} | {cells} |")
+    print(f"\n{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")
+
+
+def _scores(study: Study, rate: float, n_seeds: int, n_folds: int, task: tuple[str, float]) -> dict[str, list[float]]:
+    """Percent, one number per seed: the mean over the choices of validation classes."""
+    name, weight = task
+    change = CHANGES[name]
+    scale = change.get("batches.size", 128) / 128
+    found: dict[str, list[float]] = {"nmi": [], "recall_at_1": [], "map_at_r": []}
+    for seed in range(n_seeds):
+        scores = []
+        for fold in range(n_folds):
+            parameters = {
+                "optimiser.head_lr": rate,
+                "loss.margin_weight": weight * scale,
+                "loss.margin_decay": 0.94,
+                "data.validation_seed": fold,
+                **change,
+            }
+            place = {"folder": str(study.folder), "name": f"{os.getpid()}-{seed}-{fold}"}
+            config = study.config("facility_location", parameters, seed=seed, threads=1, **place)
+            scores.append(validation_scores(config))
+        for key, values in found.items():
+            values.append(100 * statistics.mean(score[key] for score in scores))
+    return found
+
+
+def _cell(values: list[float]) -> str:
+    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}" if len(values) > 1 else f"{values[0]:.2f}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+"""The paper's four losses and four later ones of pytorch-metric-learning, under one protocol, on the same cached features.
+
+    python benchmarks/compare_losses.py --root datasets/CUB_200_2011            # a linear head on frozen features: minutes
+    python benchmarks/compare_losses.py --root datasets/CUB_200_2011 --setting finetune --trials 4 --seeds 3 --steps 200
+
+The same search (Optuna, so many trials for each loss, on classes cut from the training half), the same seeds, the same
+evaluation. It is the study of `facetric reproduce` with more methods, and goes on where it was when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+
+from facetric.evaluation.comparison_tables import comparison_text
+from facetric.studies.reproduction import reproduction
+from facetric.studies.spaces import LATER_METHODS, PAPER_METHODS
+
+
+def main() -> None:
+    """Run the study and print its table."""
+    parser = argparse.ArgumentParser(description="Eight losses under one protocol.")
+    parser.add_argument("--dataset", default="cub", help="glyphs, cub, cars or products")
+    parser.add_argument("--root", help="where the dataset lies")
+    parser.add_argument("--setting", default="head", help="head, finetune or paper; scratch for glyphs")
+    parser.add_argument("--folder", help="where the study is kept")
+    parser.add_argument("--trials", type=int, help="trials of the search for each loss")
+    parser.add_argument("--seeds", type=int, help="final runs of each loss")
+    parser.add_argument("--steps", type=int, help="steps of every run")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    study = reproduction(
+        options.dataset,
+        options.folder or f"runs/compare-{options.dataset}-{options.setting}",
+        root=options.root,
+        setting=options.setting,
+        methods=(*PAPER_METHODS, *LATER_METHODS),
+        n_trials=options.trials,
+        n_seeds=options.seeds,
+        steps=options.steps,
+    )
+    print(comparison_text(study.run(n_jobs=options.jobs)))
+    print(f"{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What is compared, and what is searched: every loss with its own options, and the same number of trials for all.
+
+Losses of the paper keep its normalisation and its way to fill a batch (pairs for N-pairs). Ranges are wide around what each
+loss's authors use; learning rates have the same range for all losses of a setting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Value = str | int | float | bool
+
+
+@dataclass(frozen=True)
+class Range:
+    """A positive number, searched on a logarithmic scale."""
+
+    low: float
+    high: float
+
+
+Space = dict[str, Range | tuple[Value, ...]]  # "table.key" → where to look: a range, or the choices
+
+
+@dataclass(frozen=True)
+class Method:
+    """A loss under study: its tables of the configuration, and the keys that are searched."""
+
+    title: str
+    loss: dict[str, Any]
+    searched: Space
+    batches: dict[str, Any] = field(default_factory=dict)  # on top of the setting's
+
+
+PAPER_METHODS: dict[str, Method] = {
+    "triplet_semihard": Method(
+        "Triplet semi-hard",
+        {"name": "triplet_semihard"},
+        {"loss.margin": Range(0.05, 0.8)},
+    ),
+    "lifted_structure": Method(
+        "Lifted structure",
+        {"name": "lifted_structure"},
+        {"loss.margin": Range(0.3, 3.0), "model.head_scale": Range(0.3, 4.0)},
+    ),
+    "npairs": Method(
+        "N-pairs",
+        {"name": "npairs"},
+        {"loss.norm_weight": Range(1e-4, 1e-1), "model.head_scale": Range(1.0, 8.0)},
+        {"class_ratio": None, "images_per_class": 2},
+    ),
+    "facility_location": Method(
+        "Facility location",
+        {"name": "facility_location"},
+        {"loss.margin_weight": Range(8.0, 512.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+    ),
+}
+
+LATER_METHODS: dict[str, Method] = {
+    "multi_similarity": Method(
+        "MultiSimilarity",
+        {"name": "pytorch_metric_learning.MultiSimilarityLoss"},
+        {"loss.options.alpha": Range(1.0, 10.0), "loss.options.beta": Range(15.0, 80.0)},
+    ),
+    "proxy_anchor": Method(
+        "ProxyAnchor",
+        {"name": "pytorch_metric_learning.ProxyAnchorLoss"},
+        {"loss.options.alpha": Range(8.0, 64.0), "optimiser.loss_lr": Range(1e-4, 1e-1)},
+    ),
+    "soft_triple": Method(
+        "SoftTriple",
+        {"name": "pytorch_metric_learning.SoftTripleLoss", "options": {"centers_per_class": 2}},
+        {"loss.options.la": Range(5.0, 60.0), "optimiser.loss_lr": Range(1e-4, 1e-1)},
+    ),
+    "sup_con": Method(
+        "SupCon",
+        {"name": "pytorch_metric_learning.SupConLoss"},
+        {"loss.options.temperature": Range(0.02, 0.5)},
+    ),
+}

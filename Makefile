@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint pictures clean
+.PHONY: demo test lint docs build pictures clean
 
 demo: $(VENV)/installed
 	$(BIN)/facetric demo
@@ -16,6 +16,12 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/installed # the site, in site/: open site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+build: $(VENV)/installed # sdist and wheel, in dist/
+	$(BIN)/python -m build --no-isolation
+
 pictures: $(VENV)/installed # the committed pictures of docs/pictures
 	$(BIN)/python docs/make_pictures.py
 
@@ -25,4 +31,4 @@ $(VENV)/installed: pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis

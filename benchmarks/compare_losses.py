@@ -1,10 +1,11 @@
-"""The paper's four losses and four later ones of pytorch-metric-learning, under one protocol, on the same cached features.
+"""The paper's four losses, four later ones of pytorch-metric-learning and variants of ours, under one protocol.
 
     python benchmarks/compare_losses.py --root datasets/CUB_200_2011            # a linear head on frozen features: minutes
     python benchmarks/compare_losses.py --root datasets/CUB_200_2011 --setting finetune --trials 4 --seeds 3 --steps 200
 
-The same search (Optuna, so many trials for each loss, on classes cut from the training half), the same seeds, the same
-evaluation. It is the study of `facetric reproduce` with more methods, and goes on where it was when it is interrupted.
+The same cached features, the same search (Optuna, so many trials for each loss, on classes cut from the training half), the
+same seeds, the same evaluation. It is the study of `facetric reproduce` with more methods, and goes on where it was when it is
+interrupted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import time
 
 from facetric.evaluation.comparison_tables import comparison_text
 from facetric.studies.reproduction import reproduction
-from facetric.studies.spaces import LATER_METHODS, PAPER_METHODS
+from facetric.studies.spaces import METHODS
 
 
 def main() -> None:
@@ -36,7 +37,7 @@ def main() -> None:
         options.folder or f"runs/compare-{options.dataset}-{options.setting}",
         root=options.root,
         setting=options.setting,
-        methods=(*PAPER_METHODS, *LATER_METHODS),
+        methods=tuple(METHODS),
         n_trials=options.trials,
         n_seeds=options.seeds,
         steps=options.steps,

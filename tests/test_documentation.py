@@ -147,7 +147,9 @@ def test_the_site_builds_and_loads_nothing_from_the_network(site):
     assert [sheet for sheet in site.rglob("*.css") if fetched.search(sheet.read_text())] == []
 
 
-@pytest.mark.parametrize("package", ["losses", "solver", "metrics", "data", "models", "training", "evaluation", "figures"])
+@pytest.mark.parametrize(
+    "package", ["losses", "solver", "metrics", "data", "models", "training", "evaluation", "figures", "studies"]
+)
 def test_every_public_name_is_in_the_reference(site, package):
     module = importlib.import_module(f"facetric.{package}")
     described = [

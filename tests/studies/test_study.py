@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from data.official_layouts import write_folder
 from facetric.studies import Setting, Study
 from facetric.studies.protocol import validation_scores
 from facetric.studies.reproduction import PAPER_STEPS, paper_tables, reproduction
 from facetric.studies.search import Trial, at_the_edge, best_trial, read_trials, search
-from facetric.studies.spaces import LATER_METHODS, PAPER_METHODS, Range
+from facetric.studies.spaces import METHODS, Range
 from facetric.training import read_config
 from facetric.training.config_file import parse_config
 from training.tiny_runs import tiny_tables
@@ -26,7 +27,7 @@ def tiny_study(folder, names=("facility_location",), **changes):
         tied={"optimiser.backbone_lr": "optimiser.head_lr"},
         **{"n_trials": 2, "n_seeds": 2, **changes},
     )
-    known = {**PAPER_METHODS, **LATER_METHODS}
+    known = METHODS
     return Study(Path(folder), setting, {name: known[name] for name in names})
 
 
@@ -119,6 +120,30 @@ def test_a_search_that_was_interrupted_ends_as_if_it_had_not_been(tmp_path):
     assert len({trial.parameters["x"] for trial in whole}) == 12
 
 
+def test_a_few_choices_are_tried_out_in_full_and_once(tmp_path):
+    space = {"x": (1, 2), "kind": ("a", "b")}
+    trials = search(tmp_path / "grid.json", space, 9, lambda number, parameters: Trial(parameters, 0.0, [], 0.0))
+    assert [tuple(trial.parameters.values()) for trial in trials] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
+
+
+def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path):
+    chosen = {"optimiser.head_lr": 2e-4, "run.steps": 600, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
+    (tmp_path / "study.json").write_text(json.dumps({"facility_location": {"chosen": chosen}}))
+    method = reproduction_of_photos(tmp_path, options_from=tmp_path).methods["facility_location"]
+    assert method.searched == {}
+    assert method.fixed == {key: value for key, value in chosen.items() if key != "run.steps"}
+    with pytest.raises(ValueError, match=r"no npairs; it has facility_location"):
+        reproduction_of_photos(tmp_path, options_from=tmp_path, methods=("npairs",))
+    with pytest.raises(ValueError, match=r"study\.json is missing"):
+        reproduction_of_photos(tmp_path, options_from=tmp_path / "nowhere")
+
+
+def reproduction_of_photos(folder, *, methods=("facility_location",), **options):
+    """A study of fine-tuning on a small folder that is generated."""
+    root = write_folder(folder / "photos", classes=tuple("abcdefgh"))
+    return reproduction("folder", folder / "study", root=str(root), setting="finetune", methods=methods, **options)
+
+
 def test_a_best_value_at_the_end_of_its_range_is_named():
     space = {"low": Range(1.0, 100.0), "middle": Range(1.0, 100.0), "choice": (1, 2)}
     assert at_the_edge(Trial({"low": 1.1, "middle": 10.0, "choice": 1}, 0.0, [], 0.0), space) == ["low"]
@@ -135,7 +160,7 @@ def test_the_papers_configurations_are_those_of_the_study(dataset):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"dataset": "birds"}, "must be one of glyphs, cub, cars, products; got 'birds'"),
+        ({"dataset": "birds"}, "must be one of glyphs, cub, cars, products, folder, csv; got 'birds'"),
         ({"dataset": "glyphs", "setting": "head"}, "must be one of scratch; got 'head'"),
         ({"dataset": "glyphs", "methods": ("triplets",)}, "must be one of triplet_semihard"),
         ({"dataset": "cub"}, "--root path/to/it"),

@@ -50,7 +50,7 @@ class FacilityLocationLoss(nn.Module):
     its loss is 0 with zero gradient.
 
     Args:
-        margin_weight: γ. A plain attribute: change it during training (:class:`MarginDecay` does).
+        margin_weight: γ. A plain attribute: change it during training (`MarginDecay` does).
         margin: the score behind Δ: "nmi", "vmeasure", "ami", "ari", "f1", "zero_one" or a callable on a contingency table.
         inference: "greedy" (Algorithm 1), "stochastic" (greedy on random samples of candidates) or "random".
         refine: "pam" (Algorithm 2), "local_search" (Lemma 2) or None.

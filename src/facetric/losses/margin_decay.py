@@ -6,13 +6,13 @@ from typing import Protocol
 
 
 class HasMarginWeight(Protocol):
-    """Anything with a γ, such as :class:`FacilityLocationLoss`."""
+    """Anything with a γ, such as `FacilityLocationLoss`."""
 
     margin_weight: float
 
 
 class MarginDecay:
-    """Multiplies a loss's γ by `rate` after every `every` steps. Call :meth:`step` once per training step.
+    """Multiplies a loss's γ by `rate` after every `every` steps. Call `step` once per training step.
 
     >>> from facetric.losses import FacilityLocationLoss
     >>> loss = FacilityLocationLoss(margin_weight=1.0)

@@ -93,7 +93,8 @@ class Study:
         raw["loss"] = {**method.loss, "options": dict(method.loss.get("options", {}))}
         raw["batches"] = {key: value for key, value in {**raw.get("batches", {}), **method.batches}.items() if value is not None}
         raw["run"] = {**raw.get("run", {}), **run}
-        for key, value in {**parameters, **{key: parameters[other] for key, other in self.setting.tied.items()}}.items():
+        tied = {key: parameters[other] for key, other in self.setting.tied.items()}
+        for key, value in {**method.fixed, **parameters, **tied}.items():
             _set(raw, key, value)
         warmup = raw.get("optimiser", {}).get("warmup_steps", 0)
         raw.setdefault("optimiser", {})["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)

@@ -8,20 +8,21 @@ scratch    glyphs: a small network from random weights
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from facetric.studies.protocol import Setting, Study
-from facetric.studies.spaces import LATER_METHODS, PAPER_METHODS, Method, Range, Space
+from facetric.studies.spaces import METHODS, PAPER_METHODS, Method, Range, Space
 from facetric.training.defaults import choose_run
 
-DATASETS = ("glyphs", "cub", "cars", "products")
-SETTINGS = ("head", "finetune", "paper", "scratch")
+DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 
 # configs/paper/*.toml are these, with the facility-location loss.
 PAPER_STEPS = {"cub": 10_000, "cars": 20_000, "products": 20_000}
+BACKBONE_RATES = (3e-5, 1e-4, 3e-4)
 PAPER_RATIOS = {"cub": 0.25, "cars": 0.25, "products": 0.75}
 
 
@@ -35,23 +36,44 @@ def reproduction(
     n_trials: int | None = None,
     n_seeds: int | None = None,
     steps: int | None = None,
+    options_from: str | Path | None = None,
     gpu: bool = False,
 ) -> Study:
-    """The study of a dataset. `setting="auto"`: scratch for glyphs, paper with a GPU, else finetune."""
+    """The study of a dataset. `setting="auto"`: scratch for glyphs, paper with a GPU, else finetune.
+
+    `options_from`, the folder of a finished study of heads: its choices stand, and fine-tuning searches only the learning rate
+    of the backbone, on a grid. That makes the search affordable on a CPU.
+    """
     if dataset not in DATASETS:
         raise ValueError(f"the dataset must be one of {', '.join(DATASETS)}; got {dataset!r}: choose one of these")
     if setting == "auto":
-        setting = "scratch" if dataset == "glyphs" else "paper" if gpu else "finetune"
-    usual = ("scratch",) if dataset == "glyphs" else ("head", "finetune", "paper")
+        setting = auto_setting(dataset, gpu=gpu)
+    usual = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
     if setting not in usual:
         raise ValueError(f"the setting for {dataset} must be one of {', '.join(usual)}; got {setting!r}: choose one of these")
-    known = {**PAPER_METHODS, **LATER_METHODS}
+    known = METHODS
     for name in methods:
         if name not in known:
             raise ValueError(f"a method must be one of {', '.join(known)}; got {name!r}: choose from these")
+    if options_from is not None and setting != "finetune":
+        raise ValueError(f"options_from is for the setting finetune; got {setting!r}: leave it out")
     chosen = _setting(dataset, setting, root, steps)
+    if options_from is not None:
+        chosen = replace(chosen, searched={"optimiser.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
-    return Study(Path(folder).expanduser().absolute(), chosen, {name: _fitting(known[name], setting) for name in methods})
+    found = {} if options_from is None else _choices(Path(options_from), methods)
+    fitting = {
+        name: replace(known[name], searched={}, fixed=found[name]) if name in found else _fitting(known[name], setting)
+        for name in methods
+    }
+    return Study(Path(folder).expanduser().absolute(), chosen, fitting)
+
+
+def auto_setting(dataset: str, *, gpu: bool) -> str:
+    """The setting for a dataset on a machine."""
+    if dataset == "glyphs":
+        return "scratch"
+    return "paper" if gpu and dataset in PAPER_STEPS else "finetune"
 
 
 def paper_tables(dataset: str, root: str | None) -> dict[str, dict[str, Any]]:
@@ -95,6 +117,18 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None) ->
         {"optimiser.head_lr": Range(3e-5, 1e-3), "optimiser.backbone_lr": Range(3e-6, 3e-4)},
         n_trials=6,
     )
+
+
+def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """What a study has chosen for these methods, but for the number of steps."""
+    path = folder / "study.json"
+    if not path.is_file():
+        raise ValueError(f"{folder} is no finished study, study.json is missing: run the study of heads first")
+    kept = json.loads(path.read_text())
+    missing = [name for name in methods if name not in kept]
+    if missing:
+        raise ValueError(f"the study {folder} has no {', '.join(missing)}; it has {', '.join(kept)}: choose from these")
+    return {name: {key: value for key, value in kept[name]["chosen"].items() if key != "run.steps"} for name in methods}
 
 
 def _with_steps(tables: dict[str, dict[str, Any]], steps: int | None) -> dict[str, dict[str, Any]]:

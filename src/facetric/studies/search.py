@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from facetric.evaluation.files import write_atomically
 from facetric.studies.spaces import Range, Space, Value
 
 Parameters = dict[str, Value]
+
+_N_RANDOM = 6  # trials before Optuna looks at the earlier ones
 
 
 @dataclass(frozen=True)
@@ -25,26 +28,38 @@ class Trial:
 
 
 def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Parameters], Trial], *, seed: int = 0) -> list[Trial]:
-    """`n_trials` trials; those that `path` already holds are not repeated.
+    """`n_trials` trials; those that `path` already holds are not repeated. A space of so few choices is tried out in full.
 
     The next parameters depend on the seed, the number of the trial and the trials before it alone, so a search that was
     interrupted ends as if it had not been.
     """
-    optuna = _optuna()
     trials = read_trials(path)
-    distributions = {key: _distribution(optuna, where) for key, where in space.items()}
-    for number in range(len(trials), n_trials):
-        sampler = optuna.samplers.TPESampler(seed=seed * 10_000 + number, n_startup_trials=6)
-        study = optuna.create_study(direction="maximize", sampler=sampler)
-        for trial in trials:
-            study.add_trial(
-                optuna.trial.create_trial(params=trial.parameters, distributions=distributions, value=trial.objective)
-            )
-        parameters = study.ask(distributions).params
+    grid = _grid(space)
+    for number in range(len(trials), n_trials if grid is None else min(n_trials, len(grid))):
+        parameters = _suggested(space, trials, seed * 10_000 + number) if grid is None or len(grid) > n_trials else grid[number]
         trials.append(run(number, parameters))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, (json.dumps([asdict(trial) for trial in trials], indent=1) + "\n").encode())
     return trials
+
+
+def _grid(space: Space) -> list[Parameters] | None:
+    """Every combination, where there are choices only."""
+    choices = [where for where in space.values() if isinstance(where, tuple)]
+    if len(choices) < len(space):
+        return None
+    return [dict(zip(space, values, strict=True)) for values in product(*choices)]
+
+
+def _suggested(space: Space, trials: list[Trial], seed: int) -> Parameters:
+    """What Optuna would try next."""
+    optuna = _optuna()
+    distributions = {key: _distribution(optuna, where) for key, where in space.items()}
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=_N_RANDOM))
+    for trial in trials:
+        study.add_trial(optuna.trial.create_trial(params=trial.parameters, distributions=distributions, value=trial.objective))
+    found: Parameters = study.ask(distributions).params
+    return found
 
 
 def read_trials(path: Path) -> list[Trial]:

@@ -31,6 +31,7 @@ class Method:
     loss: dict[str, Any]
     searched: Space
     batches: dict[str, Any] = field(default_factory=dict)  # on top of the setting's
+    fixed: dict[str, Value] = field(default_factory=dict)  # "table.key" → what another study has found
 
 
 PAPER_METHODS: dict[str, Method] = {
@@ -42,7 +43,7 @@ PAPER_METHODS: dict[str, Method] = {
     "lifted_structure": Method(
         "Lifted structure",
         {"name": "lifted_structure"},
-        {"loss.margin": Range(0.3, 3.0), "model.head_scale": Range(0.3, 4.0)},
+        {"loss.margin": Range(0.3, 10.0), "model.head_scale": Range(1.0, 16.0)},
     ),
     "npairs": Method(
         "N-pairs",
@@ -79,3 +80,20 @@ LATER_METHODS: dict[str, Method] = {
         {"loss.options.temperature": Range(0.02, 0.5)},
     ),
 }
+
+# Beyond the paper: what helped on validation classes in benchmarks/ablations.py.
+OUR_METHODS: dict[str, Method] = {
+    "facility_location_squared": Method(
+        "Facility location, squared distances",
+        {"name": "facility_location", "squared": True},
+        {"loss.margin_weight": Range(8.0, 512.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+    ),
+    "facility_location_256": Method(
+        "Facility location, batches of 256",
+        {"name": "facility_location"},
+        {"loss.margin_weight": Range(16.0, 1024.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+        {"size": 256},
+    ),
+}
+
+METHODS: dict[str, Method] = {**PAPER_METHODS, **LATER_METHODS, **OUR_METHODS}

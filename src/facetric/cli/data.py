@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from facetric.data.check import DatasetCheck, Finding
 
-app = typer.Typer(no_args_is_help=True, help="Look at datasets.")
+app = typer.Typer(no_args_is_help=True, help="Look at datasets.", epilog="Example: facetric data check path/to/photos")
 
 _N_SHOWN = 50  # findings of one kind in the table; --json has all
 
@@ -22,7 +22,7 @@ def main() -> None:
     """Look at datasets."""
 
 
-@app.command(epilog="Example: facetric data check datasets/CUB_200_2011")
+@app.command(epilog="Example: facetric data check path/to/photos")
 def check(
     path: Annotated[Path, typer.Argument(help="The folder of a dataset, or a CSV file path,label[,split].", show_default=False)],
     layout: Annotated[

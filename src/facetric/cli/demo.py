@@ -1,67 +1,184 @@
-"""The demo: 60 points of 6 classes in the plane, moved by the gradient of the facility-location loss."""
+"""`facetric demo`: the whole way on the built-in characters. Every stage is done once; a second call goes on where it was."""
 
 from __future__ import annotations
 
-import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
-from rich.text import Text
+import time
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from facetric.losses import BatchExplanation, FacilityLocationLoss
-from facetric.metrics import nmi
+import typer
 
-_N_CLASSES, _PER_CLASS = 6, 10
-_COLOURS = ("red", "green", "yellow", "blue", "magenta", "cyan")
-_WIDTH, _HEIGHT = 60, 22
+from facetric.cli.evaluate import one_line_errors
+from facetric.cli.waiting import compile_kernels, indented, steps_shown
 
+if TYPE_CHECKING:
+    from facetric.evaluation import EvaluationReport
+    from facetric.models import Embedder
+    from facetric.training import TrainConfig
 
-def run_demo(*, n_steps: int, seed: int) -> None:
-    """Optimise the points directly under the loss and print the clustering before and after."""
-    console = Console()
-    generator = torch.Generator().manual_seed(seed)
-    labels = torch.arange(_N_CLASSES).repeat_interleave(_PER_CLASS)
-    centres = torch.randn(_N_CLASSES, 2, generator=generator)
-    points = (centres[labels] + 0.9 * torch.randn(len(labels), 2, generator=generator)).requires_grad_()
-    loss = FacilityLocationLoss(margin_weight=20.0, normalize=False)
-
-    with console.status("Compiling the solver (some 20 seconds, only the first time)"):
-        before = loss.explain(points, labels)
-    console.print(_map(points, labels, before, "Before: letters are classes, capitals are the medoids that the solver found"))
-    optimiser = torch.optim.Adam([points], lr=0.05)
-    for _ in track(range(n_steps), description="Optimising", console=console, disable=not console.is_terminal):
-        optimiser.zero_grad()
-        loss(points, labels).backward()
-        optimiser.step()
-    after = loss.explain(points, labels)
-    console.print(_map(points, labels, after, f"After {n_steps} steps"))
-
-    table = Table(title=f"{len(labels)} points, {_N_CLASSES} classes")
-    for column in ("", "loss", "F(S)", "oracle F̃", "margin Δ", "NMI of the clustering"):
-        table.add_column(column, justify="right")
-    for name, detail in (("before", before), ("after", after)):
-        scores = (detail.value, detail.facility_score, detail.oracle_score, detail.margin, nmi(labels.numpy(), detail.assignment))
-        table.add_row(name, *(f"{score:.3f}" for score in scores))
-    console.print(table)
+_NEXT = """Next, your own photos, one sub-folder per class:
+  facetric data check path/to/photos
+  facetric train --data folder --root path/to/photos
+  facetric evaluate runs/photos && facetric report runs/photos"""
 
 
-def _map(points: torch.Tensor, labels: torch.Tensor, detail: BatchExplanation, title: str) -> Text:
-    """The points as coloured letters on a character grid; medoids are drawn last, as capitals."""
-    positions = points.detach()
-    low, high = positions.min(dim=0).values, positions.max(dim=0).values
-    cells = ((positions - low) / (high - low).clamp_min(1e-9) * torch.tensor([_WIDTH - 1, _HEIGHT - 1])).round().long()
-    medoids = set(detail.medoids.tolist())
-    grid: dict[tuple[int, int], int] = {}
-    for i in sorted(range(len(labels)), key=lambda i: i in medoids):
-        grid[int(cells[i, 1]), int(cells[i, 0])] = i
-    text = Text(f"{title}\n", style="bold")
-    for row in range(_HEIGHT):
-        for column in range(_WIDTH):
-            if (row, column) not in grid:
-                text.append(" ")
-                continue
-            i = grid[row, column]
-            letter, colour = "abcdef"[int(labels[i])], _COLOURS[int(labels[i])]
-            text.append(letter.upper() if i in medoids else letter, style=f"bold {colour}" if i in medoids else colour)
-        text.append("\n")
-    return text
+def demo(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="TABLE.KEY=VALUE",
+            help="Change a setting of configs/glyphs.toml; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """See it work: train on built-in characters, score on characters never seen, write report.html, in some five minutes.
+
+    The run is runs/demo. Stopped, the demo goes on where it was when started again; what is finished is used again.
+
+    Exit status: 0 done, 1 stopped by an error, 130 or 143 stopped by a signal.
+    """
+    from facetric.training.defaults import choose_run
+
+    started = time.monotonic()
+    try:
+        with one_line_errors("demo"):
+            config = choose_run("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
+            folder = Path(config.run.folder) / config.run.name
+            _say("facetric demo: a network learns to tell characters apart, then meets characters it has never seen")
+            compile_kernels()
+            _train(config, folder)
+            reports = {**_baselines(config, folder), "trained network": _evaluate(folder)}
+            page = _report(folder)
+    except KeyboardInterrupt:
+        _say("facetric demo: stopped; start it again to go on")
+        raise typer.Exit(130) from None
+    _print_table(reports)
+    typer.echo(f"\n{page}: open it in a browser. {_minutes(time.monotonic() - started)} in all.\n\n{_NEXT}")
+
+
+def _train(config: TrainConfig, folder: Path) -> None:
+    """Train, or go on, or be done already; an Exit when a signal stops it."""
+    from facetric.training import resume, train
+    from facetric.training.checkpoints import states
+    from facetric.training.run_folder import RunFolder
+
+    if not folder.exists():
+        _say(f"training: {config.run.steps} steps; drawing the characters first")
+        result = train(config)
+    else:
+        _refuse_other_settings(config, RunFolder(folder).read(), folder)
+        trained = states(folder / "checkpoints")
+        if trained and trained[-1][0] >= config.run.steps:
+            _say(f"training: done before, in {folder}")
+            return
+        _say(f"training: {folder} is there and not finished; drawing the characters, then going on with it")
+        result = resume(folder)
+    if result.signal_number:
+        _say("facetric demo: start it again to go on")
+        raise typer.Exit(128 + result.signal_number)
+
+
+def _refuse_other_settings(config: TrainConfig, there: TrainConfig, folder: Path) -> None:
+    """A run of other settings is not this demo. Where it lies and how many threads it has do not matter."""
+    for name, table in config.model_dump().items():
+        for key, value in table.items():
+            found = getattr(getattr(there, name), key)
+            if found != value and (name, key) not in {("run", "folder"), ("run", "name"), ("run", "threads")}:
+                raise ValueError(
+                    f"{folder} has other settings than this demo: {name}.{key} is {found} there and {value} here; give it the "
+                    "same --set, choose another name with --set run.name=…, or remove it"
+                )
+
+
+def _baselines(config: TrainConfig, folder: Path) -> dict[str, EvaluationReport]:
+    """The scores of what a trained network has to beat: the pixels themselves, and the network before training."""
+    from facetric.evaluation import EvaluationReport
+
+    paths = {name: folder / f"evaluation-{name.replace(' ', '_')}.json" for name in ("raw pixels", "untrained network")}
+    if all(path.is_file() for path in paths.values()):
+        _say("scores of raw pixels and of the untrained network: done before")
+        return {name: EvaluationReport.load(path) for name, path in paths.items()}
+    _say("scoring raw pixels and the untrained network; drawing the characters again")
+    import numpy as np
+
+    from facetric.data import load_dataset
+    from facetric.evaluation import embed, evaluate
+
+    test = load_dataset(config.data.name, None, **config.data.options).select("test")
+    assert isinstance(test.images, np.ndarray)
+    pad = config.data.pad
+    padded = np.pad(test.images, ((0, 0), (pad, pad), (pad, pad)))
+    reports = {}
+    for name, path in paths.items():
+        with steps_shown(lines=True) as on_step:
+            step = indented(on_step, f"{name}: ")
+            if name == "raw pixels":
+                vectors = test.images.reshape(len(test), -1).astype(np.float32)
+            else:
+                vectors = embed(untrained_network(config), padded, on_progress=partial(step, "embedding")).vectors
+            reports[name] = evaluate(vectors, test.labels, n_restarts=1, on_progress=step)
+        reports[name].save(path)
+    return reports
+
+
+def untrained_network(config: TrainConfig) -> Embedder:
+    """The network of the run before its first step."""
+    from facetric.models import build_embedder
+
+    model, seed = config.model, config.run.seed
+    embedder = build_embedder(model.backbone, dim=model.dim, weights=model.weights, seed=seed)
+    embedder.initialise_head(None, kind=model.head_init, seed=seed)
+    return embedder
+
+
+def _evaluate(folder: Path) -> EvaluationReport:
+    from facetric.evaluation import EvaluationReport, evaluate_run
+
+    path, weights = folder / "evaluation.json", folder / "checkpoints"
+    if path.is_file() and path.stat().st_mtime >= max(file.stat().st_mtime for file in weights.glob("*.safetensors")):
+        _say("scores of the trained network: done before")
+        return EvaluationReport.load(path)
+    _say("scoring the trained network on characters it has never seen")
+    with steps_shown(lines=True) as on_step:
+        found = evaluate_run(folder, n_restarts=1, facility=False, on_progress=indented(on_step))
+    assert found.report is not None
+    return found.report
+
+
+def _report(folder: Path) -> Path:
+    from facetric.cli.report import make_report
+
+    page, evaluation = folder / "report.html", folder / "evaluation.json"
+    if page.is_file() and page.stat().st_mtime >= evaluation.stat().st_mtime:
+        _say("report: done before")
+        return page
+    _say("writing the report with its map")
+    with steps_shown(lines=True) as on_step:
+        return make_report(folder, on_step=indented(on_step)).path
+
+
+def _print_table(reports: dict[str, EvaluationReport]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from facetric.evaluation.tables import percent
+
+    first = next(iter(reports.values()))
+    table = Table(title=f"{first.n_images:,} pictures of {first.n_classes:,} characters never seen, %", title_justify="left")
+    table.add_column("", no_wrap=True)
+    for heading in (*(f"R@{k}" for k in first.recall_at_k), "NMI", "MAP@R"):
+        table.add_column(heading, justify="right")
+    for name, report in reports.items():
+        table.add_row(name, *(percent(score) for score in (*report.recall_at_k.values(), report.nmi, report.map_at_r)))
+    Console().print(table)
+
+
+def _minutes(seconds: float) -> str:
+    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
+
+
+def _say(line: str) -> None:
+    typer.echo(line, err=True)

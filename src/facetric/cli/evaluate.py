@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from facetric.cli.waiting import steps_shown
 
 
 def evaluate(
@@ -32,10 +33,12 @@ def evaluate(
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
 
     Killed, it goes on where it was when started again. Under torchrun the images are shared by all processes.
+
+    Exit status: 0 evaluated, 1 it cannot be.
     """
     from facetric.evaluation import evaluate_run
 
-    with _one_line_errors("evaluate"), _progress() as on_progress:
+    with one_line_errors("evaluate"), steps_shown() as on_progress:
         found = evaluate_run(
             run,
             split=split,
@@ -65,10 +68,13 @@ def compare(
 
     Runs whose configurations differ in nothing but seed and name are one row: mean ± standard deviation.
     """
+    from facetric.data.dataset import SPLITS
     from facetric.evaluation import compare_runs
     from facetric.evaluation.comparison_tables import comparison_text
 
-    with _one_line_errors("compare"):
+    with one_line_errors("compare"):
+        if split not in SPLITS:
+            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
         text = comparison_text(compare_runs(runs, split=split, published=paper), format)  # type: ignore[arg-type]
     if format == "text" and _is_terminal():
         text = _bold(text)
@@ -76,32 +82,13 @@ def compare(
 
 
 @contextmanager
-def _one_line_errors(command: str) -> Iterator[None]:
+def one_line_errors(command: str) -> Iterator[None]:
+    """What is wrong with the question or the files as one line on stderr, and exit status 1."""
     try:
         yield
     except (ValueError, OSError) as error:
         typer.echo(f"facetric {command}: {' '.join(str(error).split())}", err=True)
         raise typer.Exit(1) from None
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar per step on a terminal; nothing in a log file, or in any process of torchrun but the first."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    messages = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    shown = messages.is_terminal and os.environ.get("RANK", "0") == "0"
-    with Progress(*columns, console=messages, transient=True, disable=not shown) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def update(step: str, done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step, total=total)
-            progress.update(tasks[step], completed=done, total=total)
-
-        yield update
 
 
 def _is_terminal() -> bool:

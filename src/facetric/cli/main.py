@@ -8,17 +8,26 @@ import typer
 
 import facetric
 from facetric.cli.data import app as data_app
+from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.report import report
+from facetric.cli.reproduce import reproduce
 from facetric.cli.train import resume, train
 
-app = typer.Typer(no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False)
-app.add_typer(data_app, name="data")
-app.command(epilog="Example: facetric train configs/glyphs.toml --set run.name=first --set loss.margin_weight=4")(train)
+app = typer.Typer(
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, epilog="To see it work: facetric demo"
+)
+app.command(epilog="Example: facetric demo")(demo)
+app.command(
+    epilog="Examples: facetric train --data folder --root path/to/photos; "
+    "facetric train configs/glyphs.toml --set run.name=first --set loss.margin_weight=4"
+)(train)
 app.command(epilog="Example: facetric resume runs/first")(resume)
-app.command(epilog="Example: facetric report runs/glyphs")(report)
 app.command(epilog="Example: facetric evaluate runs/first")(evaluate)
+app.command(epilog="Example: facetric report runs/first")(report)
 app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
+app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
+app.add_typer(data_app, name="data")
 
 
 def _print_version(wanted: bool) -> None:
@@ -34,14 +43,3 @@ def main(
     ] = False,
 ) -> None:
     """Deep metric learning by facility location: embeddings whose clusters are right."""
-
-
-@app.command(epilog="Example: facetric demo --steps 200")
-def demo(
-    steps: Annotated[int, typer.Option(min=1, help="Optimisation steps.")] = 150,
-    seed: Annotated[int, typer.Option(help="Seed of the points.")] = 0,
-) -> None:
-    """Show the loss at work: a batch of points in the plane, clustered before and after optimisation."""
-    from facetric.cli.demo import run_demo
-
-    run_demo(n_steps=steps, seed=seed)

@@ -30,8 +30,9 @@ def report(
 ) -> None:
     """Write report.html: scores, map, clusters, failed queries, curves and configuration of a run, in one file.
 
-    The page works from disk, without a network. It shows what the run has: evaluate the run first for scores and a map. The
-    still pictures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
+    The page works from disk, without a network. It shows what the run has: evaluate the run first for scores and a map.
+
+    Still pictures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
 
     Exit status: 0 written, 1 it could not be written, 2 there is no such run.
     """
@@ -41,6 +42,8 @@ def report(
     messages = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     try:
+        if output is not None and output.is_dir():
+            raise ValueError(f"--output is the page to write, and {output} is a folder: pass {output / 'report.html'}")
         with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as progress:
             task = progress.add_task("Reading the run", total=None)
 
@@ -50,7 +53,12 @@ def report(
             made = make_report(run, output=output, with_images=images, seed=seed, on_step=on_step)
         drawn = draw_pictures(run, made, seed=seed) if pictures else []
     except (ValueError, OSError) as error:
-        typer.echo(f"facetric report: {' '.join(str(error).split())}", err=True)
+        words = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            words = (
+                f"cannot write {output or run}: {error.strerror}; make room or change the permissions, or choose another --output"
+            )
+        typer.echo(f"facetric report: {' '.join(words.split())}", err=True)
         raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
     for note in made.notes:
         typer.echo(f"facetric report: {note}", err=True)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +140,7 @@ def _searched(study: Study, n_jobs: int, name: str) -> str:
 
 
 def _trial(study: Study, n_jobs: int, name: str, number: int, parameters: Parameters) -> Trial:
+    _end_with_parent()
     start = time.perf_counter()
     scores = []
     for fold in range(study.setting.n_folds):
@@ -165,6 +166,7 @@ def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     """Train on the whole training half with the chosen parameters, and evaluate on the test classes."""
     from facetric.training.activations import embed_cached
 
+    _end_with_parent()
     name, seed = which
     folder = study.final_folder(name, seed)
     if (folder / "evaluation.json").is_file():
@@ -216,6 +218,13 @@ class _pool:
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """A worker whose study was killed begins nothing new: it would be in the way of the study that goes on."""
+    parent = parent_process()
+    if parent is not None and not parent.is_alive():
+        sys.exit(1)
 
 
 def one_thread() -> None:

@@ -30,7 +30,7 @@ def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = ()) 
     if isinstance(raw.get("run", {}), dict):
         raw.setdefault("run", {}).setdefault("name", path.stem)
     for override in overrides:
-        _override(raw, override)
+        apply_override(raw, override)
     return parse_config(raw, source=str(path))
 
 
@@ -75,7 +75,7 @@ def resolve_paths(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data})
 
 
-def _override(raw: dict[str, Any], override: str) -> None:
+def apply_override(raw: dict[str, Any], override: str) -> None:
     """Set table.key in `raw`. The value is TOML; what is not TOML is a string, so that paths and names need no quotes."""
     key, separator, text = override.partition("=")
     parts = key.strip().split(".")

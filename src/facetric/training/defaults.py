@@ -15,7 +15,7 @@ from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
 from facetric.training.config import TrainConfig
-from facetric.training.config_file import ConfigError, _override, parse_config
+from facetric.training.config_file import ConfigError, apply_override, parse_config
 
 # configs/glyphs.toml, here because an installed package has no configs/; a test keeps them equal.
 GLYPHS: dict[str, dict[str, Any]] = {
@@ -78,7 +78,7 @@ def choose_run(
     """
     given: Tables = {"data": {"name": data} if root is None else {"name": data, "root": str(root)}}
     for override in overrides:
-        _override(given, override)
+        apply_override(given, override)
     asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
     if asked.data.name == BUILT_IN:
         if asked.data.root is not None:

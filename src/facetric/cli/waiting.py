@@ -1,0 +1,70 @@
+"""What the user sees while something takes long: a bar on a terminal, a line elsewhere, and the first compilation announced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+import typer
+
+OnStep = Callable[[str, int, int], None]  # called with the name of the step, how much of it is done, and how much there is
+
+
+@contextmanager
+def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
+    """A bar per step on a terminal; elsewhere nothing, or a line per step with `lines`. Only the first process of torchrun."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+    messages = Console(stderr=True)
+    is_first = os.environ.get("RANK", "0") == "0"
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=messages, transient=True, disable=not (messages.is_terminal and is_first)) as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def update(step: str, done: int, total: int) -> None:
+            if step not in tasks:
+                tasks[step] = progress.add_task(step, total=total)
+                if lines and is_first and not messages.is_terminal:
+                    typer.echo(step, err=True)
+            progress.update(tasks[step], completed=done, total=total)
+
+        yield update
+
+
+def indented(on_step: OnStep, title: str = "") -> OnStep:
+    """The same steps, as parts of a stage that has been announced."""
+    return lambda name, done, total: on_step(f"  {title}{name.lower()}", done, total)
+
+
+@contextmanager
+def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
+    """The line on stderr if the block is not done by then."""
+    timer = Timer(seconds, lambda: typer.echo(line, err=True))
+    timer.daemon = True
+    if os.environ.get("RANK", "0") == "0":
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def compile_kernels() -> None:
+    """Compile what a run needs of the solver and the scores, now and with a word; numba keeps it on disk for the next time."""
+    with said_if_slow("loading torch"):
+        import numpy as np
+        import torch
+
+        from facetric.evaluation import evaluate
+        from facetric.losses import FacilityLocationLoss
+
+    vectors = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    labels = np.arange(32) // 4
+    n_threads = torch.get_num_threads()
+    with said_if_slow("compiling the solver and the scores, about half a minute, only this once", seconds=3.0):
+        evaluate(vectors, labels, n_restarts=1)
+        FacilityLocationLoss()(torch.from_numpy(vectors), torch.from_numpy(labels))
+    torch.set_num_threads(n_threads)  # numba's first parallel kernel resets them

@@ -22,8 +22,12 @@ docs: $(VENV)/installed # the site, in site/: open site/index.html
 build: $(VENV)/installed # sdist and wheel, in dist/
 	$(BIN)/python -m build --no-isolation
 
-pictures: $(VENV)/installed # the committed pictures of docs/pictures
-	$(BIN)/python docs/make_pictures.py
+pictures: runs/glyphs/embeddings.npz # the committed pictures of docs/pictures
+	$(BIN)/python docs/make_pictures.py --run runs/glyphs
+
+runs/glyphs/embeddings.npz: | $(VENV)/installed
+	$(BIN)/facetric train configs/glyphs.toml
+	$(BIN)/facetric evaluate runs/glyphs
 
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)

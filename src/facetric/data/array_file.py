@@ -164,7 +164,9 @@ class ArrayFile:
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                Console(stderr=True).print(f"waiting for another process that prepares {self.path.name}", highlight=False)
+                Console(stderr=True, soft_wrap=True).print(
+                    f"waiting for another process that prepares {self.path.name}", highlight=False
+                )
                 lock.acquire()
         except OSError as error:
             raise self._cannot("write", error) from error

@@ -63,7 +63,9 @@ def evaluate_run(
     weights = _checkpoint(folder, checkpoint)
     data = config["data"]
     dataset = _split(data, split)
-    ks = checked_ks(ks or (PRODUCTS_KS if data["name"] == "products" else OTHER_KS), len(dataset) - 1)  # now, not hours later
+    n_others = len(dataset) - 1
+    usual = [k for k in (PRODUCTS_KS if data["name"] == "products" else OTHER_KS) if k <= n_others]
+    ks = checked_ks(ks or usual or (1,), n_others)  # now, not hours later
     embedder = load_embedder(weights).to(_device(device))
     step = on_progress or (lambda name, done, total: None)
     rank = _join_processes()

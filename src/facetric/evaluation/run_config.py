@@ -11,7 +11,9 @@ def read_run_config(folder: Path) -> dict[str, Any]:
     """The tables of config.toml; [data] with a name is all that is relied on."""
     path = folder / "config.toml"
     if not path.is_file():
-        what = "is no run folder: it has no config.toml" if folder.is_dir() else "is not there"
+        what = "is not there"
+        if folder.exists():
+            what = "is no run folder: it has no config.toml" if folder.is_dir() else "is a file, not a run folder"
         raise ValueError(f"{folder} {what}; pass a folder made by `facetric train`")
     try:
         config = tomllib.loads(path.read_text())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +93,7 @@ def cluster_rows(
 ) -> list[Row]:
     """The largest clusters, each with its medoid as the poster and its members from the nearest to the medoid outwards.
 
-    A member is right when it is of the class that most members have (ties to the lowest label).
+    A member is right when it is of the class that most members have (ties to the medoid's class, else to the lowest label).
     """
     medoids = cluster_medoids(vectors, assignment)
     sizes = {cluster: int((assignment == cluster).sum()) for cluster in medoids}
@@ -100,8 +101,9 @@ def cluster_rows(
     for cluster in sorted(medoids, key=lambda cluster: (-sizes[cluster], cluster))[:n_clusters]:
         members = np.flatnonzero(assignment == cluster)
         values, counts = np.unique(labels[members], return_counts=True)
-        majority, n_right = int(values[counts.argmax()]), int(counts.max())
-        medoid = medoids[cluster]
+        medoid, n_right = medoids[cluster], int(counts.max())
+        largest = values[counts == n_right].tolist()
+        majority = int(labels[medoid]) if labels[medoid] in largest else largest[0]
         away = np.linalg.norm(vectors[members] - vectors[medoid], axis=1)
         others = [int(i) for i in members[np.argsort(away, kind="stable")] if i != medoid][:n_shown]
         tiles = [Tile(medoid, class_names[int(labels[medoid])], bool(labels[medoid] == majority), poster=True)]
@@ -121,7 +123,9 @@ def draw_sheet(rows: Sequence[Row], thumbnails: Thumbnails, *, title: str, note:
     height = (poster if has_poster else tile_size) + 2 * _CAPTION + _GAP
     widths = [sum((poster if tile.poster else tile_size) + _GAP for tile in row.tiles) for row in rows]
     top = _MARGIN + 26 + (20 if note else 0) + _GAP
-    width = 2 * _MARGIN + max([*widths, round(font(18, bold=True).getlength(title)), round(font(12).getlength(note)), 320])
+    heading_width = min(640, max((ceil(font(12, bold=True).getlength(row.heading)) for row in rows), default=0))
+    title_width, note_width = round(font(18, bold=True).getlength(title)), round(font(12).getlength(note))
+    width = 2 * _MARGIN + max([*widths, heading_width, title_width, note_width, 320])
     sheet = Image.new("RGB", (width, top + _MARGIN + (len(rows) * height if rows else 30)), PAPER)
     pen = ImageDraw.Draw(sheet)
     pen.text((_MARGIN, _MARGIN), shortened(title, width - 2 * _MARGIN, font(18, bold=True)), fill=INK, font=font(18, bold=True))

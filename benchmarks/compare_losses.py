@@ -1,6 +1,7 @@
 """The paper's four losses, four later ones of pytorch-metric-learning and variants of ours, under one protocol.
 
     python benchmarks/compare_losses.py --root datasets/CUB_200_2011            # a linear head on frozen features: minutes
+    python benchmarks/compare_losses.py --root datasets/CUB_200_2011 --batch-size 256 --folder runs/compare-cub-head-256
     python benchmarks/compare_losses.py --root datasets/CUB_200_2011 --setting finetune --trials 4 --seeds 3 --steps 200
 
 The same cached features, the same search (Optuna, so many trials for each loss, on classes cut from the training half), the
@@ -29,6 +30,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="trials of the search for each loss")
     parser.add_argument("--seeds", type=int, help="final runs of each loss")
     parser.add_argument("--steps", type=int, help="steps of every run")
+    parser.add_argument("--batch-size", type=int, help="images in a batch; 128 unless told otherwise")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     options = parser.parse_args()
     start = time.perf_counter()
@@ -41,6 +43,7 @@ def main() -> None:
         n_trials=options.trials,
         n_seeds=options.seeds,
         steps=options.steps,
+        batch_size=options.batch_size,
     )
     print(comparison_text(study.run(n_jobs=options.jobs)))
     print(f"{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")

@@ -60,7 +60,7 @@ def test_it_trains_and_says_what_it_chose(trained):
     config = read_config(run / "config.toml")
     assert (config.run.steps, config.model.cached_views) == (2, 1)  # the user's
     assert (config.model.freeze_through, config.model.head_init) == ("blocks.4", "orthogonal")  # 20 images: too few for a PCA
-    assert config.loss.margin_weight == config.batches.size / 8
+    assert config.loss.margin_weight == config.batches.size / 2
 
 
 def test_it_can_be_evaluated_and_reported(trained):

@@ -154,7 +154,7 @@ def test_the_papers_configurations_are_those_of_the_study(dataset):
     tables = paper_tables(dataset, None)
     tables["run"]["name"] = dataset
     config = read_config(ROOT / "configs" / "paper" / f"{dataset}.toml")
-    assert config == parse_config({**tables, "loss": {"name": "facility_location", "margin_weight": 16.0}})
+    assert config == parse_config({**tables, "loss": {"name": "facility_location", "margin_weight": 64.0}})
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ def reproduction(
     n_trials: int | None = None,
     n_seeds: int | None = None,
     steps: int | None = None,
+    batch_size: int | None = None,
     options_from: str | Path | None = None,
     gpu: bool = False,
 ) -> Study:
@@ -58,6 +59,8 @@ def reproduction(
     if options_from is not None and setting != "finetune":
         raise ValueError(f"options_from is for the setting finetune; got {setting!r}: leave it out")
     chosen = _setting(dataset, setting, root, steps)
+    if batch_size is not None:
+        chosen.tables["batches"]["size"] = batch_size
     if options_from is not None:
         chosen = replace(chosen, searched={"optimiser.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)

@@ -81,18 +81,12 @@ LATER_METHODS: dict[str, Method] = {
     ),
 }
 
-# Beyond the paper: what helped on validation classes in benchmarks/ablations.py.
+# Beyond the paper.
 OUR_METHODS: dict[str, Method] = {
     "facility_location_squared": Method(
         "Facility location, squared distances",
         {"name": "facility_location", "squared": True},
         {"loss.margin_weight": Range(8.0, 512.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
-    ),
-    "facility_location_256": Method(
-        "Facility location, batches of 256",
-        {"name": "facility_location"},
-        {"loss.margin_weight": Range(16.0, 1024.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
-        {"size": 256},
     ),
 }
 

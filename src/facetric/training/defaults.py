@@ -38,7 +38,7 @@ BACKBONE, FREEZE_THROUGH, VIEW_BYTES = "tf_efficientnet_lite0", "blocks.4", 43_9
 DIM = 64
 MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
 MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
-CPU_PASSES, CPU_STEPS = 16, (100, 600)  # passes over the images, and the fewest and the most steps
+CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest and the most steps
 GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
 VALIDATION_SHARE, FEWEST_TO_VALIDATE = 0.2, 9  # images: validation scores Recall@8
 
@@ -123,7 +123,7 @@ def _tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
     n_images, (batch_size, n_classes) = sizes.n_images, batch
     passes, (fewest, most) = (GPU_PASSES, GPU_STEPS) if gpu else (CPU_PASSES, CPU_STEPS)
     steps = min(max(round(passes * n_images / batch_size / 50) * 50, fewest), most)
-    rhythm = steps // 6 if steps <= 600 else steps // 20
+    rhythm = steps // 4 if steps <= 600 else steps // 20
     views = min(max(MOST_CACHE_BYTES // (VIEW_BYTES * n_images), 1), 4)
     frozen = {} if gpu else {"freeze_through": FREEZE_THROUGH, "cached_views": views}
     many_passes = steps * batch_size > 1.5 * passes * n_images  # a small dataset: γ shall not be gone half-way
@@ -150,13 +150,13 @@ def _tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
         },
         "loss": {
             "name": "facility_location",
-            "margin_weight": batch_size / 8,
+            "margin_weight": batch_size / 2,
             **({"margin_decay_every": steps // passes} if many_passes else {}),
         },
         "batches": {"size": batch_size, "class_ratio": round(n_classes / batch_size, 4)},
         "optimiser": {
             "name": "rmsprop",
-            "backbone_lr": 1e-5,
+            "backbone_lr": 5e-5,
             "head_lr": 1e-4,
             "weight_decay": 1e-5,
             "warmup_steps": steps // 12,
@@ -258,7 +258,7 @@ def _about_batches(config: TrainConfig) -> str:
     n_classes = size // per_class if per_class else round((config.batches.class_ratio or 0.25) * size)
     gamma = config.loss.margin_weight
     return f"batches: {size} images of {n_classes} classes" + (
-        f"; γ = {gamma:g}, an eighth of the batch" if gamma == size / 8 else ""
+        f"; γ = {gamma:g}, half of the batch" if gamma == size / 2 else ""
     )
 
 

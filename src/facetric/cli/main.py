@@ -13,6 +13,7 @@ from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
 from facetric.cli.train import resume, train
+from facetric.training.allocator import keep_freed_memory
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, epilog="To see it work: facetric demo"
@@ -43,3 +44,4 @@ def main(
     ] = False,
 ) -> None:
     """Deep metric learning by facility location: embeddings whose clusters are right."""
+    keep_freed_memory()

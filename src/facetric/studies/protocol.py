@@ -30,6 +30,7 @@ from facetric.evaluation.files import write_atomically
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, read_trials, search
 from facetric.studies.spaces import Method, Space
 from facetric.training import TrainConfig
+from facetric.training.allocator import keep_freed_memory
 from facetric.training.config_file import parse_config
 
 
@@ -228,7 +229,8 @@ def _end_with_parent() -> None:
 
 
 def one_thread() -> None:
-    """Two processes with two threads each on two cores wait for each other most of the time."""
+    """For a worker: two processes with two threads each on two cores wait for each other most of the time."""
+    keep_freed_memory()
     import numba
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -257,9 +257,7 @@ def _about_batches(config: TrainConfig) -> str:
     size, per_class = config.batches.size, config.batches.images_per_class
     n_classes = size // per_class if per_class else round((config.batches.class_ratio or 0.25) * size)
     gamma = config.loss.margin_weight
-    return f"batches: {size} images of {n_classes} classes" + (
-        f"; γ = {gamma:g}, half of the batch" if gamma == size / 2 else ""
-    )
+    return f"batches: {size} images of {n_classes} classes" + (f"; γ = {gamma:g}, half of the batch" if gamma == size / 2 else "")
 
 
 def _about_steps(config: TrainConfig, sizes: Sizes) -> str:

@@ -70,6 +70,9 @@ def facetric_commands():
 
 def parse(command, arguments, complete):
     """Let the command line parser read the arguments, and run nothing."""
+    if arguments[:1] == ["--install-completion"]:  # the parser would do it
+        assert any(arguments[0] in parameter.opts for parameter in command.params)
+        return
     try:
         context = command.make_context("facetric", list(arguments))
     except typer.Exit:  # --help, --version

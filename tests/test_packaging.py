@@ -35,8 +35,8 @@ def test_one_version_everywhere():
 
 
 def test_developers_get_the_docs_too():
-    assert {"dev", "docs", "tensorboard"} <= PROJECT["optional-dependencies"].keys()
-    assert "facetric[docs]" in PROJECT["optional-dependencies"]["dev"]
+    assert {"dev", "docs", "reproduce", "tensorboard"} <= PROJECT["optional-dependencies"].keys()
+    assert "facetric[docs,reproduce]" in PROJECT["optional-dependencies"]["dev"]
 
 
 def commands(command, words=()):

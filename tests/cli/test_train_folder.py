@@ -132,7 +132,7 @@ def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_pat
     assert (config.loss.margin_weight, config.batches.class_ratio) == (None, None)
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
     smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
-    assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, 2.0)
+    assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, 8.0)
 
 
 def refused(tmp_path, *arguments):

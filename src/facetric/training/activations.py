@@ -207,7 +207,7 @@ def _activations(
     with _progress("activations", len(images), first) as advance:
         for rows, crops in zip(blocks, made_ahead(tasks, n_threads=1), strict=True):
             with torch.inference_mode():
-                block = embedder.trunk(crops.to(device)).float().cpu().numpy().astype(dtype)
+                block = embedder.trunk(crops.to(device)).to(getattr(torch, dtype.name)).cpu().numpy()
             if not np.isfinite(block).all():
                 raise ValueError(
                     f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "

@@ -1,6 +1,7 @@
 """A study in seconds: the protocol as a whole, what it keeps, and that nothing finished is repeated."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,17 @@ def test_a_finished_study_is_not_repeated(finished, capsys):
     said = capsys.readouterr().err
     assert "searched before" in said
     assert "done before" in said
+
+
+def test_runs_of_other_settings_are_not_mixed_into_a_study(finished):
+    study, _ = finished
+    tables = {**study.setting.tables, "batches": {"size": 32}}
+    other = replace(study, setting=replace(study.setting, tables=tables))
+    with pytest.raises(ValueError, match=r"begun with other settings \(tables\).*another folder"):
+        other.run()
+    method = replace(study.methods["facility_location"], searched={})
+    with pytest.raises(ValueError, match=r"other settings \(facility_location\)"):
+        replace(study, methods={"facility_location": method}).run()
 
 
 def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path):

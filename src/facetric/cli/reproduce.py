@@ -51,10 +51,11 @@ def reproduce(
 ) -> None:
     """Compare the paper's four losses under one protocol, and print the table beside the published one.
 
-    For each loss, hyper-parameters are searched on classes cut from the training half, the same number of trials for all. Then
-    several seeds train on the whole training half, and the test classes are looked at once, at the end.
+    Hyper-parameters are searched on classes cut from the training half, with the same number of trials for each loss.
 
-    Interrupted, it goes on where it was when started again; finished trials and runs are not repeated.
+    Several seeds then train on the whole training half; the test classes are looked at once, at the end.
+
+    Interrupted, it goes on where it was when started again. Finished trials and runs are not repeated.
     """
     from facetric.cli.report import make_report
     from facetric.evaluation.comparison_tables import comparison_text

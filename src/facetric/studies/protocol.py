@@ -1,6 +1,7 @@
 """One protocol for every loss: search on validation classes, seeds on the whole training half, the test classes once, at the end.
 
     folder/
+      protocol.json             what all runs have in common, and what is searched for each method
       search/METHOD.json        every trial: parameters, scores on the validation classes, seconds
       runs/METHOD-seed0 …       the final runs, ordinary run folders, evaluated on the test classes
       table.md, study.json      what came of it, and all that decided it
@@ -17,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from multiprocessing import get_context, parent_process
 from pathlib import Path
@@ -28,7 +29,7 @@ from facetric.evaluation.comparison import Comparison
 from facetric.evaluation.comparison_tables import comparison_text
 from facetric.evaluation.files import write_atomically
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, read_trials, search
-from facetric.studies.spaces import Method, Space
+from facetric.studies.spaces import Method, Range, Space
 from facetric.training import TrainConfig
 from facetric.training.allocator import keep_freed_memory
 from facetric.training.config_file import parse_config
@@ -62,6 +63,7 @@ class Study:
     def run(self, *, n_jobs: int = 1) -> Comparison:
         """Search, train, evaluate, tabulate. `n_jobs` runs at a time, each with one thread of torch when there are several."""
         names = list(self.methods)
+        self._keep_protocol()
         self.prepare()
         with _pool(n_jobs) as do:
             for name, words in zip(names, do(partial(_searched, self, n_jobs), names), strict=True):
@@ -107,6 +109,25 @@ class Study:
 
         config = self.config(next(iter(self.methods)), _middle(self.space(next(iter(self.methods)))), steps=10)
         prepare_caches(config, say)
+
+    def _keep_protocol(self) -> None:
+        """Write down what decides the runs; refuse a folder whose runs were decided by something else."""
+        shared = {"tables": self.setting.tables, "tied": self.setting.tied, "n_folds": self.setting.n_folds}
+        own = {name: {"method": asdict(method), "space": _plain(self.space(name))} for name, method in self.methods.items()}
+        now = json.loads(json.dumps({"setting": shared, "methods": own}))
+        path = self.folder / "protocol.json"
+        if path.is_file():
+            before = json.loads(path.read_text())
+            changed = [key for key in shared if before["setting"][key] != now["setting"][key]]
+            changed += [name for name in own if before["methods"].get(name, now["methods"][name]) != now["methods"][name]]
+            if changed:
+                raise ValueError(
+                    f"the study in {self.folder} was begun with other settings ({', '.join(changed)}), and its runs cannot be "
+                    "mixed with these: pass another folder, or remove it"
+                )
+            now["methods"] = {**before["methods"], **now["methods"]}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps(now, indent=1) + "\n").encode())
 
     def _write(self, comparison: Comparison) -> None:
         chosen = {}
@@ -240,13 +261,15 @@ def one_thread() -> None:
     threadpool_limits(1)
 
 
+def _plain(space: Space) -> dict[str, Any]:
+    return {key: asdict(where) if isinstance(where, Range) else list(where) for key, where in space.items()}
+
+
 def _words(parameters: Parameters) -> str:
     return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in parameters.items())
 
 
 def _middle(space: Space) -> Parameters:
-    from facetric.studies.spaces import Range
-
     return {key: where.low if isinstance(where, Range) else where[0] for key, where in space.items()}
 
 

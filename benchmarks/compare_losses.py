@@ -27,6 +27,7 @@ def main() -> None:
     parser.add_argument("--root", help="where the dataset lies")
     parser.add_argument("--setting", default="head", help="head, finetune or paper; scratch for glyphs")
     parser.add_argument("--folder", help="where the study is kept")
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), help="the losses; all of them when left out")
     parser.add_argument("--trials", type=int, help="trials of the search for each loss")
     parser.add_argument("--seeds", type=int, help="final runs of each loss")
     parser.add_argument("--steps", type=int, help="steps of every run")
@@ -39,7 +40,7 @@ def main() -> None:
         options.folder or f"runs/compare-{options.dataset}-{options.setting}",
         root=options.root,
         setting=options.setting,
-        methods=tuple(METHODS),
+        methods=options.methods,
         n_trials=options.trials,
         n_seeds=options.seeds,
         steps=options.steps,

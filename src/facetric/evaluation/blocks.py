@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 
 PREFIX = "embedding-"
 

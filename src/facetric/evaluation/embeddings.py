@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 
 
 @dataclass(frozen=True, eq=False)

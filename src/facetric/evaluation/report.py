@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from facetric.evaluation.clustering import ClusteringScores, FacilityClustering
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 
 FORMAT = 1
 

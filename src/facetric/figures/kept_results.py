@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.evaluation.clustering import kmeans
-from facetric.evaluation.files import write_atomically
 from facetric.figures.progress import Progress
 from facetric.figures.tsne_map import tsne_positions
+from facetric.files import write_atomically
 from facetric.metrics.neighbours import Metric
 from facetric.metrics.vectors import comparable
 

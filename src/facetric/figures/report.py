@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.files import write_atomically
 from facetric.figures.kept_results import kept_clusters, kept_positions
 from facetric.figures.neighbours import nearest_neighbours
 from facetric.figures.report_data import EmbeddedImages, RunRecord, read_run, without_common_folder
@@ -22,6 +21,7 @@ from facetric.figures.report_page import page
 from facetric.figures.selection import cluster_medoids, worst_queries
 from facetric.figures.sprite_sheets import SIDES, SpriteSheets, pack
 from facetric.figures.thumbnails import Thumbnails
+from facetric.files import write_atomically
 
 OnStep = Callable[[str, int, int], None]  # called with the name of the step, how much of it is done, and how much there is
 

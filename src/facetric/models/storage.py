@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +14,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from facetric.files import write_atomically
 from facetric.models.backbones import create_backbone
 from facetric.models.embedder import Embedder
 from facetric.models.input_spec import InputSpec
@@ -38,16 +38,7 @@ def save_embedder(embedder: Embedder, path: str | Path) -> None:
         "sha256": _digest(tensors),
     }
     content = save(tensors, metadata={"facetric": json.dumps(spec)})
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)  # after the rename there is nothing to remove
-    _sync_folder(path.parent)
+    write_atomically(path, content)
 
 
 def load_embedder(path: str | Path) -> Embedder:
@@ -122,12 +113,3 @@ def _digest(tensors: Mapping[str, Tensor]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _sync_folder(folder: Path) -> None:
-    if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -27,12 +27,12 @@ from typing import Any
 from facetric.evaluation import compare_runs, evaluate_run
 from facetric.evaluation.comparison import Comparison
 from facetric.evaluation.comparison_tables import comparison_text
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, read_trials, search
 from facetric.studies.spaces import Method, Range, Space
 from facetric.training import TrainConfig
 from facetric.training.allocator import keep_freed_memory
-from facetric.training.config_file import parse_config
+from facetric.training.config_file import parse_config, set_key
 
 
 def say(line: str) -> None:
@@ -98,7 +98,7 @@ class Study:
         raw["run"] = {**raw.get("run", {}), **run}
         tied = {key: parameters[other] for key, other in self.setting.tied.items()}
         for key, value in {**method.fixed, **parameters, **tied}.items():
-            _set(raw, key, value)
+            set_key(raw, key.split("."), value)
         warmup = raw.get("optimiser", {}).get("warmup_steps", 0)
         raw.setdefault("optimiser", {})["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)
         return parse_config(raw, source=f"{method_name} in the study {self.folder}")
@@ -107,8 +107,9 @@ class Study:
         """Caches are built here, with all threads, before several runs ask for them at once."""
         from facetric.training.setup import prepare_caches
 
-        config = self.config(next(iter(self.methods)), _middle(self.space(next(iter(self.methods)))), steps=10)
-        prepare_caches(config, say)
+        name = next(iter(self.methods))  # which method, and with which values, makes no difference to the caches
+        anything = {key: where.low if isinstance(where, Range) else where[0] for key, where in self.space(name).items()}
+        prepare_caches(self.config(name, anything, steps=10), say)
 
     def _keep_protocol(self) -> None:
         """Write down what decides the runs; refuse a folder whose runs were decided by something else."""
@@ -267,14 +268,3 @@ def _plain(space: Space) -> dict[str, Any]:
 
 def _words(parameters: Parameters) -> str:
     return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in parameters.items())
-
-
-def _middle(space: Space) -> Parameters:
-    return {key: where.low if isinstance(where, Range) else where[0] for key, where in space.items()}
-
-
-def _set(raw: dict[str, Any], key: str, value: Any) -> None:
-    *tables, last = key.split(".")
-    for table in tables:
-        raw = raw.setdefault(table, {})
-    raw[last] = value

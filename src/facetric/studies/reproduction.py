@@ -16,14 +16,13 @@ from typing import Any
 
 from facetric.studies.protocol import Setting, Study
 from facetric.studies.spaces import METHODS, PAPER_METHODS, Method, Range, Space
-from facetric.training.defaults import choose_run
+from facetric.training.defaults import PAPER_RATIOS, choose_run
 
 DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 
 # configs/paper/*.toml are these, with the facility-location loss.
 PAPER_STEPS = {"cub": 10_000, "cars": 20_000, "products": 20_000}
 BACKBONE_RATES = (3e-5, 1e-4, 3e-4)
-PAPER_RATIOS = {"cub": 0.25, "cars": 0.25, "products": 0.75}
 
 
 def reproduction(
@@ -86,7 +85,7 @@ def paper_tables(dataset: str, root: str | None) -> dict[str, dict[str, Any]]:
         "run": {"steps": steps, "precision": "bf16", "validate_every": 1000, "checkpoint_every": 500, "log_every": 20},
         "data": {"name": dataset, "root": root or f"datasets/{dataset}", "size": 256, "threads": 8},
         "model": {"backbone": "googlenet", "weights": "hub", "head_init": "pca"},
-        "batches": {"size": 128, "class_ratio": PAPER_RATIOS[dataset]},
+        "batches": {"size": 128, "class_ratio": PAPER_RATIOS.get(dataset, 0.25)},
         "optimiser": {"name": "rmsprop", "backbone_lr": 1e-5, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 500},
     }
 

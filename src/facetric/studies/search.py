@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 from facetric.studies.spaces import Range, Space, Value
 
 Parameters = dict[str, Value]

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 from facetric.training.run_folder import RunFolderError
 
 _MAGIC = b"facetric resume state 1\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,11 +85,19 @@ def apply_override(raw: dict[str, Any], override: str) -> None:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         value = text.strip()
+    try:
+        set_key(raw, parts, value)
+    except ConfigError as error:
+        raise ConfigError(f"--set {override}: {error}") from None
+
+
+def set_key(raw: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    """Set raw[parts[0]][parts[1]]…; tables that are missing are made."""
     table = raw
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
-            raise ConfigError(f"--set {override}: {part!r} is a value, not a table: set {part} itself")
+            raise ConfigError(f"{part!r} is a value, not a table: set {part} itself")
     table[parts[-1]] = value
 
 

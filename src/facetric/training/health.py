@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import save
 from torch import Tensor, nn
 
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 
 
 class NonFiniteLossError(RuntimeError):

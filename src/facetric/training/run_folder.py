@@ -11,7 +11,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.evaluation.files import write_atomically
+from facetric.files import write_atomically
 from facetric.training.config import TrainConfig
 from facetric.training.config_file import ConfigError, read_config, to_toml
 

@@ -78,6 +78,17 @@ def test_a_finished_study_is_not_repeated(finished, capsys):
     assert "done before" in said
 
 
+def test_when_more_trials_find_something_better_the_final_runs_follow(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    study.run()
+    path = study.trials_file("facility_location")
+    [first] = json.loads(path.read_text())
+    better = {**first, "objective": 2.0, "parameters": {**first["parameters"], "optimiser.head_lr": 5e-3}}
+    path.write_text(json.dumps([first, better]))
+    study.run()
+    assert read_config(study.final_folder("facility_location", 0) / "config.toml").optimiser.head_lr == 5e-3
+
+
 def test_runs_of_other_settings_are_not_mixed_into_a_study(finished):
     study, _ = finished
     tables = {**study.setting.tables, "batches": {"size": 32}}

@@ -81,8 +81,13 @@ LATER_METHODS: dict[str, Method] = {
     ),
 }
 
-# Beyond the paper.
+# Beyond the paper. Subsets are the future work that its conclusion proposes.
 OUR_METHODS: dict[str, Method] = {
+    "facility_location_subsets": Method(
+        "Facility location, 16 subsets of 64",
+        {"name": "facility_location", "n_subsets": 16, "subset_size": 64},
+        {"loss.margin_weight": Range(4.0, 256.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+    ),
     "facility_location_squared": Method(
         "Facility location, squared distances",
         {"name": "facility_location", "squared": True},

@@ -1,10 +1,11 @@
 """The paper's ablations of the facility-location loss, and some beyond it: one change at a time, scored on validation classes.
 
-    python benchmarks/ablations.py --root datasets/CUB_200_2011
+    python benchmarks/ablations.py --root datasets/CUB_200_2011      # all of them, a linear head on frozen features
+    python benchmarks/ablations.py --dataset glyphs                  # subsets of the batch, a small network from scratch
 
-A linear head of 64 dimensions on frozen features, three choices of validation classes, several seeds for each; mean ± standard
-deviation over seeds. The test classes are not touched. γ is searched anew for every change (two values), because it has no
-common scale across margins, distances and batch sizes; the best is printed.
+Several choices of validation classes, several seeds for each; mean ± standard deviation over seeds. The test classes are not
+touched. γ is searched anew for every change (two values), because it has no common scale across margins, distances and batch
+sizes; the best is printed.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from facetric.studies import Study
 from facetric.studies.protocol import one_thread, say, validation_scores
 from facetric.studies.reproduction import reproduction
 
-CHANGES: dict[str, dict[str, Any]] = {
+Changes = dict[str, dict[str, Any]]  # what is changed → the keys of the configuration
+
+
+def subsets(number: int, size: int) -> dict[str, Any]:
+    """The loss averaged over random subsets of the batch: the paper's future work."""
+    return {"loss.n_subsets": number, "loss.subset_size": size}
+
+
+CUB: Changes = {
     "the paper: greedy + PAM, NMI, C/m = 0.25, γ decays by 0.94": {},
     "random initialisation + PAM": {"loss.inference": "random"},
     "greedy, no PAM": {"loss.refine": "none"},
@@ -40,7 +49,8 @@ CHANGES: dict[str, dict[str, Any]] = {
     "margin AMI": {"loss.margin": "ami"},
     "margin ARI": {"loss.margin": "ari"},
     "margin F1": {"loss.margin": "f1"},
-    "4 subsets of 64 (the paper's future work)": {"loss.n_subsets": 4, "loss.subset_size": 64},
+    "4 subsets of 64": subsets(4, 64),
+    "16 subsets of 64": subsets(16, 64),
     "m = 256": {"batches.size": 256, "batches.class_ratio": 0.125},
     "m = 512": {"batches.size": 512, "batches.class_ratio": 0.0625},
     "m = 256, C/m = 0.25": {"batches.size": 256},
@@ -48,38 +58,51 @@ CHANGES: dict[str, dict[str, Any]] = {
     "constant learning rate": {"optimiser.schedule": "constant"},
     "AdamW": {"optimiser.name": "adamw"},
 }
-WEIGHTS = (64.0, 128.0)  # γ at m = 128; it grows with the batch, because F is a sum over it
+GLYPHS: Changes = {
+    "the whole batch of 128": {},
+    "4 subsets of 64": subsets(4, 64),
+    "8 subsets of 64": subsets(8, 64),
+    "16 subsets of 64": subsets(16, 64),
+    "32 subsets of 64": subsets(32, 64),
+    "16 subsets of 32": subsets(16, 32),
+    "16 subsets of 96": subsets(16, 96),
+}
+WEIGHTS = (64.0, 128.0)  # γ for 128 images; it grows with what is clustered, because F is a sum over it
 
 
 def main() -> None:
     """Score every change and print a table in Markdown."""
     parser = argparse.ArgumentParser(description="One change of the loss at a time.")
-    parser.add_argument("--root", required=True, help="where CUB_200_2011 lies")
-    parser.add_argument("--lr", type=float, default=1e-4)
-    parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--dataset", choices=("cub", "glyphs"), default="cub")
+    parser.add_argument("--root", help="where CUB_200_2011 lies")
+    parser.add_argument("--lr", type=float, help="of the head; of the whole network for glyphs")
+    parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folds", type=int, default=3, help="choices of validation classes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", default="runs/ablations.json", help="where scores are kept; what is there is not repeated")
+    parser.add_argument("--output", help="where scores are kept; what is there is not repeated")
     options = parser.parse_args()
-    kept = Path(options.output)
+    changes, setting, rate, steps = (CUB, "head", 1e-4, 300) if options.dataset == "cub" else (GLYPHS, "scratch", 3e-3, 100)
+    rate, steps = options.lr or rate, options.steps or steps
+    kept = Path(options.output or f"runs/ablations-{options.dataset}.json")
     kept.parent.mkdir(parents=True, exist_ok=True)
     done: dict[str, dict[str, list[float]]] = json.loads(kept.read_text()) if kept.is_file() else {}
     start = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="facetric-ablations-") as folder:
         study = reproduction(
-            "cub", folder, root=options.root, setting="head", methods=("facility_location",), steps=options.steps
+            options.dataset, folder, root=options.root, setting=setting, methods=("facility_location",), steps=steps
         )
         study.prepare()
-        tasks = [(name, weight) for name in CHANGES for weight in WEIGHTS if f"{name}; γ = {weight:g}" not in done]
-        work = partial(_scores, study, options.lr, options.seeds, options.folds)
+        tasks = [(name, weight) for name in changes for weight in WEIGHTS if f"{name}; γ = {weight:g}" not in done]
+        jobs = [(changes[name], weight) for name, weight in tasks]
+        work = partial(_scores, study, rate, options.seeds, options.folds)
         with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), initializer=one_thread) as pool:
-            for (name, weight), scores in zip(tasks, pool.map(work, tasks), strict=True):
+            for (name, weight), scores in zip(tasks, pool.map(work, jobs), strict=True):
                 done[f"{name}; γ = {weight:g}"] = scores
                 kept.write_text(json.dumps(done, indent=1, ensure_ascii=False))
                 say(f"{name}; γ = {weight:g}: NMI {_cell(scores['nmi'])}, R@1 {_cell(scores['recall_at_1'])}")
     print("| change | best γ | NMI | R@1 | MAP@R |\n|---|---:|---:|---:|---:|")
-    for name in CHANGES:
+    for name in changes:
         found = {weight: done[f"{name}; γ = {weight:g}"] for weight in WEIGHTS}
         best = max(
             found, key=lambda weight: statistics.mean(found[weight]["nmi"]) + statistics.mean(found[weight]["recall_at_1"])
@@ -89,11 +112,10 @@ def main() -> None:
     print(f"\n{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")
 
 
-def _scores(study: Study, rate: float, n_seeds: int, n_folds: int, task: tuple[str, float]) -> dict[str, list[float]]:
+def _scores(study: Study, rate: float, n_seeds: int, n_folds: int, job: tuple[dict[str, Any], float]) -> dict[str, list[float]]:
     """Percent, one number per seed: the mean over the choices of validation classes."""
-    name, weight = task
-    change = CHANGES[name]
-    scale = change.get("batches.size", 128) / 128
+    change, weight = job
+    scale = change.get("loss.subset_size", change.get("batches.size", 128)) / 128
     found: dict[str, list[float]] = {"nmi": [], "recall_at_1": [], "map_at_r": []}
     for seed in range(n_seeds):
         scores = []

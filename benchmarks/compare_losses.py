@@ -16,6 +16,7 @@ import os
 import time
 
 from facetric.evaluation.comparison_tables import comparison_text
+from facetric.figures import save_comparison
 from facetric.studies.reproduction import reproduction
 from facetric.studies.spaces import METHODS
 
@@ -46,7 +47,9 @@ def main() -> None:
         steps=options.steps,
         batch_size=options.batch_size,
     )
-    print(comparison_text(study.run(n_jobs=options.jobs)))
+    comparison = study.run(n_jobs=options.jobs)
+    save_comparison(comparison, study.folder / "table.png")
+    print(comparison_text(comparison))
     print(f"{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")
 
 

@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
+from facetric.lazy import loaded_on_use
+
 if TYPE_CHECKING:
     from facetric.losses import LOSSES, FacilityLocationLoss
     from facetric.solver import ClusteringProblem, Solution, solve
@@ -11,11 +13,11 @@ if TYPE_CHECKING:
 __all__ = ["LOSSES", "ClusteringProblem", "FacilityLocationLoss", "Solution", "__version__", "solve"]
 
 _HOMES = {
-    "LOSSES": "facetric.losses",
-    "FacilityLocationLoss": "facetric.losses",
-    "ClusteringProblem": "facetric.solver",
-    "Solution": "facetric.solver",
-    "solve": "facetric.solver",
+    "LOSSES": "losses",
+    "FacilityLocationLoss": "losses",
+    "ClusteringProblem": "solver",
+    "Solution": "solver",
+    "solve": "solver",
 }
 
 
@@ -25,8 +27,4 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("facetric")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'facetric' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    return getattr(import_module(_HOMES[name]), name)
+    return loaded_on_use(__name__, _HOMES, __all__)(name)

@@ -63,6 +63,7 @@ def compare(
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     format: Annotated[str, typer.Option("--format", "-f", help="text, markdown or latex.")] = "text",
     paper: Annotated[bool, typer.Option(help="The paper's rows beside the runs, for cub, cars and products.")] = True,
+    picture: Annotated[Path | None, typer.Option(help="Draw the table into this PNG too.", show_default=False)] = None,
 ) -> None:
     """Print evaluated runs as one table, the best of each column in bold.
 
@@ -75,7 +76,12 @@ def compare(
     with one_line_errors("compare"):
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
-        text = comparison_text(compare_runs(runs, split=split, published=paper), format)  # type: ignore[arg-type]
+        comparison = compare_runs(runs, split=split, published=paper)
+        text = comparison_text(comparison, format)  # type: ignore[arg-type]
+        if picture is not None:
+            from facetric.figures import save_comparison
+
+            save_comparison(comparison, picture)
     if format == "text" and _is_terminal():
         text = _bold(text)
     typer.echo(text)

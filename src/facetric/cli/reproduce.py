@@ -59,6 +59,7 @@ def reproduce(
     """
     from facetric.cli.report import make_report
     from facetric.evaluation.comparison_tables import comparison_text
+    from facetric.figures import save_comparison
     from facetric.studies.protocol import say
     from facetric.studies.reproduction import auto_setting, reproduction
     from facetric.studies.spaces import PAPER_METHODS
@@ -90,9 +91,10 @@ def reproduce(
         except KeyboardInterrupt:
             say(f"facetric reproduce: stopped; the same command goes on from what is in {place}")
             raise typer.Exit(130) from None
+        picture = save_comparison(comparison, study.folder / "table.png")
         page = make_report(study.final_folder(list(study.methods)[-1], 0)).path
     typer.echo(comparison_text(comparison))
-    typer.echo(f"Written: {study.folder / 'table.md'}, {study.folder / 'study.json'}, {page}")
+    typer.echo(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}")
 
 
 def _has_gpu() -> bool:

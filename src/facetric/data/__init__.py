@@ -1,11 +1,12 @@
 """From disk to labelled images to batches."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from facetric.data.dataset import ImageDataset
 from facetric.data.images import ImageError, open_image
 from facetric.data.readers import load_dataset
 from facetric.data.sampler import ClassBalancedBatches
+from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from facetric.data.glyphs import contact_sheet, load_glyphs, look_alike_share
@@ -50,11 +51,5 @@ _HOMES = {
     "RandomResizedCrop": "transforms",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load the names that need torch or matplotlib on first use, so that `facetric data check` starts at once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'facetric.data' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    return getattr(import_module(f"facetric.data.{_HOMES[name]}"), name)
+# `facetric data check` needs neither torch nor matplotlib.
+__getattr__ = loaded_on_use(__name__, _HOMES, __all__)

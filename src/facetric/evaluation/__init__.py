@@ -1,10 +1,11 @@
 """Embed a dataset, score the embeddings, write the report, compare runs."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from facetric.evaluation.clustering import ClusteringScores, FacilityClustering, KMeans, kmeans
 from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.scores import evaluate
+from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from facetric.evaluation.comparison import Comparison, compare_runs
@@ -34,11 +35,5 @@ _HOMES = {
     "evaluate_run": "run",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load what needs torch on first use: arrays are scored, and runs compared, without it."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'facetric.evaluation' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    return getattr(import_module(f"facetric.evaluation.{_HOMES[name]}"), name)
+# Arrays are scored, and runs compared, without torch.
+__getattr__ = loaded_on_use(__name__, _HOMES, __all__)

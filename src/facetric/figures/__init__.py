@@ -1,8 +1,11 @@
 """Saved results → pictures. Figures read files and arrays, never the model."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
+    from facetric.figures.comparison import draw_comparison, save_comparison
     from facetric.figures.curves import draw_curves, save_curves
     from facetric.figures.failure_mode import FailureMode
     from facetric.figures.run_pictures import draw_run
@@ -13,9 +16,11 @@ __all__ = [
     "FailureMode",
     "ThumbnailMap",
     "Thumbnails",
+    "draw_comparison",
     "draw_curves",
     "draw_map",
     "draw_run",
+    "save_comparison",
     "save_curves",
     "tsne_positions",
 ]
@@ -24,18 +29,13 @@ _HOMES = {
     "FailureMode": "failure_mode",
     "ThumbnailMap": "tsne_map",
     "Thumbnails": "thumbnails",
+    "draw_comparison": "comparison",
     "draw_curves": "curves",
     "draw_map": "tsne_map",
     "draw_run": "run_pictures",
+    "save_comparison": "comparison",
     "save_curves": "curves",
     "tsne_positions": "tsne_map",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load matplotlib, numba and the rest on first use, so that commands start at once."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'facetric.figures' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    return getattr(import_module(f"facetric.figures.{_HOMES[name]}"), name)
+__getattr__ = loaded_on_use(__name__, _HOMES, __all__)

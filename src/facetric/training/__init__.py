@@ -1,6 +1,8 @@
 """Training: from a configuration to a run folder."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from facetric.training.config import TrainConfig
@@ -18,11 +20,5 @@ _HOMES = {
     "train": "loop",
 }
 
-
-def __getattr__(name: str) -> Any:
-    """Load the names on first use: a configuration is checked without waiting for torch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'facetric.training' has no attribute {name!r}; it has {', '.join(__all__)}")
-    from importlib import import_module
-
-    return getattr(import_module(f"facetric.training.{_HOMES[name]}"), name)
+# A configuration is checked without waiting for torch.
+__getattr__ = loaded_on_use(__name__, _HOMES, __all__)

@@ -64,10 +64,8 @@ def reproduction(
         chosen = replace(chosen, searched={"optimiser.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
     found = {} if options_from is None else _choices(Path(options_from), methods)
-    fitting = {
-        name: replace(known[name], searched={}, fixed=found[name]) if name in found else _fitting(known[name], setting)
-        for name in methods
-    }
+    fitting = {name: _fitting(known[name], chosen.tables["batches"]["size"], setting) for name in methods}
+    fitting |= {name: replace(fitting[name], searched={}, fixed=options) for name, options in found.items()}
     return Study(Path(folder).expanduser().absolute(), chosen, fitting)
 
 
@@ -137,8 +135,8 @@ def _with_steps(tables: dict[str, dict[str, Any]], steps: int | None) -> dict[st
     return tables if steps is None else {**tables, "run": {**tables["run"], "steps": steps}}
 
 
-def _fitting(method: Method, setting: str) -> Method:
-    """Where the head is not made from features, its scale is that of random weights, and is not searched."""
-    if setting != "scratch":
-        return method
-    return replace(method, searched={key: where for key, where in method.searched.items() if key != "model.head_scale"})
+def _fitting(method: Method, batch_size: int, setting: str) -> Method:
+    """Subsets are half of the batch. Where the head is not made from features, its scale is that of random weights: no search."""
+    loss = {**method.loss, "subset_size": batch_size // 2} if "subset_size" in method.loss else method.loss
+    searched = {key: where for key, where in method.searched.items() if key != "model.head_scale" or setting != "scratch"}
+    return replace(method, loss=loss, searched=searched)

@@ -84,7 +84,7 @@ LATER_METHODS: dict[str, Method] = {
 # Beyond the paper. Subsets are the future work that its conclusion proposes.
 OUR_METHODS: dict[str, Method] = {
     "facility_location_subsets": Method(
-        "Facility location, 16 subsets of 64",
+        "Facility location, 16 subsets of half of the batch",
         {"name": "facility_location", "n_subsets": 16, "subset_size": 64},
         {"loss.margin_weight": Range(4.0, 256.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
     ),

@@ -266,6 +266,20 @@ def test_one_subset_of_the_whole_batch_is_the_loss_itself():
     assert whole.item() == pytest.approx(FacilityLocationLoss()(embeddings, labels).item())
 
 
+@pytest.mark.parametrize(("n_points", "size"), [(40, 20), (41, 20), (3, 2), (2, 2)])
+def test_subsets_are_half_of_the_batch_unless_told_otherwise(n_points, size):
+    embeddings, labels = torch.randn(n_points, 4, generator=torch.Generator().manual_seed(0)), torch.arange(n_points) % 2
+    seen = []
+
+    class Recorder(torch.nn.Module):
+        def forward(self, embeddings, labels):
+            seen.append(len(embeddings))
+            return embeddings.sum()
+
+    SubsampledLoss(Recorder(), n_subsets=3)(embeddings, labels)
+    assert seen == [size] * 3
+
+
 @pytest.mark.parametrize(("n_subsets", "subset_size", "message"), [(0, 4, "n_subsets"), (2, 1, "subset"), (2, 99, "exceeds")])
 def test_impossible_subsets_are_refused(n_subsets, subset_size, message):
     embeddings, labels = clustered()

@@ -161,14 +161,6 @@ def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path):
         reproduction_of_photos(tmp_path, options_from=tmp_path / "nowhere")
 
 
-def test_subsets_are_half_of_the_batch(tmp_path):
-    study = reproduction("glyphs", tmp_path, methods=("facility_location_subsets", "triplet_semihard"), batch_size=256)
-    parameters = {"optimiser.head_lr": 1e-3}
-    loss = study.config("facility_location_subsets", parameters).loss
-    assert (loss.n_subsets, loss.subset_size) == (16, 128)
-    assert study.config("triplet_semihard", parameters).loss.n_subsets == 0
-
-
 def reproduction_of_photos(folder, *, methods=("facility_location",), **options):
     """A study of fine-tuning on a small folder that is generated."""
     root = write_folder(folder / "photos", classes=tuple("abcdefgh"))

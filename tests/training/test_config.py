@@ -55,7 +55,11 @@ def test_the_paper_normalises_for_its_own_loss_and_triplet_only(path):
         ({"run": {"name": "../up"}}, "run.name"),
         ({"model": {"cached_views": 2}}, "set model.freeze_through"),
         ({"batches": {"class_ratio": 0.5, "images_per_class": 2}}, "give one"),
-        ({"loss": {"n_subsets": 2}}, "go together"),
+        ({"loss": {"subset_size": 2}}, "without subsets: set loss.n_subsets"),
+        (
+            {"loss": {"n_subsets": 2, "subset_size": 64}, "batches": {"size": 32}},
+            "subset_size (64) exceeds batches.size (32)",
+        ),
         ({"run": {"steps": 5}, "optimiser": {"warmup_steps": 5}}, "must be below run.steps (5)"),
         ({"optimiser": {"head_lr": float("nan")}}, "optimiser.head_lr"),
     ],

@@ -64,7 +64,7 @@ def reproduction(
         chosen = replace(chosen, searched={"optimiser.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
     found = {} if options_from is None else _choices(Path(options_from), methods)
-    fitting = {name: _fitting(known[name], chosen.tables["batches"]["size"], setting) for name in methods}
+    fitting = {name: _fitting(known[name], setting) for name in methods}
     fitting |= {name: replace(fitting[name], searched={}, fixed=options) for name, options in found.items()}
     return Study(Path(folder).expanduser().absolute(), chosen, fitting)
 
@@ -98,7 +98,7 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None) ->
     config = choose_run(dataset, root).config.model_dump(exclude_none=True)
     tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimiser")}
     if setting == "scratch":
-        tables["run"]["steps"] = 250  # half of configs/glyphs.toml: the order of the losses shows by then
+        tables["run"]["steps"] = 250  # fewer than configs/glyphs.toml: the order of the losses shows by then
         return Setting(
             _with_steps(tables, steps),
             {"optimiser.head_lr": Range(3e-4, 1e-2)},
@@ -135,8 +135,8 @@ def _with_steps(tables: dict[str, dict[str, Any]], steps: int | None) -> dict[st
     return tables if steps is None else {**tables, "run": {**tables["run"], "steps": steps}}
 
 
-def _fitting(method: Method, batch_size: int, setting: str) -> Method:
-    """Subsets are half of the batch. Where the head is not made from features, its scale is that of random weights: no search."""
-    loss = {**method.loss, "subset_size": batch_size // 2} if "subset_size" in method.loss else method.loss
-    searched = {key: where for key, where in method.searched.items() if key != "model.head_scale" or setting != "scratch"}
-    return replace(method, loss=loss, searched=searched)
+def _fitting(method: Method, setting: str) -> Method:
+    """Where the head is not made from features, its scale is that of random weights, and is not searched."""
+    if setting != "scratch":
+        return method
+    return replace(method, searched={key: where for key, where in method.searched.items() if key != "model.head_scale"})

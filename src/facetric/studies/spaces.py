@@ -85,7 +85,7 @@ LATER_METHODS: dict[str, Method] = {
 OUR_METHODS: dict[str, Method] = {
     "facility_location_subsets": Method(
         "Facility location, 16 subsets of half of the batch",
-        {"name": "facility_location", "n_subsets": 16, "subset_size": 64},
+        {"name": "facility_location", "n_subsets": 16},
         {"loss.margin_weight": Range(4.0, 256.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
     ),
     "facility_location_squared": Method(

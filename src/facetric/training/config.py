@@ -121,7 +121,7 @@ class LossTable(Table):
     n_subsets: int = Field(
         0, ge=0, description="The loss is averaged over this many random subsets of the batch; 0 for the batch."
     )
-    subset_size: int | None = Field(None, ge=2, description="Images in a subset.")
+    subset_size: int | None = Field(None, ge=2, description="Images in a subset; half of the batch unless given.")
 
     @model_validator(mode="before")
     @classmethod
@@ -151,11 +151,9 @@ class LossTable(Table):
         return {**defaults, **{key: value for key, value in values.items() if value is not None}}
 
     @model_validator(mode="after")
-    def _subsets_have_a_size(self) -> Self:
-        if bool(self.n_subsets) != (self.subset_size is not None):
-            raise ValueError(
-                f"loss.n_subsets ({self.n_subsets}) and loss.subset_size ({self.subset_size}) go together: set both or neither"
-            )
+    def _a_size_is_of_subsets(self) -> Self:
+        if self.subset_size is not None and not self.n_subsets:
+            raise ValueError(f"loss.subset_size ({self.subset_size}) is without subsets: set loss.n_subsets too, or leave it out")
         return self
 
     def keywords(self) -> dict[str, Any]:
@@ -213,6 +211,15 @@ class TrainConfig(Table):
             raise ValueError(
                 f"optimiser.warmup_steps ({self.optimiser.warmup_steps}) must be below run.steps ({self.run.steps}): "
                 "lower it or train longer"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _subsets_of_the_batch(self) -> Self:
+        if (self.loss.subset_size or 0) > self.batches.size:
+            raise ValueError(
+                f"loss.subset_size ({self.loss.subset_size}) exceeds batches.size ({self.batches.size}): lower it, or leave it "
+                "out for half of the batch"
             )
         return self
 

@@ -19,15 +19,15 @@ from facetric.training.config_file import ConfigError, apply_override, parse_con
 
 # configs/glyphs.toml, here because an installed package has no configs/; a test keeps them equal.
 GLYPHS: dict[str, dict[str, Any]] = {
-    "run": {"name": "glyphs", "steps": 500, "validate_every": 100, "checkpoint_every": 100},
+    "run": {"name": "glyphs", "steps": 400, "validate_every": 100, "checkpoint_every": 100},
     "data": {"name": "glyphs", "pad": 2, "mirror": False},
     "model": {"backbone": "glyphnet", "weights": "none", "head_init": "orthogonal"},
-    "loss": {"name": "facility_location", "margin_weight": 16.0},
+    "loss": {"name": "facility_location", "margin_weight": 64.0, "n_subsets": 16},
     "batches": {"size": 128, "class_ratio": 0.25},
     "optimiser": {
         "name": "adamw",
-        "backbone_lr": 1e-3,
-        "head_lr": 1e-3,
+        "backbone_lr": 2e-3,
+        "head_lr": 2e-3,
         "weight_decay": 1e-4,
         "warmup_steps": 20,
         "schedule": "cosine",

@@ -147,7 +147,6 @@ def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, proces
 
 def _averaged(loss: nn.Module, config: LossTable, seed: int) -> nn.Module:
     if config.n_subsets:
-        assert config.subset_size is not None
         return SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
     return loss
 

@@ -61,11 +61,8 @@ CUB: Changes = {
 GLYPHS: Changes = {
     "the whole batch of 128": {},
     "4 subsets of 64": subsets(4, 64),
-    "8 subsets of 64": subsets(8, 64),
     "16 subsets of 64": subsets(16, 64),
-    "32 subsets of 64": subsets(32, 64),
     "16 subsets of 32": subsets(16, 32),
-    "16 subsets of 96": subsets(16, 96),
 }
 WEIGHTS = (64.0, 128.0)  # γ for 128 images; it grows with what is clustered, because F is a sum over it
 

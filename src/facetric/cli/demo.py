@@ -83,14 +83,15 @@ def _train(config: TrainConfig, folder: Path) -> None:
 
 def _refuse_other_settings(config: TrainConfig, there: TrainConfig, folder: Path) -> None:
     """A run of other settings is not this demo. Where it lies and how many threads it has do not matter."""
-    for name, table in config.model_dump().items():
-        for key, value in table.items():
-            found = getattr(getattr(there, name), key)
-            if found != value and (name, key) not in {("run", "folder"), ("run", "name"), ("run", "threads")}:
-                raise ValueError(
-                    f"{folder} has other settings than this demo: {name}.{key} is {found} there and {value} here; give it the "
-                    "same --set, choose another name with --set run.name=…, or remove it"
-                )
+    from facetric.training.config import first_difference
+
+    if place := first_difference(config, there):
+        name, key = place.split(".")
+        found, value = (getattr(getattr(run, name), key) for run in (there, config))
+        raise ValueError(
+            f"{folder} has other settings than this demo: {place} is {found} there and {value} here; give it the "
+            "same --set, choose another name with --set run.name=…, or remove it"
+        )
 
 
 def _baselines(config: TrainConfig, folder: Path) -> dict[str, EvaluationReport]:

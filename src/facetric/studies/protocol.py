@@ -32,6 +32,7 @@ from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, 
 from facetric.studies.spaces import Method, Range, Space
 from facetric.training import TrainConfig
 from facetric.training.allocator import keep_freed_memory
+from facetric.training.config import first_difference
 from facetric.training.config_file import parse_config, read_config, set_key
 
 
@@ -197,7 +198,8 @@ def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     config = study.config(
         name, best_trial(read_trials(study.trials_file(name))).parameters, seed=seed, **place, **_threads(n_jobs)
     )
-    if _is_other_run(folder, config):  # more trials have found something better since
+    kept = folder / "config.toml"
+    if kept.is_file() and first_difference(config, read_config(kept)):  # more trials have found something better since
         shutil.rmtree(folder)
     if (folder / "evaluation.json").is_file():
         return "done before"
@@ -209,16 +211,6 @@ def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     assert report is not None
     assert report.nmi is not None
     return f"NMI {100 * report.nmi:.2f}, R@1 {100 * report.recall_at_k[1]:.2f} in {time.perf_counter() - start:.0f} s"
-
-
-def _is_other_run(folder: Path, config: TrainConfig) -> bool:
-    """Whether the folder holds a run with other hyper-parameters; where it lies and its threads do not matter."""
-    path = folder / "config.toml"
-    if not path.is_file():
-        return False
-    kept = read_config(path)
-    same = {key: getattr(config.run, key) for key in ("folder", "name", "threads")}
-    return kept.model_copy(update={"run": kept.run.model_copy(update=same)}) != config
 
 
 def _train(config: TrainConfig) -> Any:

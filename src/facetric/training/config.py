@@ -224,6 +224,16 @@ class TrainConfig(Table):
         return self
 
 
+def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
+    """The first "table.key" in which two runs differ; where they lie, their names and their threads do not matter."""
+    for name, table in config.model_dump().items():
+        for key, value in table.items():
+            of_no_consequence = name == "run" and key in {"folder", "name", "threads"}
+            if not of_no_consequence and getattr(getattr(other, name), key) != value:
+                return f"{name}.{key}"
+    return None
+
+
 TABLES: dict[str, type[Table]] = {
     "run": RunTable,
     "data": DataTable,

@@ -36,10 +36,10 @@ def subsets(number: int, size: int) -> dict[str, Any]:
 
 CUB: Changes = {
     "the paper: greedy + PAM, NMI, C/m = 0.25, γ decays by 0.94": {},
-    "random initialisation + PAM": {"loss.inference": "random"},
+    "random initialization + PAM": {"loss.inference": "random"},
     "greedy, no PAM": {"loss.refine": "none"},
-    "random initialisation, no PAM": {"loss.inference": "random", "loss.refine": "none"},
-    "not normalised": {"loss.normalize": False},
+    "random initialization, no PAM": {"loss.inference": "random", "loss.refine": "none"},
+    "not normalized": {"loss.normalize": False},
     "C/m = 0.5": {"batches.class_ratio": 0.5},
     "C/m = 0.6 (0.75 asks for 96 classes, and 80 train)": {"batches.class_ratio": 0.6},
     "γ constant": {"loss.margin_decay": 1.0},
@@ -55,8 +55,8 @@ CUB: Changes = {
     "m = 512": {"batches.size": 512, "batches.class_ratio": 0.0625},
     "m = 256, C/m = 0.25": {"batches.size": 256},
     "squared distances": {"loss.squared": True},
-    "constant learning rate": {"optimiser.schedule": "constant"},
-    "AdamW": {"optimiser.name": "adamw"},
+    "constant learning rate": {"optimizer.schedule": "constant"},
+    "AdamW": {"optimizer.name": "adamw"},
 }
 GLYPHS: Changes = {
     "the whole batch of 128": {},
@@ -118,7 +118,7 @@ def _scores(study: Study, rate: float, n_seeds: int, n_folds: int, job: tuple[di
         scores = []
         for fold in range(n_folds):
             parameters = {
-                "optimiser.head_lr": rate,
+                "optimizer.head_lr": rate,
                 "loss.margin_weight": weight * scale,
                 "loss.margin_decay": 0.94,
                 "data.validation_seed": fold,

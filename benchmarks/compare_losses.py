@@ -15,7 +15,7 @@ import argparse
 import os
 import time
 
-from facetric.evaluation.comparison_tables import comparison_text
+from facetric.evaluation.tables import comparison_text
 from facetric.figures import save_comparison
 from facetric.studies.reproduction import reproduction
 from facetric.studies.spaces import METHODS

@@ -3,7 +3,7 @@
     python benchmarks/data_loading.py            # 1,500 generated JPEGs of 500×375, the original size of CUB's
     FACETRIC_DATA=... python benchmarks/data_loading.py   # the folder that holds CUB_200_2011
 
-All three resize to 256×256, take a random 227 crop, mirror and normalise, in batches of 128. The cache is built in a temporary
+All three resize to 256×256, take a random 227 crop, flip and normalize, in batches of 128. The cache is built in a temporary
 folder, and the time to build it is printed: it is paid once.
 """
 

@@ -5,7 +5,7 @@ arrays, and retrieval alone at 300,000 images.
 
 Each side runs in a process of its own, one after the other, so that peak memories are separate. Times are without compilation
 (ours) and without imports (both), on the clock and, in brackets, of all processor cores. The data is synthetic: unit vectors
-around class centres.
+around class centers.
 """
 
 import argparse

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from facetric.data import CentreCrop, ImageFormat, load_dataset, prepare
+from facetric.data import CenterCrop, ImageFormat, load_dataset, prepare
 from facetric.data.loader import views
 from facetric.evaluation import evaluate
 from facetric.models import build_embedder
@@ -33,7 +33,7 @@ def main() -> None:
     embedder = build_embedder("tf_efficientnet_lite0").eval()
     spec = embedder.input_spec
     for crop, size in CROPS:
-        cut = CentreCrop(ImageFormat(size=256, crop=crop, mean=spec.mean, std=spec.std))
+        cut = CenterCrop(ImageFormat(size=256, crop=crop, mean=spec.mean, std=spec.std))
         parts = []
         for start in range(0, len(kept), 16):
             rows = np.arange(start, min(start + 16, len(kept)))

@@ -24,7 +24,7 @@ DIMENSION, GAMMA = 64, 1.0
 
 
 def batch(m, n_classes, seed=0):
-    """Unit vectors around class centres, with as much noise as signal: clusters that overlap, as early in training."""
+    """Unit vectors around class centers, with as much noise as signal: clusters that overlap, as early in training."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(m) % n_classes
     points = torch.randn(n_classes, DIMENSION, generator=generator)[labels] + torch.randn(m, DIMENSION, generator=generator)
@@ -48,7 +48,7 @@ def problem_of(embeddings, labels):
 
 
 def greedy_and_pam_with_one_sklearn_nmi_per_candidate(problem, max_sweeps=5):
-    """The same two algorithms, vectorised over points, with one call of scikit-learn per candidate, as the authors do."""
+    """The same two algorithms, vectorized over points, with one call of scikit-learn per candidate, as the authors do."""
     D, y, m = problem.distances, problem.classes, problem.n_points
 
     def delta(S):

@@ -67,7 +67,7 @@ def main() -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         if sys.argv[1] == "kept":
-            from facetric.training.allocator import keep_freed_memory
+            from facetric.allocator import keep_freed_memory
 
             keep_freed_memory()
         print(json.dumps(measured()))

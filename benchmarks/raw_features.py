@@ -2,7 +2,7 @@
 
     FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--backbone NAME] [--views 1]
 
-Pooled features of length one, centre crop of the 256×256 picture, cosine distance. The embeddings are kept in --out.
+Pooled features of length one, center crop of the 256×256 picture, cosine distance. The embeddings are kept in --out.
 """
 
 import argparse

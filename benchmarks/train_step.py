@@ -28,7 +28,8 @@ from torch import Tensor
 from facetric.data import ClassBalancedBatches, RandomCrop, prepare
 from facetric.losses import FacilityLocationLoss
 from facetric.models import Embedder, build_embedder
-from facetric.training.activations import build_trunk_cache, image_format
+from facetric.models.input_spec import image_format
+from facetric.models.trunk_cache import build_trunk_cache
 
 
 def main() -> None:
@@ -59,7 +60,7 @@ def main() -> None:
         n_crops = 2 * len(images)
         print(f"trunk: {n_crops / seconds:.0f} crops/s, {cache.nbytes / n_crops / 1e3:.0f} kB a crop")
 
-        crop = RandomCrop(image_format(whole, images))
+        crop = RandomCrop(image_format(whole.input_spec, images))
         batches = ClassBalancedBatches(labels, batch_size=options.batch, class_ratio=0.25)
         rng = np.random.default_rng(0)
         with (folder / "metrics.jsonl").open("w") as log:
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 class _Step:
-    """Sampler → input → network → loss → backward → optimiser → a row in the log, with the time that each takes."""
+    """Sampler → input → network → loss → backward → optimizer → a row in the log, with the time that each takes."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class _Step:
         self.embedder, self.inputs, self.batches, self.labels, self.log = embedder.train(), inputs, batches, labels, log
         self.network = embedder if embedder.freeze_through is None else embedder.from_activations
         self.loss = FacilityLocationLoss()
-        self.optimiser = torch.optim.RMSprop(embedder.parameter_groups(1e-5, 1e-4, 1e-4))
+        self.optimizer = torch.optim.RMSprop(embedder.parameter_groups(1e-5, 1e-4, 1e-4))
         self.totals: list[float] = []
         self.spent: Counter[str] = Counter()  # seconds by part, without the first step
 
@@ -111,17 +112,17 @@ class _Step:
         value = self.loss(leaf, torch.from_numpy(self.labels[image_ids]))
         value.backward()
         times.append(time.perf_counter())
-        self.optimiser.zero_grad()
+        self.optimizer.zero_grad()
         embeddings.backward(leaf.grad)
         times.append(time.perf_counter())
-        self.optimiser.step()
+        self.optimizer.step()
         times.append(time.perf_counter())
         self.log.write(json.dumps({"step": number, "loss": value.item()}) + "\n")
         self.log.flush()
         times.append(time.perf_counter())
         self.totals.append(times[-1] - times[0])
         if number > 0:
-            parts = ("sampler", "input", "forward", "loss", "backward", "optimiser", "logging")
+            parts = ("sampler", "input", "forward", "loss", "backward", "optimizer", "logging")
             self.spent.update(dict(zip(parts, np.diff(times).tolist(), strict=True)))
 
 

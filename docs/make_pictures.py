@@ -16,10 +16,10 @@ from facetric.data import load_dataset
 from facetric.evaluation import Embeddings, kmeans
 from facetric.figures import Thumbnails, draw_map, save_curves, tsne_positions
 from facetric.figures.failure_mode import FailureMode, draw_panels, draw_success_rates, save_animation
-from facetric.figures.neighbours import nearest_neighbours
-from facetric.figures.progress import progress_bar
+from facetric.figures.neighbors import nearest_neighbors
 from facetric.figures.selection import worst_queries
 from facetric.figures.sheets import cluster_rows, confusion_rows, draw_sheet, retrieval_rows
+from facetric.progress import progress_bar
 
 N_CLASSES, N_ROWS = 60, 6  # a small map of the first classes; rows of a sheet
 MARKS = "Tick: the same class. Cross: another class, named below."
@@ -62,7 +62,7 @@ def glyphs(folder, run):
     with progress_bar("t-SNE") as report:
         positions = tsne_positions(vectors, on_progress=report)
     draw_map(positions, thumbnails, labels=labels, frames=True, thumbnail_size=24).save(folder / "glyphs_map.png")
-    found = nearest_neighbours(vectors, 8)
+    found = nearest_neighbors(vectors, 8)
     worst = worst_queries(found.image_ids, labels, n_queries=N_ROWS)
     clusters = kmeans(vectors, len(np.unique(labels)), seed=0).assignment
     sheets = {

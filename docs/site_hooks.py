@@ -1,6 +1,6 @@
 """Pages of the site that are not in docs/: README, ARCHITECTURE, CONTRIBUTING, CHANGELOG and the list of commands.
 
-Their links are written for the repository, where they stand; here they are turned towards the site. A link from any page to a
+Their links are written for the repository, where they stand; here they are turned toward the site. A link from any page to a
 file of the repository that is no page of the site, such as a benchmark, becomes its text.
 """
 

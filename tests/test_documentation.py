@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from facetric.cli.main import app
-from facetric.training import TrainConfig
+from facetric.config import TrainConfig
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

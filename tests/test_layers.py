@@ -10,13 +10,15 @@ import facetric
 ALLOWED = {
     "metrics": set(),
     "data": set(),
-    "models": set(),
     "solver": {"metrics"},
     "losses": {"solver", "metrics"},
+    "config": {"losses", "data"},
+    "models": {"data"},
     "evaluation": {"metrics", "data", "models", "solver"},
-    "training": {"losses", "data", "models", "evaluation"},
-    "figures": {"metrics", "evaluation"},
-    "studies": {"training", "evaluation"},
+    "runs": {"config", "data", "models", "evaluation", "metrics"},
+    "training": {"losses", "config", "data", "models", "evaluation", "runs"},
+    "figures": {"metrics", "data", "evaluation", "runs"},
+    "studies": {"config", "training", "evaluation", "runs", "data"},
 }
 PACKAGE = Path(facetric.__file__).parent
 EXTERNAL_BANS = {"solver": {"torch", "torchvision", "timm"}, "metrics": {"torch", "torchvision", "timm"}}

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from facetric.cli.demo import untrained_network
 from facetric.cli.main import app
+from facetric.config import read_config
+from facetric.config.defaults import choose_run
 from facetric.evaluation import EvaluationReport, embed, evaluate
-from facetric.training import read_config
-from facetric.training.defaults import choose_run
 from facetric.training.feed import load_splits
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")
@@ -63,7 +63,7 @@ def test_the_table_has_the_scores_of_the_three_files(place):
 
 def test_every_stage_is_announced(place):
     _, result = place
-    for words in ("training: 3 steps", "raw pixels: neighbours", "untrained network: embedding", "  k-means", "  map"):
+    for words in ("training: 3 steps", "raw pixels: neighbors", "untrained network: embedding", "  k-means", "  map"):
         assert words in result.stderr
 
 

@@ -8,9 +8,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
+from facetric.config import ConfigError, read_config
+from facetric.config.defaults import batch_shape, choose_run
 from facetric.data import ClassBalancedBatches
-from facetric.training import ConfigError, read_config, train
-from facetric.training.defaults import batch_shape, choose_run
+from facetric.training import train
 
 
 def facetric(*arguments):
@@ -18,15 +19,15 @@ def facetric(*arguments):
 
 
 def write_photos(root, *, n_classes, n_images, seed=0):
-    """Pictures of any size; those of a class have its colour."""
+    """Pictures of any size; those of a class have its color."""
     rng = np.random.default_rng(seed)
     for label in range(n_classes):
         folder = root / f"class {label}"
         folder.mkdir(parents=True)
-        colour = rng.integers(0, 200, 3)
+        color = rng.integers(0, 200, 3)
         for i in range(n_images):
             height, width = rng.integers(20, 60, 2)
-            pixels = colour + rng.integers(0, 56, (height, width, 3))
+            pixels = color + rng.integers(0, 56, (height, width, 3))
             Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.jpg")
     return root
 
@@ -91,7 +92,7 @@ def test_a_dataset_of_the_size_of_cub_gets_the_settings_of_cub(tmp_path, request
     root = name_photos(tmp_path / "photos", n_classes=200, n_images=59)
     chosen = choose_run("folder", root).config
     committed = read_config(request.config.rootpath / "configs" / "cub.toml")
-    for table in ("model", "loss", "batches", "optimiser"):
+    for table in ("model", "loss", "batches", "optimizer"):
         assert getattr(chosen, table) == getattr(committed, table), table
     assert chosen.run.model_copy(update={"name": "cub"}) == committed.run
 
@@ -104,7 +105,7 @@ def test_small_folders_give_batches_that_the_sampler_can_fill(tmp_path, n_classe
     config = choose_run("folder", root).config
     dataset = load_dataset("folder", root)
     if config.run.validate_every:
-        dataset = dataset.with_validation(config.data.validation_share, seed=config.data.validation_seed)
+        dataset = dataset.with_validation(config.data.validation_fraction, seed=config.data.validation_seed)
         assert len(dataset.select("validation")) > 8
         assert dataset.select("validation").n_classes > 1
     labels = dataset.select("train").labels
@@ -164,7 +165,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
         (*folder, "a.txt"): "a.txt is not a folder",
         (*folder, "empty"): "make one sub-folder per class",
         (*folder, "flat"): "found 1 images: make one sub-folder per class",
-        (*folder, "three"): "--set data.options.test_share=0",
+        (*folder, "three"): "--set data.options.test_fraction=0",
         (*folder, "ones"): "add images to them",
         (*folder, "three", "--set", "run.stepz=3"): "did you mean 'steps'?",
         (*folder, "three", "--set", "steps=3"): "--set takes table.key=value",
@@ -176,7 +177,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
 
 def test_three_classes_train_when_none_tests(tmp_path):
     root = name_photos(tmp_path / "three", n_classes=3, n_images=4)
-    chosen = choose_run("folder", root, overrides=["data.options.test_share=0"])
+    chosen = choose_run("folder", root, overrides=["data.options.test_fraction=0"])
     assert "3 classes (12 images) train, none validate (too few to spare any), none test" in chosen.reasons[0]
 
 

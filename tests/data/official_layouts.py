@@ -1,4 +1,4 @@
-"""Small copies of the official layouts, written as the originals are: three images per class, classes of three colours."""
+"""Small copies of the official layouts, written as the originals are: three images per class, classes of three colors."""
 
 import numpy as np
 from PIL import Image

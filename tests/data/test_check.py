@@ -48,7 +48,7 @@ def kinds_of(check, severity=None):
     ],
 )
 @pytest.mark.usefixtures("_small_counts")
-def test_a_sound_dataset_is_recognised_and_has_no_findings(tmp_path, layout, write):
+def test_a_sound_dataset_is_recognized_and_has_no_findings(tmp_path, layout, write):
     check = check_dataset(write(tmp_path))
     assert (check.layout, check.findings, check.ok) == (layout, (), True)
     assert sum(count.n_images for count in check.counts.values()) == check.n_files
@@ -56,7 +56,7 @@ def test_a_sound_dataset_is_recognised_and_has_no_findings(tmp_path, layout, wri
 
 
 @pytest.mark.parametrize("path", ["list.csv", "."])
-def test_a_table_is_recognised_by_its_columns(tmp_path, path):
+def test_a_table_is_recognized_by_its_columns(tmp_path, path):
     write_folder(tmp_path)
     (tmp_path / "list.csv").write_text("path,label\n" + "".join(f"{n}/{k}.png,{n}\n" for n in ("ant", "bee") for k in range(3)))
     assert (check_dataset(tmp_path / path).layout, check_dataset(tmp_path / path).n_files) == ("csv", 6)
@@ -166,7 +166,7 @@ def test_a_level_too_many_is_pointed_out_by_the_check(tmp_path):
         ("a.png", encoded(photo(0, (15, 40)), "PNG"), "tiny: 15 × 40 pixels"),
         ("a.png", encoded(photo(0, (401, 40)), "PNG"), "extreme shape: 401 × 40 pixels"),
         ("a.jpg", encoded(photo(0), "GIF"), "a GIF file with the suffix '.jpg'"),
-        ("a.jpg", encoded(photo(0).resize((1, 1)).resize((64, 64)), "JPEG"), "every pixel has the same colour"),
+        ("a.jpg", encoded(photo(0).resize((1, 1)).resize((64, 64)), "JPEG"), "every pixel has the same color"),
     ],
 )
 def test_odd_but_readable_files_are_remarks(tmp_path, name, content, detail):

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.ft2font import FT2Font
 
 from facetric.data.dataset import ImageDataset
-from facetric.data.glyphs import LOOK_ALIKE, _Pen, contact_sheet, load_glyphs, look_alike_pairs, look_alike_share
+from facetric.data.glyphs import LOOK_ALIKE, _Pen, contact_sheet, load_glyphs, look_alike_fraction, look_alike_pairs
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_there_are_2000_classes_with_8_images_each(glyphs: ImageDataset) -> None
     assert np.bincount(glyphs.labels).min() >= 8
 
 
-def test_images_are_greyscale_bytes_with_ink_inside_a_free_margin(glyphs: ImageDataset) -> None:
+def test_images_are_grayscale_bytes_with_ink_inside_a_free_margin(glyphs: ImageDataset) -> None:
     images = np.asarray(glyphs.images)
     assert images.dtype == np.uint8
     assert images.shape == (len(glyphs), 32, 32)
@@ -79,7 +79,7 @@ def missing_glyph(face: str) -> np.ndarray:
 
 
 def test_few_pairs_of_classes_still_look_alike_in_any_faces(glyphs: ImageDataset) -> None:
-    assert 0 < look_alike_share(glyphs) < 5e-5
+    assert 0 < look_alike_fraction(glyphs) < 5e-5
 
 
 def test_half_of_the_characters_train_and_half_test_by_seed(glyphs: ImageDataset) -> None:

@@ -19,9 +19,9 @@ from facetric.data.images import MAX_PIXELS, decode_image, is_image_file
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 
 
-def colours(image):
+def colors(image):
     assert image.mode == "RGB"
-    return {colour for _, colour in image.getcolors()}
+    return {color for _, color in image.getcolors()}
 
 
 def saved(path, image, **options):
@@ -51,7 +51,7 @@ def test_every_mode_that_a_format_can_hold_becomes_rgb(tmp_path, suffix, mode):
         assert np.array_equal(np.asarray(image.convert("L")), np.asarray(photo(0).convert("L")))
 
 
-def test_cmyk_jpeg_keeps_its_colours(tmp_path):
+def test_cmyk_jpeg_keeps_its_colors(tmp_path):
     path = saved(tmp_path / "a.jpg", Image.new("CMYK", (32, 32), (0, 255, 255, 0)), quality=100)
     assert np.allclose(np.asarray(open_image(path)).mean(axis=(0, 1)), RED, atol=3)
 
@@ -76,9 +76,9 @@ def test_transparent_palette_entries_become_white(tmp_path, transparency):
     assert image.getpixel((1, 1)) == RED
 
 
-def test_a_transparent_colour_becomes_white(tmp_path):
+def test_a_transparent_color_becomes_white(tmp_path):
     image = open_image(saved(tmp_path / "a.png", Image.new("RGB", (4, 4), RED), transparency=RED))
-    assert colours(image) == {WHITE}
+    assert colors(image) == {WHITE}
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
@@ -116,7 +116,7 @@ def test_a_damaged_exif_block_does_not_spoil_the_picture(tmp_path):
 def test_an_animation_gives_its_first_frame(tmp_path):
     first = Image.new("RGB", (8, 8), RED)
     first.save(tmp_path / "a.gif", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")])
-    assert colours(open_image(tmp_path / "a.gif")) == {RED}
+    assert colors(open_image(tmp_path / "a.gif")) == {RED}
 
 
 def test_a_picture_for_both_eyes_gives_the_first(tmp_path):

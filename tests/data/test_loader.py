@@ -13,7 +13,7 @@ from facetric.data.images import ImageError
 from facetric.data.loader import Batch, BatchLoader, views_in_order
 from facetric.data.prepared import prepare
 from facetric.data.sampler import ClassBalancedBatches
-from facetric.data.transforms import CentreCrop, ImageFormat, RandomCrop, RandomResizedCrop
+from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, RandomResizedCrop
 
 FORMAT = ImageFormat(size=20, crop=13)
 LABELS = np.repeat(np.arange(10), 4)
@@ -33,10 +33,10 @@ def same(first: list[Batch], second: list[Batch]) -> bool:
 
 
 def test_a_batch_is_what_the_sampler_asked_for() -> None:
-    for batch, image_ids in zip(loader(transform=CentreCrop(FORMAT)), ClassBalancedBatches(LABELS, batch_size=12), strict=False):
+    for batch, image_ids in zip(loader(transform=CenterCrop(FORMAT)), ClassBalancedBatches(LABELS, batch_size=12), strict=False):
         assert batch.image_ids.tolist() == image_ids
         assert batch.labels.tolist() == LABELS[image_ids].tolist()
-        assert torch.equal(batch.images, CentreCrop(FORMAT)(PIXELS[image_ids]))
+        assert torch.equal(batch.images, CenterCrop(FORMAT)(PIXELS[image_ids]))
 
 
 def test_memory_cache_and_files_give_the_same_batches(tmp_path: Path) -> None:
@@ -88,15 +88,15 @@ def test_an_image_looks_different_each_time() -> None:
 
 
 def test_views_in_order_has_every_image_once() -> None:
-    views = list(views_in_order(PIXELS, CentreCrop(FORMAT), batch_size=16))
+    views = list(views_in_order(PIXELS, CenterCrop(FORMAT), batch_size=16))
     assert [len(view) for view in views] == [16, 16, 8]
-    assert torch.equal(torch.cat(views), CentreCrop(FORMAT)(PIXELS))
+    assert torch.equal(torch.cat(views), CenterCrop(FORMAT)(PIXELS))
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "no owl.jpg").write_text("text")
     with pytest.raises(ImageError, match="no owl"):
-        list(views_in_order([tmp_path / "no owl.jpg"], CentreCrop(FORMAT)))
+        list(views_in_order([tmp_path / "no owl.jpg"], CenterCrop(FORMAT)))
 
 
 def test_what_cannot_work_is_refused() -> None:
@@ -107,4 +107,4 @@ def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(ValueError, match="RandomCrop is random"):
         views_in_order(PIXELS, RandomCrop(FORMAT))
     with pytest.raises(ValueError, match="batch_size"):
-        views_in_order(PIXELS, CentreCrop(FORMAT), batch_size=0)
+        views_in_order(PIXELS, CenterCrop(FORMAT), batch_size=0)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from data.official_layouts import PER_CLASS, save_image, write_cub, write_folder, write_products
 from facetric.data import load_dataset, open_image
-from facetric.data.readers.listing import Listing, split_by_share
+from facetric.data.readers.listing import Listing, split_by_fraction
 from facetric.data.readers.published import PUBLISHED, SplitCount
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
@@ -141,11 +141,11 @@ def test_a_folder_is_split_by_class_and_by_seed(tmp_path):
     assert any(load_dataset("folder", tmp_path, seed=s).splits.tolist() != dataset.splits.tolist() for s in range(4, 8))
 
 
-def test_test_share_goes_from_nothing_to_everything(tmp_path):
+def test_test_fraction_goes_from_nothing_to_everything(tmp_path):
     write_folder(tmp_path)
     assert [
         len(set(np.unique(d.labels[d.splits == "test"])))
-        for d in (load_dataset("folder", tmp_path, test_share=share) for share in (0, 0.25, 0.75, 1))
+        for d in (load_dataset("folder", tmp_path, test_fraction=share) for share in (0, 0.25, 0.75, 1))
     ] == [0, 1, 3, 4]
 
 
@@ -191,20 +191,20 @@ def test_a_level_too_many_is_pointed_out(tmp_path):
 @pytest.mark.parametrize("share", [-0.1, 1.5, 0.01])
 def test_a_share_that_leaves_nothing_is_refused(tmp_path, share):
     write_folder(tmp_path)
-    with pytest.raises(ValueError, match="test_share"):
-        load_dataset("folder", tmp_path, test_share=share)
+    with pytest.raises(ValueError, match="test_fraction"):
+        load_dataset("folder", tmp_path, test_fraction=share)
 
 
 @given(n_classes=st.integers(2, 60), share=st.floats(0, 1), seed=st.integers(0, 2**32))
-def test_a_split_by_share_never_divides_a_class(n_classes, share, seed):
+def test_a_split_by_fraction_never_divides_a_class(n_classes, share, seed):
     labels = np.repeat(np.arange(n_classes), 2)
     listing = Listing("x", tuple(map(Path, map(str, labels))), labels, tuple(map(str, range(n_classes))), labels.astype(str))
     n_test = round(share * n_classes)
     if 0 < share < 1 and not 0 < n_test < n_classes:
         with pytest.raises(ValueError, match="both need at least one"):
-            split_by_share(listing, test_share=share, seed=seed)
+            split_by_fraction(listing, test_fraction=share, seed=seed)
         return
-    splits = split_by_share(listing, test_share=share, seed=seed).splits
+    splits = split_by_fraction(listing, test_fraction=share, seed=seed).splits
     assert (splits[::2] == splits[1::2]).all()
     assert (splits[::2] == "test").sum() == n_test
 
@@ -242,7 +242,7 @@ def test_a_csv_split_column_is_kept_and_other_columns_ignored(photos):
     dataset = load_dataset("csv", write_csv(photos / "list.csv", rows, header="\ufeffPath, remark, label, split"))
     assert dataset.splits.tolist() == ["train", "validation", "test"]
     assert dataset.class_names == ("Küh", "ant", "bee")
-    with pytest.raises(ValueError, match="has a split column, so test_share and seed do nothing"):
+    with pytest.raises(ValueError, match="has a split column, so test_fraction and seed do nothing"):
         load_dataset("csv", photos / "list.csv", seed=1)
 
 
@@ -299,9 +299,9 @@ def test_an_unknown_dataset_names_the_nearest():
 
 def test_an_unknown_option_names_the_nearest(tmp_path):
     with pytest.raises(
-        ValueError, match=r"'folder' has no option 'testshare'; it has test_share, seed; did you mean 'test_share'\?"
+        ValueError, match=r"'folder' has no option 'test_fractoin'; it has test_fraction, seed; did you mean 'test_fraction'\?"
     ):
-        load_dataset("folder", tmp_path, testshare=0.5)
+        load_dataset("folder", tmp_path, test_fractoin=0.5)
 
 
 def test_a_root_is_asked_for_when_needed_and_refused_when_not(tmp_path):

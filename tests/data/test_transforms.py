@@ -10,37 +10,37 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import functional
 
-from facetric.data.transforms import CentreCrop, ImageFormat, RandomCrop, RandomResizedCrop, Transform, resized
+from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, RandomResizedCrop, Transform, resized
 
 SMALL = ImageFormat(size=20, crop=13)
-GREY = ImageFormat(size=20, crop=13, mean=(0.5,), std=(0.25,), channels=1)
+GRAY = ImageFormat(size=20, crop=13, mean=(0.5,), std=(0.25,), channels=1)
 
 
 def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def normalised(image: np.ndarray, image_format: ImageFormat) -> torch.Tensor:
+def normalized(image: np.ndarray, image_format: ImageFormat) -> torch.Tensor:
     """torchvision's ToTensor and Normalize of a picture (height, width, channels)."""
     return functional.normalize(functional.to_tensor(image), list(image_format.mean), list(image_format.std))
 
 
 @given(st.integers(0, 1000))
 @settings(max_examples=30, deadline=None)
-def test_a_random_crop_is_a_part_of_the_picture_mirrored_or_not(seed: int) -> None:
+def test_a_random_crop_is_a_part_of_the_picture_flipped_or_not(seed: int) -> None:
     images = noise(4, 20, 17, 3)
     views = RandomCrop(SMALL)(images, np.random.default_rng(seed))
     assert views.dtype == torch.float32
     assert views.shape == (4, 3, 13, 13)
     draws = np.random.default_rng(seed).random((4, 3))
     for image, draw, view in zip(images, draws, views, strict=True):
-        top, left, mirror = int(draw[0] * 8), int(draw[1] * 5), draw[2]
+        top, left, flip = int(draw[0] * 8), int(draw[1] * 5), draw[2]
         part = image[top : top + 13, left : left + 13]
-        part = part[:, ::-1] if mirror < 0.5 else part
-        assert torch.equal(view, normalised(np.ascontiguousarray(part), SMALL))
+        part = part[:, ::-1] if flip < 0.5 else part
+        assert torch.equal(view, normalized(np.ascontiguousarray(part), SMALL))
 
 
-def test_random_crops_reach_every_corner_and_mirror_every_second_time() -> None:
+def test_random_crops_reach_every_corner_and_flip_every_second_time() -> None:
     image = noise(1, 15, 15, 3)
     draws = np.random.default_rng(0).random((4000, 3))
     views = RandomCrop(SMALL).apply(image, draws, rows=np.zeros(4000, dtype=np.int64))
@@ -50,21 +50,21 @@ def test_random_crops_reach_every_corner_and_mirror_every_second_time() -> None:
 
 
 @pytest.mark.parametrize("edge", [20, 21])
-def test_the_centre_crop_is_torchvisions(edge: int) -> None:
+def test_the_center_crop_is_torchvisions(edge: int) -> None:
     images = noise(3, edge, edge, 3)
     crop = ImageFormat(size=edge, crop=edge - 6)
-    expected = [normalised(np.ascontiguousarray(image[3:-3, 3:-3]), crop) for image in images]
-    assert torch.equal(CentreCrop(crop)(images), torch.stack(expected))
+    expected = [normalized(np.ascontiguousarray(image[3:-3, 3:-3]), crop) for image in images]
+    assert torch.equal(CenterCrop(crop)(images), torch.stack(expected))
 
 
-def test_mirroring_can_be_turned_off() -> None:
+def test_flipping_can_be_turned_off() -> None:
     images = noise(64, 13, 13, 3)
-    views = RandomCrop(SMALL, mirror=False)(images, np.random.default_rng(0))
-    assert torch.equal(views, CentreCrop(SMALL)(images))
+    views = RandomCrop(SMALL, flip=False)(images, np.random.default_rng(0))
+    assert torch.equal(views, CenterCrop(SMALL)(images))
 
 
 def test_the_default_is_the_papers() -> None:
-    views = CentreCrop()(resized([Image.new("RGB", (500, 375), "white")], size=ImageFormat().size))
+    views = CenterCrop()(resized([Image.new("RGB", (500, 375), "white")], size=ImageFormat().size))
     assert views.shape == (1, 3, 227, 227)
 
 
@@ -76,19 +76,19 @@ def test_resizing_ignores_the_aspect_ratio_and_takes_any_mode() -> None:
     assert resized([picture], size=20, channels=1).shape == (1, 20, 20, 1)
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CentreCrop(SMALL), RandomResizedCrop(SMALL)])
-def test_a_grey_picture_serves_three_channels(transform: Transform) -> None:
-    grey = noise(5, 20, 20)
-    colour = np.repeat(grey[..., None], 3, axis=3)
-    assert torch.equal(transform(grey, np.random.default_rng(0)), transform(colour, np.random.default_rng(0)))
+@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL), RandomResizedCrop(SMALL)])
+def test_a_gray_picture_serves_three_channels(transform: Transform) -> None:
+    gray = noise(5, 20, 20)
+    color = np.repeat(gray[..., None], 3, axis=3)
+    assert torch.equal(transform(gray, np.random.default_rng(0)), transform(color, np.random.default_rng(0)))
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(GREY), CentreCrop(GREY), RandomResizedCrop(GREY)])
-def test_grey_stays_grey_for_a_grey_backbone(transform: Transform) -> None:
+@pytest.mark.parametrize("transform", [RandomCrop(GRAY), CenterCrop(GRAY), RandomResizedCrop(GRAY)])
+def test_gray_stays_gray_for_a_gray_backbone(transform: Transform) -> None:
     assert transform(noise(5, 20, 20), np.random.default_rng(0)).shape == (5, 1, 13, 13)
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CentreCrop(SMALL), RandomResizedCrop(SMALL)])
+@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL), RandomResizedCrop(SMALL)])
 def test_rows_of_a_file_equal_the_images_themselves(transform: Transform) -> None:
     images = noise(9, 20, 20, 3)
     rows = np.array([7, 0, 7, 3])
@@ -98,9 +98,9 @@ def test_rows_of_a_file_equal_the_images_themselves(transform: Transform) -> Non
 
 def test_a_resized_crop_of_the_whole_picture_is_the_resized_picture() -> None:
     images = noise(3, 26, 26, 3)
-    whole = RandomResizedCrop(SMALL, mirror=False, area=(1.0, 1.0), aspect=(1.0, 1.0))
+    whole = RandomResizedCrop(SMALL, flip=False, area=(1.0, 1.0), aspect=(1.0, 1.0))
     shrunk = resized([Image.fromarray(image) for image in images], size=13)
-    assert torch.equal(whole(images, np.random.default_rng(0)), CentreCrop(SMALL)(shrunk))
+    assert torch.equal(whole(images, np.random.default_rng(0)), CenterCrop(SMALL)(shrunk))
 
 
 def test_resized_crops_stay_inside_and_cover_the_asked_area() -> None:
@@ -138,7 +138,7 @@ def test_a_format_that_cannot_be_is_refused(options: dict[str, object], message:
 )
 def test_images_that_do_not_fit_are_refused(images: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        CentreCrop(SMALL)(images)
+        CenterCrop(SMALL)(images)
 
 
 @pytest.mark.parametrize(("options", "message"), [({"area": (0.5, 0.2)}, "area"), ({"aspect": (0.0, 1.0)}, "aspect")])

@@ -15,7 +15,7 @@ seed = {seed}
 name = "{dataset}"
 root = "{root}"
 size = 36
-validation_share = 0.5
+validation_fraction = 0.5
 validation_seed = 0
 
 [loss]

@@ -5,10 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.data import CentreCrop, ImageFormat
+from facetric.data import CenterCrop, ImageFormat
 from facetric.evaluation import Embeddings, embed
 from facetric.evaluation import embedding as embedding_module
-from facetric.evaluation.views import VIEWS, TestViews
+from facetric.evaluation.embedding import VIEWS, EvalCrops
 from facetric.models import build_embedder
 
 
@@ -22,33 +22,33 @@ def pictures():
     return np.random.default_rng(0).integers(0, 256, size=(50, 36, 36), dtype=np.uint8)
 
 
-def centre_crops(embedder, pictures):
+def center_crops(embedder, pictures):
     spec = embedder.input_spec
-    transform = CentreCrop(ImageFormat(size=36, crop=spec.size, mean=spec.mean, std=spec.std, channels=1))
+    transform = CenterCrop(ImageFormat(size=36, crop=spec.size, mean=spec.mean, std=spec.std, channels=1))
     with torch.no_grad():
         return embedder.eval()(transform(pictures)).numpy()
 
 
-def test_one_view_is_the_centre_crop_in_eval_mode(embedder, pictures):
+def test_one_view_is_the_center_crop_in_eval_mode(embedder, pictures):
     embedder.train()
     found = embed(embedder, pictures, labels=np.arange(50) % 5)
     assert embedder.training
-    np.testing.assert_allclose(found.vectors, centre_crops(embedder, pictures), atol=1e-5)
-    assert found.source["views"] == "centre crop"
+    np.testing.assert_allclose(found.vectors, center_crops(embedder, pictures), atol=1e-5)
+    assert found.source["views"] == "center crop"
     assert found.images[7] == "#7"
 
 
-def test_mirrored_pictures_have_the_same_mean_of_a_view_and_its_mirror(embedder, pictures):
+def test_flipped_pictures_have_the_same_mean_of_a_view_and_its_flip(embedder, pictures):
     both = embed(embedder, pictures, views=2).vectors
     np.testing.assert_allclose(both, embed(embedder, pictures[:, :, ::-1].copy(), views=2).vectors, atol=1e-5)
-    expected = centre_crops(embedder, pictures) + centre_crops(embedder, pictures[:, :, ::-1].copy())
+    expected = center_crops(embedder, pictures) + center_crops(embedder, pictures[:, :, ::-1].copy())
     np.testing.assert_allclose(both, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
 
 
-def test_ten_views_are_centre_and_corners_with_their_mirrors():
+def test_ten_views_are_center_and_corners_with_their_flips():
     picture = np.arange(36, dtype=np.uint8).reshape(1, 6, 6)
     form = ImageFormat(size=6, crop=2, mean=(0.0,), std=(1 / 255,), channels=1)
-    views = TestViews(form, 10)(picture).round().long()[:, 0, 0].tolist()  # the first row of every view
+    views = EvalCrops(form, 10)(picture).round().long()[:, 0, 0].tolist()  # the first row of every view
     rows = [[14, 15], [0, 1], [4, 5], [24, 25], [28, 29]]
     assert views == rows + [row[::-1] for row in rows]
 
@@ -87,15 +87,15 @@ def test_a_killed_embedding_goes_on_and_gives_the_same_vectors(tmp_path, embedde
 def test_blocks_of_another_model_or_view_are_not_used(tmp_path, embedder, pictures):
     first = embed(embedder, pictures, folder=tmp_path).vectors
     other = embed(build_embedder("glyphnet", dim=8, weights="none", seed=2), pictures, folder=tmp_path).vectors
-    mirrored = embed(embedder, pictures, folder=tmp_path, views=2).vectors
+    flipped = embed(embedder, pictures, folder=tmp_path, views=2).vectors
     changed = embed(embedder, 255 - pictures, folder=tmp_path).vectors
-    assert not any(np.allclose(first, vectors) for vectors in (other, mirrored, changed))
+    assert not any(np.allclose(first, vectors) for vectors in (other, flipped, changed))
     np.testing.assert_array_equal(first, embed(embedder, pictures, folder=tmp_path).vectors)
     embedding_module.remove_blocks(tmp_path)
     assert not tmp_path.exists()
 
 
-def test_shares_of_processes_are_disjoint_and_rank_zero_has_all(tmp_path, embedder, pictures):
+def test_fractions_of_processes_are_disjoint_and_rank_zero_has_all(tmp_path, embedder, pictures):
     labels = np.arange(50)
     shares = [embed(embedder, pictures, labels=labels, block_size=8, folder=tmp_path, rank=rank, world_size=3) for rank in (2, 1)]
     merged = embed(embedder, pictures, labels=labels, block_size=8, folder=tmp_path, rank=0, world_size=3)
@@ -132,11 +132,11 @@ def test_no_images_and_small_images_are_refused(embedder, pictures):
 
 
 def test_every_number_of_views_has_a_name():
-    assert all(TestViews(ImageFormat(), n).name == name for n, name in VIEWS.items())
+    assert all(EvalCrops(ImageFormat(), n).name == name for n, name in VIEWS.items())
 
 
 def test_embeddings_survive_their_file_and_a_wrong_file_is_refused(tmp_path):
-    kept = Embeddings(np.ones((2, 3), dtype=np.float32), np.array([2**53 + 1, 4]), np.array(["a", "ü"]), {"views": "centre crop"})
+    kept = Embeddings(np.ones((2, 3), dtype=np.float32), np.array([2**53 + 1, 4]), np.array(["a", "ü"]), {"views": "center crop"})
     kept.save(tmp_path / "embeddings.npz")
     found = Embeddings.load(tmp_path / "embeddings.npz")
     np.testing.assert_array_equal(found.vectors, kept.vectors)

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from facetric.evaluation import Embeddings, evaluate
-from facetric.figures.report_data import EmbeddedImages
+from facetric.figures.report.data import EmbeddedImages
 
 HOSTILE = (
     '<img src=x onerror="document.title=1">',
@@ -42,11 +42,11 @@ def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None,
 
 
 def clumps(n_images, n_classes, *, seed=0, spread=0.6, names=None):
-    """Vectors in clumps, one per class, that overlap: some nearest neighbours are wrong. The first two axes are a map."""
+    """Vectors in clumps, one per class, that overlap: some nearest neighbors are wrong. The first two axes are a map."""
     rng = np.random.default_rng(seed)
     labels = np.sort(np.arange(n_images) % n_classes).astype(np.int32)
-    centres = rng.normal(size=(n_classes, 8)) * 2
-    vectors = (centres[labels] + spread * rng.normal(size=(n_images, 8))).astype(np.float32)
+    centers = rng.normal(size=(n_classes, 8)) * 2
+    vectors = (centers[labels] + spread * rng.normal(size=(n_images, 8))).astype(np.float32)
     class_names = tuple(names or [f"class {i}" for i in range(n_classes)])
     return EmbeddedImages(vectors, labels, class_names, tuple(f"image {i}" for i in range(n_images)), "euclidean", labels)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from facetric.evaluation.comparison import Comparison, Row, Score
+from facetric.evaluation.tables import Comparison, Row, Score
 from facetric.figures.comparison import draw_comparison, save_comparison
 
 ROWS = (

@@ -66,7 +66,7 @@ def test_a_half_written_line_is_passed_over_and_the_file_opens(tmp_path):
         assert np.asarray(picture.convert("L")).std() > 5
 
 
-def test_curves_can_be_told_apart_without_colour():
+def test_curves_can_be_told_apart_without_color():
     figure = draw_curves([{"step": i, "validation": {f"recall_at_{k}": 0.1 * i for k in (1, 2, 4, 8)}} for i in range(3)])
     styles = [line.get_linestyle() for line in figure.axes[0].get_lines()]
     assert len(set(styles)) == 4

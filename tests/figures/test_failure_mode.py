@@ -23,7 +23,7 @@ def experiment():
 
 @pytest.fixture
 def folder(tmp_path):
-    """Two losses, one optimiser, one layout: the first solves 3 of 4 starts, the second none."""
+    """Two losses, one optimizer, one layout: the first solves 3 of 4 starts, the second none."""
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], 4)
     arrays = {"steps": np.array([0, 5, 10]), "one|labels": labels}
@@ -35,7 +35,7 @@ def folder(tmp_path):
         arrays[f"{key}|assignment"] = np.tile(labels, (3, 1))
         arrays[f"{key}|nmi"] = np.array([0.3, 0.4, nmi])
         counts = {"successes_kmeans": n_solved, "successes_medoids": n_solved}
-        results.append({"layout": "one", "optimiser": "Adam", "loss": loss, **counts})
+        results.append({"layout": "one", "optimizer": "Adam", "loss": loss, **counts})
     np.savez(tmp_path / "failure_mode.npz", **arrays)
     (tmp_path / "failure_mode.json").write_text(json.dumps({"n_starts": 4, "results": results}))
     return tmp_path
@@ -81,7 +81,7 @@ def test_the_outline_goes_around_all_points_even_one_or_a_line():
 
 
 def test_the_animation_is_small_and_has_a_frame_for_every_step_kept(folder):
-    path = save_animation(FailureMode.load(folder), folder / "a.gif", optimiser="Adam", dpi=40)
+    path = save_animation(FailureMode.load(folder), folder / "a.gif", optimizer="Adam", dpi=40)
     with Image.open(path) as gif:
         assert gif.n_frames == 3
         assert gif.convert("RGB").getpixel((0, gif.height - 1)) == (255, 255, 255)

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from data.official_layouts import write_folder
 from facetric.cli.main import app
 from facetric.evaluation import Embeddings
-from facetric.figures import kept_results, report
-from facetric.figures.report import report_run, write_report
-from facetric.figures.report_curves import panels
-from facetric.figures.report_data import RUN_FILES, RunRecord, read_run
-from facetric.figures.sprite_sheets import pack
+from facetric.figures import kept_results
+from facetric.figures.report import report_run, write_report, writer
+from facetric.figures.report.curves import panels
+from facetric.figures.report.data import RUN_FILES, RunRecord, read_run
+from facetric.figures.report.sprite_sheets import pack
 from facetric.figures.thumbnails import Thumbnails
 from figures.report_runs import HOSTILE, clumps, photograph, write_run
 
@@ -31,14 +31,14 @@ def about(path):
     return json.loads(re.search(r'<script type="application/json" id="data-about">(.*?)</script>', page)[1])
 
 
-def grey(n_images, side=32):
+def gray(n_images, side=32):
     """Soft pictures in memory, (n, side, side)."""
     ramp = np.add.outer(np.arange(side), np.arange(side)).astype(np.uint8)
     return (ramp[None] * 3 + np.arange(n_images, dtype=np.uint8)[:, None, None]).astype(np.uint8)
 
 
 def test_a_whole_run_gives_a_whole_report(tmp_path):
-    path = report_run(write_run(tmp_path / "birds", dataset="cub"), thumbnails=Thumbnails(grey(60)), footer="by the test")
+    path = report_run(write_run(tmp_path / "birds", dataset="cub"), thumbnails=Thumbnails(gray(60)), footer="by the test")
     page = about(path)
     assert path == tmp_path / "birds" / "report.html"
     assert page["title"] == "birds"
@@ -88,9 +88,9 @@ def test_tiny_and_one_class_runs_have_a_report(tmp_path, n_images, n_classes):
     images = clumps(n_images, n_classes)
     labels = images.class_labels.astype(np.int64)
     Embeddings(images.vectors, labels, np.array([f"#{i}" for i in range(n_images)])).save(folder / "embeddings.npz")
-    page = about(report_run(folder, thumbnails=Thumbnails(grey(n_images))))
+    page = about(report_run(folder, thumbnails=Thumbnails(gray(n_images))))
     assert page["n_images"] == n_images
-    assert page["n_neighbours"] == min(10, n_images - 1)
+    assert page["n_neighbors"] == min(10, n_images - 1)
 
 
 def test_vectors_that_are_no_numbers_are_noted(tmp_path):
@@ -153,10 +153,10 @@ def test_thumbnails_that_do_not_fit_are_left_out_from_the_end():
 
 
 def test_more_images_than_thumbnails_are_said_on_the_page(tmp_path, monkeypatch):
-    monkeypatch.setattr(report, "MOST_THUMBNAILS", 40)
+    monkeypatch.setattr(writer, "MOST_THUMBNAILS", 40)
     images = clumps(90, 9, spread=1.5)
     run = RunRecord("many", images=images)
-    page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(grey(90))))
+    page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(gray(90))))
     assert "only 40 of the 90 images carry a picture" in page["map_about"]
 
 
@@ -199,7 +199,7 @@ def test_the_clusters_are_those_that_the_evaluation_scored(tmp_path):
 def test_a_failed_report_leaves_the_old_one(tmp_path, monkeypatch):
     path = write_report(tmp_path / "report.html", RunRecord("first"))
     before = path.read_bytes()
-    monkeypatch.setattr(report, "page", lambda **_: 1 / 0)
+    monkeypatch.setattr(writer, "page", lambda **_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_report(path, RunRecord("second"))
     assert path.read_bytes() == before

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from facetric.figures.report import write_report
-from facetric.figures.report_curves import panels
-from facetric.figures.report_data import RunRecord
-from facetric.figures.report_scores import ScoreRow, ScoreTable
+from facetric.figures.report.curves import panels
+from facetric.figures.report.data import RunRecord
+from facetric.figures.report.scores import ScoreRow, ScoreTable
 from facetric.figures.thumbnails import Thumbnails
 from figures.report_runs import HOSTILE, clumps, photograph
 
@@ -92,8 +92,8 @@ def settle(page):
     )
 
 
-def n_colours(page):
-    """Different colours among the pixels of the map."""
+def n_colors(page):
+    """Different colors among the pixels of the map."""
     settle(page)
     return page.evaluate(
         """() => { const c = document.getElementById("map-canvas");
@@ -118,10 +118,10 @@ def click_image(page, image):
 
 
 @pytest.mark.parametrize("report_of", ["small", "large"])
-def test_the_map_draws_and_a_click_shows_the_neighbours(browser, request, report_of):
+def test_the_map_draws_and_a_click_shows_the_neighbors(browser, request, report_of):
     path = request.getfixturevalue(report_of)
     with opened(browser, path) as page:
-        assert n_colours(page) > 10
+        assert n_colors(page) > 10
         before = drawing(page)
         box = page.locator("#map-canvas").bounding_box()
         page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
@@ -133,7 +133,7 @@ def test_the_map_draws_and_a_click_shows_the_neighbours(browser, request, report
         tiles = page.locator("#selection .tile")
         assert tiles.count() == 10
         chosen = page.evaluate("map.state.chosen")
-        expected = page.evaluate(f"neighboursOf({chosen}).map((one) => [one.image, one.right])")
+        expected = page.evaluate(f"neighborsOf({chosen}).map((one) => [one.image, one.right])")
         for position, (image, right) in enumerate(expected):
             tile = tiles.nth(position)
             assert tile.get_attribute("data-image") == str(image)
@@ -181,7 +181,7 @@ def test_a_class_is_found_by_a_part_of_its_name(browser, small):
         assert "No class" in page.locator("#search-results").inner_text()
 
 
-def test_colours_switch_between_class_cluster_and_verdict(browser, small):
+def test_colors_switch_between_class_cluster_and_verdict(browser, small):
     with opened(browser, small) as page:
         page.locator("#show-images").uncheck()
         page.get_by_label("right or wrong").check()
@@ -201,7 +201,7 @@ def test_the_keyboard_does_what_the_mouse_does(browser, small):
             if order[-1] == "map-canvas":
                 break
         assert order[-1] == "map-canvas"
-        assert {"theme", "search", "colouring", "show-images", "zoom-in", "zoom-fit"} <= set(order)
+        assert {"theme", "search", "coloring", "show-images", "zoom-in", "zoom-fit"} <= set(order)
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
         view = page.evaluate("({...map.view})")
         page.keyboard.press("+")
@@ -211,7 +211,7 @@ def test_the_keyboard_does_what_the_mouse_does(browser, small):
         assert moved["x"] > view["x"]
         page.keyboard.press("Enter")
         assert page.evaluate("map.state.chosen") >= 0
-        assert "nearest neighbours are of its class" in page.locator("#announcer").inner_text()
+        assert "nearest neighbors are of its class" in page.locator("#announcer").inner_text()
         page.keyboard.press("Escape")
         assert page.evaluate("map.state.chosen") == -1
         page.keyboard.press("0")
@@ -298,7 +298,7 @@ def test_runs_with_missing_pieces_open_without_error(browser, tmp_path, run):
         assert page.locator("#curves").is_hidden()
         if run.images is not None:
             page.evaluate("choose(0)")
-            assert n_colours(page) > 1
+            assert n_colors(page) > 1
 
 
 @pytest.mark.slow
@@ -312,7 +312,7 @@ def test_sixty_thousand_images_still_work(browser, tmp_path):
     )
     assert path.stat().st_size < 45e6
     with opened(browser, path) as page:
-        assert n_colours(page) > 10
+        assert n_colors(page) > 10
         assert "carry a picture" in page.locator("#map-about").inner_text()
         click_image(page, 59_000)
         assert page.locator("#selection .tile").count() == 10

@@ -1,9 +1,9 @@
-"""The sheets: who is chosen, and that right and wrong can be told apart with and without colour."""
+"""The sheets: who is chosen, and that right and wrong can be told apart with and without color."""
 
 import numpy as np
 import pytest
 
-from facetric.figures.neighbours import nearest_neighbours
+from facetric.figures.neighbors import nearest_neighbors
 from facetric.figures.run_pictures import draw_run
 from facetric.figures.selection import cluster_medoids, confused_pairs, worst_queries
 from facetric.figures.sheets import Row, Tile, cluster_rows, confusion_rows, draw_sheet, retrieval_rows
@@ -18,20 +18,20 @@ def embedded():
     """Four classes, the last two on top of each other."""
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(4), 6)
-    centres = np.array([[0.0, 0], [9, 0], [0, 9], [0, 9]])
-    return (centres[labels] + 0.2 * rng.normal(size=(24, 2))).astype(np.float32), labels
+    centers = np.array([[0.0, 0], [9, 0], [0, 9], [0, 9]])
+    return (centers[labels] + 0.2 * rng.normal(size=(24, 2))).astype(np.float32), labels
 
 
 def test_the_worst_queries_are_those_that_find_least():
     labels = np.array([0, 0, 0, 1, 1, 1, 2])
-    neighbours = np.array([[1, 2], [0, 3], [3, 4], [4, 5], [0, 3], [1, 2], [0, 1]])
-    assert worst_queries(neighbours, labels, n_queries=9, one_per_class=False).tolist() == [2, 5, 4, 1]  # 6 is alone in its class
-    assert worst_queries(neighbours, labels, n_queries=9).tolist() == [2, 5]
+    neighbors = np.array([[1, 2], [0, 3], [3, 4], [4, 5], [0, 3], [1, 2], [0, 1]])
+    assert worst_queries(neighbors, labels, n_queries=9, one_per_class=False).tolist() == [2, 5, 4, 1]  # 6 is alone in its class
+    assert worst_queries(neighbors, labels, n_queries=9).tolist() == [2, 5]
 
 
 def test_the_most_confused_pair_is_counted_by_hand(embedded):
     vectors, labels = embedded
-    found = nearest_neighbours(vectors, 3)
+    found = nearest_neighbors(vectors, 3)
     (pair,) = confused_pairs(found.image_ids, found.distances, labels, n_pairs=5)
     expected = sum(labels[i] != labels[found.image_ids[i, 0]] for i in range(24))
     assert (pair.first, pair.second, pair.n_confusions, pair.n_queries) == (2, 3, expected, 12)
@@ -51,7 +51,7 @@ def test_the_medoid_has_the_least_sum_of_distances():
 
 def test_rows_mark_every_tile_by_its_class(embedded):
     vectors, labels = embedded
-    found = nearest_neighbours(vectors, 8)
+    found = nearest_neighbors(vectors, 8)
     for row in retrieval_rows(np.arange(24), found.image_ids, labels, NAMES):
         query, *others = row.tiles
         assert [tile.right for tile in others] == [labels[tile.image_id] == labels[query.image_id] for tile in others]
@@ -61,12 +61,12 @@ def test_rows_mark_every_tile_by_its_class(embedded):
     assert {len(row.tiles) for row in clusters} == {6}
 
 
-def test_right_and_wrong_differ_in_colour_and_in_shape():
+def test_right_and_wrong_differ_in_color_and_in_shape():
     thumbnails = Thumbnails(np.zeros((2, 8, 8), np.uint8))
     marks = {}
-    for right, colour in ((True, RIGHT), (False, WRONG)):
+    for right, color in ((True, RIGHT), (False, WRONG)):
         pixels = np.asarray(draw_sheet([Row("", (Tile(0, right=right),))], thumbnails, title="t", tile_size=60))
-        framed = (pixels == colour).all(axis=2)
+        framed = (pixels == color).all(axis=2)
         assert framed.sum() > 4 * 2 * 50
         rows, columns = np.nonzero(framed)
         top, right_edge = rows.min(), columns.max()
@@ -75,7 +75,7 @@ def test_right_and_wrong_differ_in_colour_and_in_shape():
     assert (marks[True] != marks[False]).any()
 
 
-def test_a_sheet_without_rows_still_opens_and_long_names_do_not_run_into_their_neighbours():
+def test_a_sheet_without_rows_still_opens_and_long_names_do_not_run_into_their_neighbors():
     thumbnails = Thumbnails(np.zeros((2, 8, 8), np.uint8))
     assert draw_sheet([], thumbnails, title="Worst queries").height > 60
     narrow = draw_sheet([Row("r", (Tile(0, "i" * 500, False), Tile(1, "", True)))], thumbnails, title="t")
@@ -98,5 +98,5 @@ def test_a_run_of_any_size_gets_the_pictures_it_can_have(tmp_path, n, n_classes)
 def test_confusions_of_a_perfect_embedding_are_none(embedded):
     vectors, labels = embedded
     keep = labels < 2
-    found = nearest_neighbours(vectors[keep], 3)
+    found = nearest_neighbors(vectors[keep], 3)
     assert confusion_rows(found.image_ids, found.distances, labels[keep], NAMES) == []

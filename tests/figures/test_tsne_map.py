@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from facetric.figures.grid_placement import place_on_grid
-from facetric.figures.neighbours import nearest_neighbours
-from facetric.figures.progress import progress_bar
-from facetric.figures.style import class_colour
+from facetric.figures.neighbors import nearest_neighbors
+from facetric.figures.style import class_color
 from facetric.figures.thumbnails import Thumbnails
 from facetric.figures.tsne_map import draw_map, tsne_positions
+from facetric.progress import progress_bar
 
 
 def clouds(n, rng):
@@ -87,11 +87,11 @@ def test_tsne_is_repeatable_and_keeps_separate_groups_apart():
     vectors = 8 * np.eye(4)[labels] + 0.3 * rng.normal(size=(160, 4))
     positions = tsne_positions(vectors, seed=3)
     np.testing.assert_array_equal(positions, tsne_positions(vectors, seed=3))
-    nearest = nearest_neighbours(positions, 5).image_ids
+    nearest = nearest_neighbors(positions, 5).image_ids
     assert (labels[nearest] == labels[:, None]).all()
 
 
-def test_frames_have_the_colour_of_the_class():
+def test_frames_have_the_color_of_the_class():
     labels = np.array([7, 7, 99])
     drawn = draw_map(
         np.array([[0.0, 0], [1, 0], [0, 1]]),
@@ -102,7 +102,7 @@ def test_frames_have_the_colour_of_the_class():
     )
     for image_id, position in enumerate((0, 0, 1)):
         left, top = drawn.corners[image_id].tolist()
-        assert drawn.image.getpixel((left, top)) == class_colour(position)
+        assert drawn.image.getpixel((left, top)) == class_color(position)
         assert drawn.image.getpixel((left + 14, top + 14)) == (0, 0, 0)
 
 
@@ -130,19 +130,19 @@ def test_files_are_upright_and_a_broken_one_becomes_a_crossed_tile(tmp_path):
     assert thumbnails.missing == {1, 2}
 
 
-def test_neighbours_never_contain_the_image_itself_even_among_duplicates():
+def test_neighbors_never_contain_the_image_itself_even_among_duplicates():
     vectors = np.repeat(np.random.default_rng(0).normal(size=(3, 4)), 10, axis=0)
-    found = nearest_neighbours(vectors, 9)
+    found = nearest_neighbors(vectors, 9)
     assert (found.image_ids != np.arange(30)[:, None]).all()
     np.testing.assert_allclose(found.distances, 0, atol=1e-3)
     assert (found.image_ids // 10 == np.arange(30)[:, None] // 10).all()
 
 
-def test_neighbours_are_those_of_a_full_sort():
+def test_neighbors_are_those_of_a_full_sort():
     vectors = np.random.default_rng(1).normal(size=(50, 5)).astype(np.float32)
     distances = np.linalg.norm(vectors[:, None] - vectors, axis=-1)
     np.fill_diagonal(distances, np.inf)
-    found = nearest_neighbours(vectors, 7)
+    found = nearest_neighbors(vectors, 7)
     np.testing.assert_array_equal(found.image_ids, np.argsort(distances, axis=1)[:, :7])
     np.testing.assert_allclose(found.distances, np.sort(distances, axis=1)[:, :7], rtol=1e-3)
 
@@ -168,7 +168,7 @@ def test_the_progress_bar_is_silent_away_from_a_terminal(capsys):
         (lambda: tsne_positions(np.array([[1.0, np.inf]])), "embed the images again"),
         (lambda: draw_map(np.zeros((2, 2)), Thumbnails(np.zeros((2, 8, 8), np.uint8)), frames=True), "needs labels"),
         (lambda: Thumbnails(np.zeros((2, 8, 8))), "uint8"),
-        (lambda: nearest_neighbours(np.zeros((3, 2)), 3), "lower it"),
+        (lambda: nearest_neighbors(np.zeros((3, 2)), 3), "lower it"),
     ],
 )
 def test_bad_input_is_refused_with_the_way_out(call, message):

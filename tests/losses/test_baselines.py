@@ -63,7 +63,7 @@ def test_gradcheck_in_float64_away_from_kinks(name):
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("labels", [[4] * 6, list(range(6))], ids=["one class", "all distinct"])
-def test_a_batch_that_teaches_nothing_gives_zero_and_warns_once(name, labels):
+def test_a_batch_that_is_degenerate_gives_zero_and_warns_once(name, labels):
     loss = LOSSES[name]()
     embeddings = torch.randn(6, 3, requires_grad=True)
     with pytest.warns(UserWarning, match="no pair of .* draw several images"):
@@ -128,11 +128,11 @@ def test_equals_the_authors_code(golden_folder, kind, loss_class):
 
 
 def test_npairs_cross_entropy_equals_the_authors_code_on_their_pairs(golden_folder):
-    """Their code compares a set of anchors with a set of positives, one of each class, and regularises with squared norms.
+    """Their code compares a set of anchors with a set of positives, one of each class, and regularizes with squared norms.
 
-    The paper sums over all positive pairs of one batch and regularises with norms. What is comparable is the cross-entropy on
+    The paper sums over all positive pairs of one batch and regularizes with norms. What is comparable is the cross-entropy on
     their similarities: with distinct labels, the positive of anchor i is candidate i and all others are negatives. Their
-    regulariser, 0.25·λ·(mean ‖a‖² + mean ‖p‖²), is added here by hand.
+    regularizer, 0.25·λ·(mean ‖a‖² + mean ‖p‖²), is added here by hand.
     """
     compared = 0
     for case in golden_files(golden_folder, "npairs"):

@@ -22,8 +22,8 @@ laws = settings(max_examples=60, deadline=None)
 def clustered(m=32, n_classes=8, d=6, spread=1.0, seed=0, dtype=torch.float64):
     generator = torch.Generator().manual_seed(seed)
     labels = torch.arange(m) % n_classes
-    centres = torch.randn(n_classes, d, generator=generator, dtype=dtype)
-    embeddings = centres[labels] + spread * torch.randn(m, d, generator=generator, dtype=dtype)
+    centers = torch.randn(n_classes, d, generator=generator, dtype=dtype)
+    embeddings = centers[labels] + spread * torch.randn(m, d, generator=generator, dtype=dtype)
     return embeddings.requires_grad_(), labels
 
 
@@ -164,12 +164,12 @@ def test_a_plain_training_loop_learns_to_separate_the_classes():
     images = torch.cat([signal, 3 * torch.randn(64, 12, generator=generator)], dim=1)  # mostly noise
     network = nn.Linear(16, 4)
     loss = FacilityLocationLoss(margin_weight=4.0)
-    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+    optimizer = torch.optim.Adam(network.parameters(), lr=0.02)
     before = loss.explain(network(images), labels)
     for _ in range(200):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss(network(images), labels).backward()
-        optimiser.step()
+        optimizer.step()
     after = loss.explain(network(images), labels)
     assert after.value < 0.5 * before.value
     assert after.margin < before.margin

@@ -33,7 +33,7 @@ REFERENCES = {
 }
 
 
-def random_labellings(rng, largest=200):
+def random_labelings(rng, largest=200):
     n = int(rng.integers(1, largest))
     return rng.integers(0, rng.integers(1, 15), n), rng.integers(0, rng.integers(1, 15), n)
 
@@ -42,7 +42,7 @@ def random_labellings(rng, largest=200):
 def test_equals_scikit_learn_to_1e_12(score):
     rng = np.random.default_rng(0)
     for _ in range(500):
-        a, b = random_labellings(rng)
+        a, b = random_labelings(rng)
         assert score(a, b) == pytest.approx(REFERENCES[score](a, b), abs=1e-12)
 
 
@@ -50,15 +50,15 @@ def test_equals_scikit_learn_to_1e_12(score):
 def test_labels_and_their_contingency_table_score_the_same(score):
     rng = np.random.default_rng(1)
     for _ in range(50):
-        a, b = random_labellings(rng)
+        a, b = random_labelings(rng)
         assert score(contingency_matrix(a, b)) == pytest.approx(score(a, b), abs=1e-12)
 
 
-labellings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40)
+labelings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40)
 
 
 @pytest.mark.parametrize("score", ALL, ids=lambda f: f.__name__)
-@given(pairs=labellings, seed=st.integers(0, 1000))
+@given(pairs=labelings, seed=st.integers(0, 1000))
 @settings(max_examples=60, deadline=None)
 def test_scores_ignore_the_names_of_labels_and_the_order_of_points(score, pairs, seed):
     a, b = np.array(pairs).T

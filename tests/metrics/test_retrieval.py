@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from facetric.metrics import map_at_r, precision_at_1, r_precision, recall_at_k, retrieval
-from facetric.metrics.neighbours import rank_positives
+from facetric.metrics.neighbors import rank_positives
 from oracles import retrieval as oracle
 
 METRICS = ("cosine", "euclidean")
@@ -148,7 +148,7 @@ def test_queries_without_a_positive_are_left_out_as_pytorch_metric_learning_does
     assert found.precision_at_1 == pytest.approx(theirs["precision_at_1"], abs=1e-9)
 
 
-def test_far_from_the_origin_neighbours_are_still_exact():
+def test_far_from_the_origin_neighbors_are_still_exact():
     labels = np.arange(400) % 8
     noise = 0.002 * np.random.default_rng(0).normal(size=(400, 64))
     vectors = (1000 + 0.02 * labels[:, None] + noise).astype(np.float32)  # ‖x‖² + ‖y‖² − 2x·y in float32 is off by 4 here

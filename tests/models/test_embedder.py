@@ -119,9 +119,9 @@ def test_dim_must_be_positive() -> None:
 def step(embedder: Embedder) -> None:
     """One training step with large changes."""
     embedder.train()
-    optimiser = torch.optim.SGD(embedder.parameter_groups(1.0, 1.0, 0.1))
+    optimizer = torch.optim.SGD(embedder.parameter_groups(1.0, 1.0, 0.1))
     embedder(images_for(embedder, 8)).square().sum(dim=1)[:4].sum().backward()
-    optimiser.step()
+    optimizer.step()
 
 
 def changed(before: dict[str, torch.Tensor], embedder: Embedder) -> set[str]:
@@ -135,7 +135,7 @@ def test_a_step_leaves_the_frozen_part_and_all_statistics_alone() -> None:
     step(embedder)
     moved = changed(before, embedder)
     assert "head.weight" in moved
-    assert "backbone.stages.2.2.weight" in moved  # what a norm learns is learnt
+    assert "backbone.stages.2.2.weight" in moved  # what a norm learns is learned
     assert not [name for name in moved if name.startswith(("backbone.stem", "backbone.stages.0")) or "running" in name]
     frozen = [*embedder.backbone.stem.parameters(), *embedder.backbone.stages[0].parameters()]
     assert all(parameter.grad is None and not parameter.requires_grad for parameter in frozen)

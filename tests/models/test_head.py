@@ -18,15 +18,15 @@ def correlated(n: int, n_features: int, seed: int = 0) -> np.ndarray:
 def test_the_pca_head_is_the_formula_by_singular_values() -> None:
     x = correlated(300, 20)
     weight, bias = half_whitened_pca(x, 6)
-    centred = x - x.mean(axis=0)
-    _, singular, right = np.linalg.svd(centred, full_matrices=False)
+    centered = x - x.mean(axis=0)
+    _, singular, right = np.linalg.svd(centered, full_matrices=False)
     eigenvalues = singular[:6] ** 2 / len(x)
-    expected = centred @ right[:6].T / eigenvalues**0.25 / np.sqrt(np.sqrt(eigenvalues).sum())
+    expected = centered @ right[:6].T / eigenvalues**0.25 / np.sqrt(np.sqrt(eigenvalues).sum())
     given = x @ weight.T + bias
     np.testing.assert_allclose(np.abs(given), np.abs(expected), atol=1e-9)  # a direction has no sign
 
 
-def test_pca_embeddings_are_centred_uncorrelated_half_whitened_and_of_unit_length_on_average() -> None:
+def test_pca_embeddings_are_centered_uncorrelated_half_whitened_and_of_unit_length_on_average() -> None:
     x = correlated(500, 12)
     weight, bias = half_whitened_pca(x, 5)
     embedded = x @ weight.T + bias
@@ -41,13 +41,13 @@ def test_pca_embeddings_are_centred_uncorrelated_half_whitened_and_of_unit_lengt
 def test_the_head_maps_features_to_that_embedding() -> None:
     embedder = build_embedder("glyphnet", dim=8, normalize=False)
     x = correlated(100, embedder.n_features)
-    embedder.initialise_head(x.astype(np.float32))
+    embedder.initialize_head(x.astype(np.float32))
     weight, bias = half_whitened_pca(x.astype(np.float32), 8)
     with torch.no_grad():
         given = embedder.head(torch.from_numpy(x).float()).numpy()
     np.testing.assert_allclose(given, x @ weight.T + bias, atol=2e-4)
     as_array = embedder.head.weight.clone()
-    embedder.initialise_head(torch.from_numpy(x.astype(np.float32)), kind="pca")
+    embedder.initialize_head(torch.from_numpy(x.astype(np.float32)), kind="pca")
     assert torch.equal(embedder.head.weight, as_array)
 
 
@@ -62,20 +62,20 @@ def test_directions_without_variance_stay_finite() -> None:
 
 def test_an_orthogonal_head_has_orthonormal_rows_by_seed() -> None:
     embedder = build_embedder("glyphnet", dim=8)
-    embedder.initialise_head(kind="orthogonal", seed=3)
+    embedder.initialize_head(kind="orthogonal", seed=3)
     weight = embedder.head.weight.detach().clone()
     assert torch.allclose(weight @ weight.T, torch.eye(8), atol=1e-5)
     assert not embedder.head.bias.any()
-    embedder.initialise_head(kind="orthogonal", seed=4)
+    embedder.initialize_head(kind="orthogonal", seed=4)
     assert not torch.equal(embedder.head.weight, weight)
-    embedder.initialise_head(kind="orthogonal", seed=3)
+    embedder.initialize_head(kind="orthogonal", seed=3)
     assert torch.equal(embedder.head.weight, weight)
 
 
 def test_the_default_head_is_torchs() -> None:
     embedder = build_embedder("glyphnet", dim=8)
     before = torch.get_rng_state()
-    embedder.initialise_head(kind="default", seed=3)
+    embedder.initialize_head(kind="default", seed=3)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(3)
     assert torch.equal(embedder.head.weight, torch.nn.Linear(embedder.n_features, 8).weight)
@@ -95,4 +95,4 @@ def test_the_default_head_is_torchs() -> None:
 )
 def test_bad_features_are_refused(features, kind: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build_embedder("glyphnet", dim=8).initialise_head(features, kind=kind)
+        build_embedder("glyphnet", dim=8).initialize_head(features, kind=kind)

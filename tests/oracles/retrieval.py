@@ -8,7 +8,7 @@ from fractions import Fraction
 
 
 def distance(x, y, metric):
-    """A number that orders the neighbours of x as the metric does."""
+    """A number that orders the neighbors of x as the metric does."""
     if metric == "euclidean":
         return sum((int(a) - int(b)) ** 2 for a, b in zip(x, y, strict=True))
     dot = sum(int(a) * int(b) for a, b in zip(x, y, strict=True))
@@ -16,7 +16,7 @@ def distance(x, y, metric):
     return -(1 if dot >= 0 else -1) * Fraction(dot * dot, square)  # −sign·cos²·‖x‖²: the order of −cos
 
 
-def neighbours(vectors, query, gallery, metric):
+def neighbors(vectors, query, gallery, metric):
     """The gallery without the query, nearest first, the lowest index first among equals."""
     others = [j for j in gallery if j != query]
     return sorted(others, key=lambda j: (distance(vectors[query], vectors[j], metric), j))
@@ -30,7 +30,7 @@ def scores(vectors, labels, ks, metric, queries=None, gallery=None):
     recall = {k: [] for k in ks}
     r_precision, average_precision, n_left_out = [], [], 0
     for i in queries:
-        order = neighbours(vectors, i, gallery, metric)
+        order = neighbors(vectors, i, gallery, metric)
         right = [labels[j] == labels[i] for j in order]
         R = sum(right)
         if R == 0:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from data.official_layouts import write_folder
+from facetric.config import read_config
+from facetric.config.config_file import parse_config
 from facetric.studies import Setting, Study
 from facetric.studies.protocol import validation_scores
 from facetric.studies.reproduction import PAPER_STEPS, paper_tables, reproduction
 from facetric.studies.search import Trial, at_the_edge, best_trial, read_trials, search
 from facetric.studies.spaces import METHODS, Range
-from facetric.training import read_config
-from facetric.training.config_file import parse_config
 from training.tiny_runs import tiny_tables
 
 ROOT = Path(__file__).parents[2]
@@ -24,8 +24,8 @@ def tiny_study(folder, names=("facility_location",), **changes):
     tables.pop("loss")
     setting = Setting(
         tables,
-        {"optimiser.head_lr": Range(1e-4, 1e-2)},
-        tied={"optimiser.backbone_lr": "optimiser.head_lr"},
+        {"optimizer.head_lr": Range(1e-4, 1e-2)},
+        tied={"optimizer.backbone_lr": "optimizer.head_lr"},
         **{"n_trials": 2, "n_seeds": 2, **changes},
     )
     known = METHODS
@@ -53,7 +53,7 @@ def test_final_runs_train_on_all_training_classes_with_the_chosen_parameters(fin
     config = read_config(study.final_folder("facility_location", 1) / "config.toml")
     assert config.run.validate_every == 0
     assert config.run.seed == 1
-    assert config.optimiser.head_lr == config.optimiser.backbone_lr == best.parameters["optimiser.head_lr"]
+    assert config.optimizer.head_lr == config.optimizer.backbone_lr == best.parameters["optimizer.head_lr"]
     assert config.loss.margin_weight == best.parameters["loss.margin_weight"]
 
 
@@ -83,10 +83,10 @@ def test_when_more_trials_find_something_better_the_final_runs_follow(tmp_path):
     study.run()
     path = study.trials_file("facility_location")
     [first] = json.loads(path.read_text())
-    better = {**first, "objective": 2.0, "parameters": {**first["parameters"], "optimiser.head_lr": 5e-3}}
+    better = {**first, "objective": 2.0, "parameters": {**first["parameters"], "optimizer.head_lr": 5e-3}}
     path.write_text(json.dumps([first, better]))
     study.run()
-    assert read_config(study.final_folder("facility_location", 0) / "config.toml").optimiser.head_lr == 5e-3
+    assert read_config(study.final_folder("facility_location", 0) / "config.toml").optimizer.head_lr == 5e-3
 
 
 def test_runs_of_other_settings_are_not_mixed_into_a_study(finished):
@@ -104,7 +104,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path):
     from facetric.training import train
 
     study = tiny_study(tmp_path)
-    parameters = {"optimiser.head_lr": 1e-3}
+    parameters = {"optimizer.head_lr": 1e-3}
     place = {"folder": str(tmp_path / "a"), "name": "trial"}
     whole = validation_scores(study.config("facility_location", parameters, **place))
     assert not (tmp_path / "a" / "trial").exists()
@@ -150,7 +150,7 @@ def test_a_few_choices_are_tried_out_in_full_and_once(tmp_path):
 
 
 def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path):
-    chosen = {"optimiser.head_lr": 2e-4, "run.steps": 600, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
+    chosen = {"optimizer.head_lr": 2e-4, "run.steps": 600, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
     (tmp_path / "study.json").write_text(json.dumps({"facility_location": {"chosen": chosen}}))
     method = reproduction_of_photos(tmp_path, options_from=tmp_path).methods["facility_location"]
     assert method.searched == {}

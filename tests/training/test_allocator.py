@@ -8,7 +8,7 @@ import pytest
 COUNT = """
 import resource, sys
 import numpy as np
-from facetric.training.allocator import keep_freed_memory
+from facetric.allocator import keep_freed_memory
 
 print(keep_freed_memory() if sys.argv[1] == "kept" else False)
 np.ones(2**23)

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from facetric.training.config_file import to_toml
+from facetric.config.config_file import to_toml
 from training.tiny_runs import tiny_config
 
 pytest_plugins = ["training.server_fixture"]
@@ -71,7 +71,7 @@ def test_an_existing_run_is_not_overwritten(server, config_file, tmp_path):
         (["run.best_metric=recall"], "run.best_metric must be one of"),
         (["batches.size=3000"], "lower class_ratio"),
         (["run.precision=fp16"], "needs a GPU"),
-        (["optimiser.warmup_steps=6"], "warmup_steps (6) must be below run.steps (6)"),
+        (["optimizer.warmup_steps=6"], "warmup_steps (6) must be below run.steps (6)"),
         (["steps=1"], "--set takes table.key=value"),
     ],
 )

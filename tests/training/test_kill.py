@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from facetric.training.checkpoints import read_newest_state, states
-from facetric.training.config_file import to_toml
+from facetric.config.config_file import to_toml
+from facetric.runs.states import read_newest_state, states
 from training.forking_server import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from facetric.config.config_file import to_toml
 from facetric.training import resume, train
-from facetric.training.config_file import to_toml
 from facetric.training.processes import Processes
 from training.forking_server import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
@@ -67,7 +67,7 @@ def test_the_gradient_of_two_processes_is_that_of_one(server, tmp_path, dtype, t
 
 def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
     still = {"backbone_lr": 0.0, "head_lr": 0.0}  # rounding must not add up: the losses depend on the batches alone
-    config = tiny_config(tmp_path / "two", run={"steps": 30, "checkpoint_every": 30, "validate_every": 0}, optimiser=still)
+    config = tiny_config(tmp_path / "two", run={"steps": 30, "checkpoint_every": 30, "validate_every": 0}, optimizer=still)
     (tmp_path / "tiny.toml").write_text(to_toml(config))
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
     children = server.start_ranks("train", tmp_path / "tiny.toml", logs=logs)
@@ -78,7 +78,7 @@ def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
     assert "facetric resume" in logs[0].read_text()
     assert logs[1].read_text() == ""
 
-    alone = train(tiny_config(tmp_path / "one", run={"steps": 3, "validate_every": 0}, optimiser=still))
+    alone = train(tiny_config(tmp_path / "one", run={"steps": 3, "validate_every": 0}, optimizer=still))
     for ours, theirs in zip(rows_of(run)[:3], rows_of(alone.folder), strict=True):
         assert ours["oracle_score"] == pytest.approx(theirs["oracle_score"], rel=1e-2)
     result = resume(run)  # by one process

@@ -10,12 +10,13 @@ from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
 
+from facetric.config import read_config
 from facetric.models import load_embedder
-from facetric.training import RunResult, read_config, resume, train
-from facetric.training.checkpoints import DamagedStateError, read_state, states, write_state
+from facetric.runs.run import MetricsLog, RunFolderError
+from facetric.runs.states import DamagedStateError, read_state, states, write_state
+from facetric.training import RunResult, resume, train
 from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread
-from facetric.training.optimisers import LearningRates, build_optimiser
-from facetric.training.run_folder import MetricsLog, RunFolderError
+from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.writer import Progress
 from training.tiny_runs import rows_of, tiny_config
 
@@ -62,8 +63,10 @@ def test_a_row_has_every_term_of_the_loss(finished):
         assert row["loss"] == pytest.approx(max(expected, 0.0), abs=1e-3)
         assert row["nmi"] == pytest.approx(1 - row["margin"])
         timing = row["timing"]
-        assert 0 < timing["loss_share"] < 1
-        assert timing["overhead_share"] == pytest.approx(timing["sampler_share"] + timing["loss_share"] + timing["logging_share"])
+        assert 0 < timing["loss_fraction"] < 1
+        assert timing["overhead_fraction"] == pytest.approx(
+            timing["sampler_fraction"] + timing["loss_fraction"] + timing["logging_fraction"]
+        )
     gammas = [row["margin_weight"] for row in rows if "loss" in row]
     assert gammas == pytest.approx([8.0, 8.0, 8.0 * 0.94, 8.0 * 0.94, 8.0 * 0.94**2, 8.0 * 0.94**2])
 
@@ -131,7 +134,7 @@ def test_the_baselines_train(tmp_path, name):
 
 
 def test_subsets_and_rmsprop_and_bf16_train(tmp_path):
-    changes = {"loss": {"n_subsets": 2, "subset_size": 12}, "optimiser": {"name": "rmsprop"}}
+    changes = {"loss": {"n_subsets": 2, "subset_size": 12}, "optimizer": {"name": "rmsprop"}}
     settings = {"steps": 3, "validate_every": 0, "precision": "bf16", "threads": None}
     result, _ = run(tiny_config(tmp_path, run=settings, **changes))
     assert len(rows_of(result.folder)) == 3
@@ -157,9 +160,9 @@ def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch
         for number in range(6):
             noise = rng.integers(0, 60, size=(40, 50, 3)) + 20 * label
             Image.fromarray(noise.astype(np.uint8)).save(tmp_path / "pictures" / str(label) / f"{number}.png")
-    data = {"name": "folder", "root": str(tmp_path / "pictures"), "options": {"test_share": 0.25}, "size": 164, "pad": 0}
+    data = {"name": "folder", "root": str(tmp_path / "pictures"), "options": {"test_fraction": 0.25}, "size": 164, "pad": 0}
     changes = {
-        "data": {**data, "validation_share": 0.34, "augment": "resized_crop"},
+        "data": {**data, "validation_fraction": 0.34, "augment": "resized_crop"},
         "model": {"backbone": "test_efficientnet", "freeze_through": "blocks.0", "cached_views": 2, "head_init": "pca"},
         "batches": {"size": 8, "images_per_class": 4},
     }
@@ -170,7 +173,7 @@ def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
-    config = tiny_config(tmp_path, optimiser={"head_lr": 1e30, "backbone_lr": 1e30, "warmup_steps": 0})
+    config = tiny_config(tmp_path, optimizer={"head_lr": 1e30, "backbone_lr": 1e30, "warmup_steps": 0})
     with pytest.raises(NonFiniteLossError, match="not finite in step 2; the batch is in") as stopped:
         run(config)
     batch = load_file(tmp_path / "tiny" / "nonfinite_step_2.safetensors")
@@ -179,7 +182,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
     assert "\n" not in str(stopped.value)
 
 
-def test_spoilt_weights_are_not_saved():
+def test_spoiled_weights_are_not_saved():
     network = torch.nn.Linear(2, 2)
     refuse_non_finite_weights(network, 3)
     network.weight.data[0, 0] = torch.nan
@@ -224,10 +227,10 @@ def test_states_hold_no_code(tmp_path):
 
 
 def test_learning_rates_warm_up_and_fall(tmp_path):
-    config = tiny_config(tmp_path, run={"steps": 100}, optimiser={"warmup_steps": 9}).optimiser
+    config = tiny_config(tmp_path, run={"steps": 100}, optimizer={"warmup_steps": 9}).optimizer
     parameter = torch.nn.Parameter(torch.zeros(2, 2))
-    optimiser = build_optimiser([{"name": "head", "params": [parameter], "lr": 1.0}], config)
-    rates = LearningRates(optimiser, config, n_steps=100)
+    optimizer = build_optimizer([{"name": "head", "params": [parameter], "lr": 1.0}], config)
+    rates = LearningRates(optimizer, config, n_steps=100)
     factors = [rates.factor(step) for step in range(1, 101)]
     assert factors[:9] == pytest.approx([step / 10 for step in range(1, 10)])
     assert factors[9] == 1.0

@@ -2,16 +2,16 @@
 
 import json
 
-from facetric.training.config_file import parse_config
-from facetric.training.run_folder import RunFolder
+from facetric.config.config_file import parse_config
+from facetric.runs.run import RunFolder
 
 TINY = {
     "run": {"name": "tiny", "steps": 6, "log_every": 1, "validate_every": 3, "checkpoint_every": 2, "threads": 1},
-    "data": {"name": "glyphs", "options": {"min_images": 17}, "validation_share": 0.2, "pad": 2, "mirror": False},
+    "data": {"name": "glyphs", "options": {"min_images": 17}, "validation_fraction": 0.2, "pad": 2, "flip": False},
     "model": {"backbone": "glyphnet", "dim": 16, "weights": "none", "head_init": "orthogonal"},
     "loss": {"margin_weight": 8.0, "inference": "stochastic", "margin_decay_every": 2},
     "batches": {"size": 24},
-    "optimiser": {
+    "optimizer": {
         "name": "adamw",
         "backbone_lr": 1e-3,
         "head_lr": 1e-3,

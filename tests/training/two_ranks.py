@@ -23,9 +23,9 @@ def global_batch():
 
 def gradients_of_one_step(name, fabric, processes, images, labels):
     """The gradient of the loss of the global batch, by parameter, from this process's share of it; and how often it solved."""
+    from facetric.config.config import LossTable
     from facetric.models import build_embedder
     from facetric.training.batch_norm import share_batch_norm
-    from facetric.training.config import LossTable
     from facetric.training.session import TrainedPart, build_loss
 
     config = LossTable.model_validate({"name": name, **({"margin_weight": 4.0} if name == "facility_location" else {})})
@@ -41,7 +41,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
 
         loss._infer = counted
     embedder = build_embedder("glyphnet", weights="none", dim=8, normalize=bool(config.normalize))
-    embedder.initialise_head(None, kind="orthogonal")
+    embedder.initialize_head(None, kind="orthogonal")
     # The statistics of drawings, mostly one flat background, lose float32's digits: there they are frozen, as after pretraining.
     embedder.freeze_batchnorm = torch.get_default_dtype() == torch.float32
     embedder.train()
@@ -51,7 +51,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
     share = len(images) // processes.n
     mine = slice(processes.rank * share, (processes.rank + 1) * share)
     network = fabric.setup_module(TrainedPart(embedder, from_activations=False))
-    value = loss(processes.gather(network(images[mine])), processes.gather(labels[mine]))
+    value = loss(processes.gather_rows(network(images[mine])), processes.gather_rows(labels[mine]))
     fabric.backward(value)
     gradients = {key: parameter.grad.contiguous() for key, parameter in embedder.named_parameters()}
     buffers = {key: buffer.contiguous() for key, buffer in embedder.named_buffers()}
@@ -59,7 +59,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
 
 
 def gradients(folder, dtype):
-    from facetric.training.config import RunTable
+    from facetric.config.config import RunTable
     from facetric.training.processes import Processes
     from facetric.training.session import start_fabric
 
@@ -80,21 +80,21 @@ def train_with_a_fault(place, config):
     import os
 
     from facetric.cli.main import app
-    from facetric.training import setup
+    from facetric.training import session
 
     if os.environ["RANK"] == "1" and place == "feed":
 
-        class BrokenFeed(setup.LiveFeed):
+        class BrokenFeed(session.LiveFeed):
             def __iter__(self):
                 for number, batch in enumerate(super().__iter__()):
                     if number == 2:
                         raise OSError("the disk of this process broke")
                     yield batch
 
-        setup.LiveFeed = BrokenFeed
+        session.LiveFeed = BrokenFeed
     if os.environ["RANK"] == "1" and place == "forward":
 
-        class BrokenPart(setup.TrainedPart):
+        class BrokenPart(session.TrainedPart):
             n_calls = 0
 
             def forward(self, inputs):
@@ -103,7 +103,7 @@ def train_with_a_fault(place, config):
                     raise RuntimeError("the memory of this process is full")
                 return super().forward(inputs)
 
-        setup.TrainedPart = BrokenPart
+        session.TrainedPart = BrokenPart
     app(["train", config])
 
 

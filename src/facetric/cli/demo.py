@@ -13,9 +13,9 @@ from facetric.cli.evaluate import one_line_errors
 from facetric.cli.waiting import compile_kernels, indented, steps_shown
 
 if TYPE_CHECKING:
+    from facetric.config import TrainConfig
     from facetric.evaluation import EvaluationReport
     from facetric.models import Embedder
-    from facetric.training import TrainConfig
 
 _NEXT = """Next, your own photos, one sub-folder per class:
   facetric data check path/to/photos
@@ -40,7 +40,7 @@ def demo(
 
     Exit status: 0 done, 1 stopped by an error, 130 or 143 stopped by a signal.
     """
-    from facetric.training.defaults import choose_run
+    from facetric.config.defaults import choose_run
 
     started = time.monotonic()
     try:
@@ -61,9 +61,9 @@ def demo(
 
 def _train(config: TrainConfig, folder: Path) -> None:
     """Train, or go on, or be done already; an Exit when a signal stops it."""
+    from facetric.runs.run import RunFolder
+    from facetric.runs.states import states
     from facetric.training import resume, train
-    from facetric.training.checkpoints import states
-    from facetric.training.run_folder import RunFolder
 
     if not folder.exists():
         _say(f"training: {config.run.steps} steps; drawing the characters first")
@@ -83,7 +83,7 @@ def _train(config: TrainConfig, folder: Path) -> None:
 
 def _refuse_other_settings(config: TrainConfig, there: TrainConfig, folder: Path) -> None:
     """A run of other settings is not this demo. Where it lies and how many threads it has do not matter."""
-    from facetric.training.config import first_difference
+    from facetric.config.config import first_difference
 
     if place := first_difference(config, there):
         name, key = place.split(".")
@@ -131,12 +131,13 @@ def untrained_network(config: TrainConfig) -> Embedder:
 
     model, seed = config.model, config.run.seed
     embedder = build_embedder(model.backbone, dim=model.dim, weights=model.weights, seed=seed)
-    embedder.initialise_head(None, kind=model.head_init, seed=seed)
+    embedder.initialize_head(None, kind=model.head_init, seed=seed)
     return embedder
 
 
 def _evaluate(folder: Path) -> EvaluationReport:
-    from facetric.evaluation import EvaluationReport, evaluate_run
+    from facetric.evaluation import EvaluationReport
+    from facetric.runs import evaluate_run
 
     path, weights = folder / "evaluation.json", folder / "checkpoints"
     if path.is_file() and path.stat().st_mtime >= max(file.stat().st_mtime for file in weights.glob("*.safetensors")):

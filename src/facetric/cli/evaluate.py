@@ -16,7 +16,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, with config.toml and checkpoints/.", show_default=False)],
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
-    views: Annotated[int, typer.Option(help="1: centre crop; 2, 5 or 10: the average over crops and mirrors.")] = 1,
+    views: Annotated[int, typer.Option(help="1: center crop; 2, 5 or 10: the average over crops and flips.")] = 1,
     k: Annotated[
         list[int] | None,
         typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.", show_default=False),
@@ -36,7 +36,7 @@ def evaluate(
 
     Exit status: 0 evaluated, 1 it cannot be.
     """
-    from facetric.evaluation import evaluate_run
+    from facetric.runs import evaluate_run
 
     with one_line_errors("evaluate"), steps_shown() as on_progress:
         found = evaluate_run(
@@ -70,8 +70,8 @@ def compare(
     Runs whose configurations differ in nothing but seed and name are one row: mean ± standard deviation.
     """
     from facetric.data.dataset import SPLITS
-    from facetric.evaluation import compare_runs
-    from facetric.evaluation.comparison_tables import comparison_text
+    from facetric.evaluation.tables import comparison_text
+    from facetric.runs import compare_runs
 
     with one_line_errors("compare"):
         if split not in SPLITS:

@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 import facetric
+from facetric.allocator import keep_freed_memory
 from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
 from facetric.cli.train import resume, train
-from facetric.training.allocator import keep_freed_memory
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, epilog="To see it work: facetric demo"

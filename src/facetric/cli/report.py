@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from facetric.data import ImageDataset
-    from facetric.figures.report import OnStep
     from facetric.figures.thumbnails import Picture, Thumbnails
+    from facetric.progress import OnStep
 
 
 def report(
@@ -83,8 +83,8 @@ def make_report(
     """Join the run with its dataset, which has the pictures and the names of the classes, and write the page."""
     import facetric
     from facetric.figures.report import report_run
-    from facetric.figures.report_data import read_run
-    from facetric.figures.sprite_sheets import SIDES
+    from facetric.figures.report.data import read_run
+    from facetric.figures.report.sprite_sheets import SIDES
 
     known = read_run(folder)  # refuses what is no run before anything long is done
     notes: list[str] = []
@@ -113,7 +113,7 @@ def draw_pictures(folder: Path, made: MadeReport, *, seed: int = 0) -> list[Path
     """Draw figures/*.png; without pictures of the images only the curves."""
     import numpy as np
 
-    from facetric.figures.report_data import read_run
+    from facetric.figures.report.data import read_run
     from facetric.figures.run_pictures import draw_run
     from facetric.figures.thumbnails import Thumbnails
 

@@ -58,7 +58,7 @@ def reproduce(
     Interrupted, it goes on where it was when started again. Finished trials and runs are not repeated.
     """
     from facetric.cli.report import make_report
-    from facetric.evaluation.comparison_tables import comparison_text
+    from facetric.evaluation.tables import comparison_text
     from facetric.figures import save_comparison
     from facetric.studies.protocol import say
     from facetric.studies.reproduction import auto_setting, reproduction

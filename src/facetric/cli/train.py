@@ -12,7 +12,8 @@ import typer
 from facetric.cli.waiting import compile_kernels, said_if_slow
 
 if TYPE_CHECKING:
-    from facetric.training import RunResult, TrainConfig
+    from facetric.config import TrainConfig
+    from facetric.training import RunResult
 
 
 def train(
@@ -46,8 +47,8 @@ def train(
 
     def work() -> RunResult:
         chosen = _chosen(config, data, root, overrides or [])
+        from facetric.runs.run import RunFolder
         from facetric.training import train as train_run
-        from facetric.training.run_folder import RunFolder
 
         if _is_first():
             RunFolder.of(chosen).refuse_existing()  # now, not after the compilation
@@ -71,7 +72,7 @@ def _chosen(config: Path | None, data: str | None, root: Path | None, overrides:
             raise ValueError(
                 f"{config} is a folder, not a TOML file; to train on its images: {own.replace('path/to/photos', str(config))}"
             )
-        from facetric.training import read_config
+        from facetric.config import read_config
 
         return read_config(config, overrides=overrides)
     if data is None:
@@ -81,7 +82,7 @@ def _chosen(config: Path | None, data: str | None, root: Path | None, overrides:
             else "a run needs a TOML file or --data"
         )
         raise ValueError(f"{rule}: {own}")
-    from facetric.training.defaults import choose_run
+    from facetric.config.defaults import choose_run
 
     with said_if_slow("loading torch"):
         import torch

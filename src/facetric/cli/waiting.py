@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
 import typer
 
-OnStep = Callable[[str, int, int], None]  # called with the name of the step, how much of it is done, and how much there is
+from facetric.progress import OnStep
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""From disk to labelled images to batches."""
+"""From disk to labeled images to batches."""
 
 from typing import TYPE_CHECKING
 
@@ -9,15 +9,15 @@ from facetric.data.sampler import ClassBalancedBatches
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from facetric.data.glyphs import contact_sheet, load_glyphs, look_alike_share
+    from facetric.data.glyphs import contact_sheet, load_glyphs, look_alike_fraction
     from facetric.data.loader import Batch, BatchLoader, views_in_order
     from facetric.data.prepared import PreparedCacheError, PreparedImages, prepare
-    from facetric.data.transforms import CentreCrop, ImageFormat, RandomCrop, RandomResizedCrop
+    from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, RandomResizedCrop
 
 __all__ = [
     "Batch",
     "BatchLoader",
-    "CentreCrop",
+    "CenterCrop",
     "ClassBalancedBatches",
     "ImageDataset",
     "ImageError",
@@ -29,7 +29,7 @@ __all__ = [
     "contact_sheet",
     "load_dataset",
     "load_glyphs",
-    "look_alike_share",
+    "look_alike_fraction",
     "open_image",
     "prepare",
     "views_in_order",
@@ -38,14 +38,14 @@ __all__ = [
 _HOMES = {
     "contact_sheet": "glyphs",
     "load_glyphs": "glyphs",
-    "look_alike_share": "glyphs",
+    "look_alike_fraction": "glyphs",
     "Batch": "loader",
     "BatchLoader": "loader",
     "views_in_order": "loader",
     "PreparedCacheError": "prepared",
     "PreparedImages": "prepared",
     "prepare": "prepared",
-    "CentreCrop": "transforms",
+    "CenterCrop": "transforms",
     "ImageFormat": "transforms",
     "RandomCrop": "transforms",
     "RandomResizedCrop": "transforms",

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from facetric.data.images import IMAGE_SUFFIXES, printable
-from facetric.data.inspection import ImageFacts, Progress, inspect_images
+from facetric.data.inspection import ImageFacts, inspect_images
 from facetric.data.readers.listing import Listing, name_some
-from facetric.data.readers.nearest import did_you_mean
 from facetric.data.readers.published import PUBLISHED, SplitCount, count_differences
 from facetric.data.readers.survey import LAYOUTS, Survey, detect_layout, survey
+from facetric.progress import Progress
+from facetric.spelling import did_you_mean
 
 PROBLEM, REMARK = "problem", "remark"
 

@@ -14,9 +14,9 @@ SPLITS = ("train", "validation", "test")
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
-    """Labelled images with a class-disjoint split: no class is in two splits, so evaluation is always on unseen classes.
+    """Labeled images with a class-disjoint split: no class is in two splits, so evaluation is always on unseen classes.
 
-    * ``images``: paths, or a uint8 array (n, height, width) of greyscale pictures held in memory;
+    * ``images``: paths, or a uint8 array (n, height, width) of grayscale pictures held in memory;
     * ``labels`` (n,): index into ``class_names``;
     * ``splits`` (n,): "train", "validation" or "test" for each image.
 

@@ -32,7 +32,7 @@ FACE_SHARE = 0.1
 _EM = 0.6875  # of the box: accents above capitals and descenders fit for 99 glyphs of 100
 _BASELINE = 0.75  # of the box, from the top
 _MARGIN = 1 / 32  # of the box, kept free on every side
-_OVERSAMPLING = 4  # glyphs are centred to a quarter of a pixel, and hinting disappears
+_OVERSAMPLING = 4  # glyphs are centered to a quarter of a pixel, and hinting disappears
 
 
 def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageDataset:
@@ -69,7 +69,7 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
     )
 
 
-def look_alike_share(dataset: ImageDataset, *, threshold: float = LOOK_ALIKE) -> float:
+def look_alike_fraction(dataset: ImageDataset, *, threshold: float = LOOK_ALIKE) -> float:
     """The share of pairs of classes in which some image of one looks like some image of the other, in whichever faces.
 
     This is stricter than the rule by which `load_glyphs` drops characters, which compares within a face: what it finds is
@@ -226,7 +226,7 @@ class _Pen:
         self.fonts: dict[int, ImageFont.FreeTypeFont] = {}
 
     def draw(self, character: str) -> NDArray[np.uint8] | None:
-        """The character on its baseline, its ink centred from left to right; None when there is no ink."""
+        """The character on its baseline, its ink centered from left to right; None when there is no ink."""
         pixels = round(self.box * _EM)
         inner = self.box - 2 * self.margin
         canvas, ink = self._ink(character, pixels)

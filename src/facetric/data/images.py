@@ -65,7 +65,7 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
     """The picture in a file as 8-bit RGB, turned upright by its EXIF orientation, or an ImageError.
 
     Alpha is laid over white, 16-bit values are scaled to 8 bit, an animation gives its first frame. Pictures of more than
-    MAX_PIXELS are refused before they are decoded. Colour profiles are ignored.
+    MAX_PIXELS are refused before they are decoded. Color profiles are ignored.
     """
     path = Path(path)
     with open_file(path) as file:
@@ -149,12 +149,12 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Greyscale of 16 bit (0 … 65,535) or in floating point (0 … 1), scaled to 0 … 255. Other ranges cannot be known."""
+    """Grayscale of 16 bit (0 … 65,535) or in floating point (0 … 1), scaled to 0 … 255. Other ranges cannot be known."""
     values = np.asarray(image)
     low, high = float(values.min()), float(values.max())
     largest = 1 if image.mode.startswith("F") else 65_535
     if not (low >= 0 and high <= largest):
-        raise ValueError(f"values from {low:g} to {high:g}; greyscale of this kind must lie between 0 and {largest:,}")
+        raise ValueError(f"values from {low:g} to {high:g}; grayscale of this kind must lie between 0 and {largest:,}")
     return Image.fromarray(np.rint(values.astype(np.float64) * (255 / largest)).astype(np.uint8))
 
 

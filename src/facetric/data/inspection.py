@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,11 @@ from PIL import Image
 
 from facetric.data.dataset import ImageDataset
 from facetric.data.images import FORMAT_SUFFIXES, ImageError, decode_image, open_file
+from facetric.progress import Progress
 
 MIN_SIDE = 16  # pixels; smaller pictures are icons and spacers
 MAX_ASPECT = 10.0  # longer side over shorter side
 _N_ZEROS = 1024  # that many zero bytes at the end of a JPEG are the unwritten part of an interrupted copy
-
-Progress = Callable[[int, int], None]  # called with the number of files done and of all files
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: st
     if path.suffix.lower() not in FORMAT_SUFFIXES[format_name]:
         yield f"a {format_name} file with the suffix {path.suffix!r}"
     if image.getcolors(maxcolors=1) is not None:
-        yield "every pixel has the same colour"
+        yield "every pixel has the same color"
     if format_name == "JPEG" and _ends_in_zeros(file):
         yield "ends in zeros: the lower part may be missing"
 

@@ -97,7 +97,7 @@ class BatchLoader:
 def views_in_order(images: Images, transform: Transform, *, batch_size: int = 128, n_threads: int = 2) -> Iterator[Tensor]:
     """Every image once, in order, as float32 (≤ batch_size, channels, crop, crop): what evaluation embeds."""
     if transform.n_draws:
-        raise ValueError(f"{type(transform).__name__} is random; images are evaluated as they are: use CentreCrop")
+        raise ValueError(f"{type(transform).__name__} is random; images are evaluated as they are: use CenterCrop")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}: 128 is customary")
     _check_threads(n_threads)
@@ -114,6 +114,13 @@ def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], t
         return transform.apply(images, draws, rows=rows)
     pictures = [open_image(images[row]) for row in rows]
     return transform.apply(resized(pictures, size=transform.format.size, channels=transform.format.channels), draws)
+
+
+def take_images(images: Images, image_ids: NDArray[np.int64]) -> Images:
+    """The images with these positions, in this order, of the same kind."""
+    if isinstance(images, PreparedImages):
+        return images.take(image_ids)
+    return images[image_ids] if isinstance(images, np.ndarray) else [images[i] for i in image_ids]
 
 
 def made_ahead(tasks: Iterable[partial[Result]], n_threads: int) -> Iterator[Result]:

@@ -1,7 +1,7 @@
 """From uint8 pictures to what a backbone takes: the paper's crops (its Section 5), in batches, with explicit randomness.
 
-The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, mirrored or not, to train and
-the central one to test. Cropping, mirroring, normalising and the change to channels-first are one pass over the pixels, and
+The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, flipped or not, to train and
+the central one to test. Cropping, flipping, normalizing and the change to channels-first are one pass over the pixels, and
 the pass reads straight from a memory-mapped file.
 
 All that is random about an image is a few numbers in [0, 1), `n_draws` of them. `transform(images, rng)` draws them;
@@ -39,7 +39,7 @@ class ImageFormat:
         if not 0 < self.crop <= self.size:
             raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): lower crop or raise size")
         if self.channels not in (1, 3):
-            raise ValueError(f"channels must be 1 (grey) or 3 (RGB); got {self.channels}: choose one of these")
+            raise ValueError(f"channels must be 1 (gray) or 3 (RGB); got {self.channels}: choose one of these")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
             raise ValueError(
                 f"mean and std need one number per channel ({self.channels}); got {len(self.mean)} and {len(self.std)}: "
@@ -49,7 +49,7 @@ class ImageFormat:
             raise ValueError(f"std must be above 0, values are divided by it; got {self.std}: pass that of the backbone")
 
     def values(self) -> NDArray[np.float32]:
-        """The normalised value of every pixel value, (channels, 256), rounded as torchvision's ToTensor and Normalize do."""
+        """The normalized value of every pixel value, (channels, 256), rounded as torchvision's ToTensor and Normalize do."""
         mean = np.array(self.mean, dtype=np.float32)[:, None]
         std = np.array(self.std, dtype=np.float32)[:, None]
         table: NDArray[np.float32] = (np.arange(256, dtype=np.float32) / np.float32(255) - mean) / std
@@ -80,14 +80,14 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """The paper's to train: a crop anywhere, mirrored every second time.
+    """The paper's to train: a crop anywhere, flipped every second time.
 
-    Turn `mirror` off where left and right matter: a mirrored b is a d.
+    Turn `flip` off where left and right matter: a flipped b is a d.
     """
 
     format: ImageFormat = ImageFormat()
-    mirror: bool = True
-    n_draws: ClassVar[int] = 3  # top, left, mirror
+    flip: bool = True
+    n_draws: ClassVar[int] = 3  # top, left, flip
 
     def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
         return self.apply(images, rng.random((len(images), self.n_draws)))
@@ -96,11 +96,11 @@ class RandomCrop:
         images = _checked(images, self.format.crop, self.format)
         tops = (draws[:, 0] * (images.shape[1] - self.format.crop + 1)).astype(np.int64)
         lefts = (draws[:, 1] * (images.shape[2] - self.format.crop + 1)).astype(np.int64)
-        return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.mirror, self.format)
+        return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.flip, self.format)
 
 
 @dataclass(frozen=True)
-class CentreCrop:
+class CenterCrop:
     """The paper's to test: the central crop (an odd pixel stays below and on the right), nothing random."""
 
     format: ImageFormat = ImageFormat()
@@ -118,17 +118,17 @@ class CentreCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of the picture, resized to the crop and mirrored every second time: `area` of it, `aspect` width to height.
+    """A random part of the picture, resized to the crop and flipped every second time: `area` of it, `aspect` width to height.
 
     The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the picture is cut to it, where
     torchvision would draw again: one draw per image keeps shares of a batch equal to the batch.
     """
 
     format: ImageFormat = ImageFormat()
-    mirror: bool = True
+    flip: bool = True
     area: tuple[float, float] = (0.16, 1.0)
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
-    n_draws: ClassVar[int] = 5  # area, aspect, top, left, mirror
+    n_draws: ClassVar[int] = 5  # area, aspect, top, left, flip
 
     def __post_init__(self) -> None:
         if not 0 < self.area[0] <= self.area[1] <= 1:
@@ -158,7 +158,7 @@ class RandomResizedCrop:
             picture = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
             resized[i] = np.asarray(picture.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
         zeros = np.zeros(len(draws), dtype=np.int64)
-        return _crop(resized, None, zeros, zeros, (draws[:, 4] < 0.5) & self.mirror, self.format)
+        return _crop(resized, None, zeros, zeros, (draws[:, 4] < 0.5) & self.flip, self.format)
 
 
 def resized(images: Sequence[Image.Image], *, size: int, channels: int = 3) -> NDArray[np.uint8]:
@@ -198,7 +198,7 @@ def _crop(
     rows: NDArray[np.int64] | None,
     tops: NDArray[np.int64],
     lefts: NDArray[np.int64],
-    mirrored: NDArray[np.bool_],
+    flipped: NDArray[np.bool_],
     image_format: ImageFormat,
 ) -> Tensor:
     rows = np.arange(len(images)) if rows is None else rows
@@ -207,7 +207,7 @@ def _crop(
     # NumPy asks the system for huge pages, torch does not; touching fresh memory costs more than the crops otherwise.
     views = np.empty((len(rows), image_format.channels, crop, crop), dtype=np.float32)
     # A memory map is an array to numba once it has lost its subclass.
-    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, mirrored, image_format.values(), views)
+    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, flipped, image_format.values(), views)
     return torch.from_numpy(views)
 
 
@@ -217,7 +217,7 @@ def _crop_kernel(
     rows: NDArray[np.int64],
     tops: NDArray[np.int64],
     lefts: NDArray[np.int64],
-    mirrored: NDArray[np.bool_],
+    flipped: NDArray[np.bool_],
     values: NDArray[np.float32],
     views: NDArray[np.float32],
 ) -> None:
@@ -229,7 +229,7 @@ def _crop_kernel(
             plane = picture[:, :, min(c, images.shape[3] - 1)]
             table, view = values[c], views[i, c]
             for y in range(crop):
-                if mirrored[i]:
+                if flipped[i]:
                     for x in range(crop):
                         view[y, crop - 1 - x] = table[plane[y, x]]
                 else:

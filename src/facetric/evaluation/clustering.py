@@ -19,7 +19,7 @@ from facetric.solver import ClusteringProblem, solve
 
 MAX_FACILITY_POINTS = 10_000  # time and memory grow with n²; the paper's birds (5,924) take 3 s of processor and 0.6 GiB
 _BYTES_PER_DISTANCE = 18  # two float64 matrices and the masks of their checks
-_SINGLE_DRAWS = 256  # up to this many clusters, initial centres are drawn one by one
+_SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
 _ROUNDS = 64  # above it, in this many rounds
 _BLOCK_SIZE = 4096  # points per task
 _MAX_ITERATIONS = 100
@@ -48,8 +48,8 @@ class KMeans:
     """One k-means clustering."""
 
     assignment: NDArray[np.int64]  # (n,)
-    centres: NDArray[np.float32]  # (n_clusters, d)
-    objective: float  # Σ squared distances to the own centre
+    centers: NDArray[np.float32]  # (n_clusters, d)
+    objective: float  # Σ squared distances to the own center
     n_iterations: int
 
 
@@ -64,10 +64,10 @@ class FacilityClustering:
 
 
 def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """Lloyd's algorithm from centres drawn by their squared distance (k-means++; in rounds when there are many clusters).
+    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds when there are many clusters).
 
-    Distances come from faiss, always in the same blocks of points; a tie stays where it is, or goes to the first centre. An
-    empty cluster takes the point farthest from its centre. The same seed gives the same clustering with any number of threads.
+    Distances come from faiss, always in the same blocks of points; a tie stays where it is, or goes to the first center. An
+    empty cluster takes the point farthest from its center. The same seed gives the same clustering with any number of threads.
     """
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters ({n_clusters}) must lie between 1 and the number of points ({len(rows)}): change it")
@@ -76,17 +76,17 @@ def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
     assignment, squares = np.zeros(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
     moved = np.ones(n_clusters, dtype=np.bool_)
     with _workers() as pool:
-        centres = rows[_initial_centres(rows, n_clusters, np.random.default_rng(seed), pool)]
+        centers = rows[_initial_centers(rows, n_clusters, np.random.default_rng(seed), pool)]
         while n_iterations < _MAX_ITERATIONS:
             n_iterations += 1
-            _assign(rows, centres, moved, squares, assignment, pool)
+            _assign(rows, centers, moved, squares, assignment, pool)
             before, objective = objective, float(squares.sum(dtype=np.float64))
             _fill_empty_clusters(assignment, squares, n_clusters)
             means = _means(rows, assignment, n_clusters)
-            moved, centres = (means != centres).any(axis=1), means
+            moved, centers = (means != centers).any(axis=1), means
             if not moved.any() or before - objective < _TOLERANCE * objective:
                 break
-    return KMeans(assignment, centres, _objective(rows, centres, assignment), n_iterations)
+    return KMeans(assignment, centers, _objective(rows, centers, assignment), n_iterations)
 
 
 def facility_location(rows: NDArray[np.float32], classes: NDArray[np.int64], *, memory_gib: float) -> FacilityClustering:
@@ -116,41 +116,41 @@ def _workers() -> Iterator[ThreadPoolExecutor]:
 
 
 def _nearest(
-    rows: NDArray[np.float32], centres: NDArray[np.float32], pool: ThreadPoolExecutor
+    rows: NDArray[np.float32], centers: NDArray[np.float32], pool: ThreadPoolExecutor
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The squared distance of every row to its nearest centre, (n,), and which that is, (n,)."""
+    """The squared distance of every row to its nearest center, (n,), and which that is, (n,)."""
     blocks = [rows[start : start + _BLOCK_SIZE] for start in range(0, len(rows), _BLOCK_SIZE)]
-    found = list(pool.map(lambda block: faiss.knn(block, centres, 1), blocks))
+    found = list(pool.map(lambda block: faiss.knn(block, centers, 1), blocks))
     squares, nearest = (np.concatenate([block[i][:, 0] for block in found]) for i in range(2))
     return squares, nearest.astype(np.int64)
 
 
 def _assign(
     rows: NDArray[np.float32],
-    centres: NDArray[np.float32],
+    centers: NDArray[np.float32],
     moved: NDArray[np.bool_],
     squares: NDArray[np.float32],
     assignment: NDArray[np.int64],
     pool: ThreadPoolExecutor,
 ) -> None:
-    """Bring every point's nearest centre, and its squared distance, up to date after some centres have moved.
+    """Bring every point's nearest center, and its squared distance, up to date after some centers have moved.
 
-    Where the own centre stands still, only a moved one can be nearer now. When there are many clusters, most soon stand still.
+    Where the own center stands still, only a moved one can be nearer now. When there are many clusters, most soon stand still.
     """
     unsure = np.flatnonzero(moved[assignment])
     others, movers = np.flatnonzero(~moved[assignment]), np.flatnonzero(moved)
     if len(unsure):
-        squares[unsure], assignment[unsure] = _nearest(rows[unsure], centres, pool)
+        squares[unsure], assignment[unsure] = _nearest(rows[unsure], centers, pool)
     if len(others) and len(movers):
-        found, position = _nearest(rows[others], centres[movers], pool)
+        found, position = _nearest(rows[others], centers[movers], pool)
         nearer = found < squares[others]
         squares[others[nearer]], assignment[others[nearer]] = found[nearer], movers[position[nearer]]
 
 
-def _initial_centres(
+def _initial_centers(
     rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator, pool: ThreadPoolExecutor
 ) -> NDArray[np.int64]:
-    """Rows drawn with a probability ∝ their squared distance to the centres so far, a few per round; distinct."""
+    """Rows drawn with a probability ∝ their squared distance to the centers so far, a few per round; distinct."""
     per_round = 1 if n_clusters <= _SINGLE_DRAWS else -(-n_clusters // _ROUNDS)
     chosen = np.array([rng.integers(len(rows))])
     squares = np.full(len(rows), np.inf, dtype=np.float64)
@@ -169,7 +169,7 @@ def _initial_centres(
 
 
 def _fill_empty_clusters(assignment: NDArray[np.int64], squares: NDArray[np.float32], n_clusters: int) -> None:
-    """Move the points farthest from their centres, out of clusters that have others, into the clusters that have none."""
+    """Move the points farthest from their centers, out of clusters that have others, into the clusters that have none."""
     sizes = np.bincount(assignment, minlength=n_clusters)
     empty = np.flatnonzero(sizes == 0).tolist()
     for point in np.argsort(-squares, kind="stable") if empty else ():
@@ -194,11 +194,11 @@ def _means(rows: NDArray[np.float32], assignment: NDArray[np.int64], n_clusters:
 
 
 @njit(cache=True, nogil=True)
-def _objective(rows: NDArray[np.float32], centres: NDArray[np.float32], assignment: NDArray[np.int64]) -> float:
+def _objective(rows: NDArray[np.float32], centers: NDArray[np.float32], assignment: NDArray[np.int64]) -> float:
     total = 0.0
     for i in range(len(rows)):
         for j in range(rows.shape[1]):
-            total += (np.float64(rows[i, j]) - np.float64(centres[assignment[i], j])) ** 2
+            total += (np.float64(rows[i, j]) - np.float64(centers[assignment[i], j])) ** 2
     return total
 
 

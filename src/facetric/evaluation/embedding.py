@@ -1,26 +1,82 @@
-"""`embed`: every image of a dataset once through the model, in blocks that survive a crash and can be shared by processes."""
+"""`embed`: every image of a dataset once through the model, in blocks that survive a crash and can be shared by processes.
+
+Each image is seen as its center crop (the paper), or as several crops and flips whose embeddings are averaged (`EvalCrops`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
-from facetric.data import ImageDataset, ImageFormat, PreparedImages, views_in_order
-from facetric.evaluation.blocks import PREFIX, BlockFolder
-from facetric.evaluation.embeddings import Embeddings
-from facetric.evaluation.views import TestViews, average_views
+from facetric.data import ImageDataset, ImageFormat, PreparedImages, RandomCrop, prepare, views_in_order
+from facetric.data.loader import Images, take_images
+from facetric.evaluation.embeddings import PREFIX, BlockFolder, Embeddings
 from facetric.models import Embedder
+from facetric.models.input_spec import image_format
+from facetric.models.trunk_cache import build_trunk_cache, embed_activations
+from facetric.progress import Progress
 
-Images = NDArray[np.uint8] | PreparedImages | Sequence[Path]
-Progress = Callable[[int, int], None]
+VIEWS = {
+    1: "center crop",
+    2: "center crop and its flip",
+    5: "center and four corner crops",
+    10: "center and four corner crops, and their flips",
+}
+_CENTER = ((1, 1),)  # halves of the free pixels above and to the left
+_CORNERS = ((0, 0), (0, 2), (2, 0), (2, 2))
+
+
+@dataclass(frozen=True)
+class EvalCrops:
+    """All views of each image: n images → (n_views · n, channels, crop, crop), view by view. Nothing is random."""
+
+    __test__: ClassVar[bool] = False  # it is no test, whatever pytest thinks of its name
+
+    format: ImageFormat
+    n_views: int = 1
+    n_draws: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        if self.n_views not in VIEWS:
+            offer = "; ".join(f"{n} ({name})" for n, name in VIEWS.items())
+            raise ValueError(f"views must be one of {offer}; got {self.n_views}: choose one of these")
+
+    @property
+    def name(self) -> str:
+        return VIEWS[self.n_views]
+
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> Tensor:
+        return self.apply(images, np.empty((len(images), 0)))
+
+    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
+        crop = RandomCrop(self.format)  # with draws that are not random: it takes ⌊draw · (free + 1)⌋ pixels
+        free = [max(side - self.format.crop, 0) for side in images.shape[1:3]]
+        places = _CENTER if self.n_views <= 2 else _CENTER + _CORNERS
+        views = []
+        for flip in (False, True) if self.n_views % 2 == 0 else (False,):
+            for place in places:
+                top, left = ((pixels * half // 2 + 0.5) / (pixels + 1) for pixels, half in zip(free, place, strict=True))
+                fixed = np.tile([top, left, 0.0 if flip else 1.0], (len(draws), 1))
+                views.append(crop.apply(images, fixed, rows=rows))
+        return torch.cat(views)
+
+
+def average_views(vectors: Tensor, n_views: int, *, normalize: bool) -> Tensor:
+    """Vectors (n_views · n, d), view by view, → their means (n, d), of length one again if they were."""
+    if n_views == 1:
+        return vectors
+    means = vectors.reshape(n_views, -1, vectors.shape[1]).mean(dim=0)
+    return torch.nn.functional.normalize(means, dim=1) if normalize else means
 
 
 def embed(
@@ -42,10 +98,10 @@ def embed(
 ) -> Embeddings:
     """The embeddings of all images, in order.
 
-    * ``images``: a dataset (one split: `dataset.select("test")`), or paths, prepared images or an array of greyscale pictures
+    * ``images``: a dataset (one split: `dataset.select("test")`), or paths, prepared images or an array of grayscale pictures
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
-    * ``views``: 1 (centre crop), 2, 5 or 10; the embeddings of several views are averaged.
-    * ``features``: the backbone's pooled features (of length one if the embedder normalises) instead of embeddings.
+    * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
+    * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run goes on from them.
     * ``rank``, ``world_size``: the share of this process; by default those of torchrun (RANK, WORLD_SIZE). Several processes
       need a ``folder`` that all of them see. Rank 0 waits for the others, ``patience`` seconds without news at most, and
@@ -60,7 +116,7 @@ def embed(
             f"batch_size and block_size must be at least 1; got {batch_size} and {block_size}: 64 and 2048 are usual"
         )
     rank, world_size = _place(rank, world_size, folder)
-    transform = TestViews(_format(embedder, dataset_images, size), views)
+    transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
     key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size)
@@ -70,7 +126,9 @@ def embed(
     for start in share:
         stop = min(start + block_size, n)
         if folder is None or not blocks.file(start).exists():
-            vectors = _block(embedder, _part(dataset_images, start, stop), transform, features, batch_size, n_threads)
+            vectors = _block(
+                embedder, take_images(dataset_images, np.arange(start, stop)), transform, features, batch_size, n_threads
+            )
             kept.append(vectors) if folder is None else blocks.write(start, vectors)
         if on_progress is not None:
             on_progress(stop - share[0], min(share[-1] + block_size, n) - share[0])
@@ -84,6 +142,17 @@ def embed(
     return Embeddings(vectors, class_labels[own], names[own], source)
 
 
+def embed_cached(embedder: Embedder, dataset: ImageDataset, size: int) -> Embeddings:
+    """The embeddings of a dataset from the cached activations of its central crops, which are computed now if they are missing.
+
+    For `evaluate_run`, where many embedders share their frozen part.
+    """
+    images = dataset.images if isinstance(dataset.images, np.ndarray) else prepare(dataset.images, size=size, name=dataset.name)
+    cache = build_trunk_cache(embedder, images, n_views=0, center=True)
+    source = {"views": "center crop", "n_views": 1, "features": False, "crop": embedder.input_spec.size}
+    return Embeddings(embed_activations(embedder, cache), dataset.labels, image_names(dataset.images), source)
+
+
 def remove_blocks(folder: str | os.PathLike[str]) -> None:
     """Remove the blocks that `embed` keeps in a folder, whatever their model, once its result is safe elsewhere."""
     for blocks in Path(folder).glob(f"{PREFIX}*"):
@@ -93,7 +162,7 @@ def remove_blocks(folder: str | os.PathLike[str]) -> None:
 
 
 def _block(
-    embedder: Embedder, images: Images, transform: TestViews, features: bool, batch_size: int, n_threads: int
+    embedder: Embedder, images: Images, transform: EvalCrops, features: bool, batch_size: int, n_threads: int
 ) -> NDArray[np.float32]:
     """One block, without gradients and in eval mode; the mode is put back."""
     device = next(embedder.parameters()).device
@@ -135,19 +204,6 @@ def _place(rank: int | None, world_size: int | None, folder: object) -> tuple[in
     return rank, world_size
 
 
-def _format(embedder: Embedder, images: Images, size: int) -> ImageFormat:
-    spec = embedder.input_spec
-    if isinstance(images, np.ndarray):
-        size = min(images.shape[1:3])
-    elif isinstance(images, PreparedImages):
-        size = images.pixels.shape[1]
-    if size < spec.size:
-        raise ValueError(
-            f"pictures of {size} pixels are smaller than the backbone's crop ({spec.size}): pass larger ones, or size"
-        )
-    return ImageFormat(size=size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels)
-
-
 def image_names(images: Images) -> NDArray[np.str_]:
     """What embeddings.npz calls the images: paths, or their numbers where they are in memory."""
     if isinstance(images, np.ndarray):
@@ -157,12 +213,8 @@ def image_names(images: Images) -> NDArray[np.str_]:
     return np.array([str(image) for image in images])
 
 
-def _part(images: Images, start: int, stop: int) -> Images:
-    return images.take(np.arange(start, stop)) if isinstance(images, PreparedImages) else images[start:stop]
-
-
 def _key(
-    embedder: Embedder, images: Images, names: NDArray[np.str_], transform: TestViews, features: bool, batch_size: int
+    embedder: Embedder, images: Images, names: NDArray[np.str_], transform: EvalCrops, features: bool, batch_size: int
 ) -> str:
     """A hash of all that decides the vectors: weights, images (files by name, size and time), views, and how they are batched."""
     digest = hashlib.sha256(repr((embedder.name, embedder.normalize, transform, features, batch_size)).encode())

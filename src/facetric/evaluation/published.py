@@ -1,6 +1,6 @@
 """The tables of the paper, restated (Oh Song, Jegelka, Rathod, Murphy: Deep Metric Learning via Facility Location, CVPR 2017).
 
-Tables 1 to 3: NMI and Recall@K in percent, embeddings of 64 dimensions, Inception with batch normalisation.
+Tables 1 to 3: NMI and Recall@K in percent, embeddings of 64 dimensions, Inception with batch normalization.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class Restart:
     """One k-means clustering of the set."""
 
     seed: int
-    objective: float  # Σ squared distances to the own centre; lower is better
+    objective: float  # Σ squared distances to the own center; lower is better
     n_iterations: int
     scores: ClusteringScores
 

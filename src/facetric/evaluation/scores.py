@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -14,11 +14,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from facetric.evaluation.clustering import ClusteringScores, facility_location, kmeans
 from facetric.evaluation.report import EvaluationReport, Restart
-from facetric.metrics.neighbours import BLOCK_SIZE, TILE_SIZE, Metric
+from facetric.metrics.neighbors import BLOCK_SIZE, TILE_SIZE, Metric
 from facetric.metrics.retrieval import retrieval_of
-from facetric.metrics.vectors import comparable
-
-OnStep = Callable[[str, int, int], None]
+from facetric.metrics.vectors import validated_vectors
+from facetric.progress import OnStep
 
 
 def evaluate(
@@ -40,7 +39,7 @@ def evaluate(
 ) -> EvaluationReport:
     """Score n embeddings (n, d) of any origin against their class labels (n,), integers of any size or strings.
 
-    * ``ks``: the K of Recall@K; ``metric``: "cosine" or "euclidean", for neighbours and clusters alike.
+    * ``ks``: the K of Recall@K; ``metric``: "cosine" or "euclidean", for neighbors and clusters alike.
     * ``query``, ``gallery``: rows or masks; without them every image is a query against all others. Clusters are of all rows.
     * ``retrieval``, ``clustering``: False leaves that half out.
     * ``facility``: facility-location clustering (γ = 0) beside k-means, where it is feasible; the report says when it is not.
@@ -56,13 +55,13 @@ def evaluate(
         raise ValueError(f"n_restarts must be a whole number, at least 1; got {n_restarts!r}: use clustering=False for none")
     if not retrieval and not clustering:
         raise ValueError("retrieval and clustering are both False, so there is nothing to score: leave one of them True")
-    rows, classes = comparable(vectors, labels, metric)
+    rows, classes = validated_vectors(vectors, labels, metric)
     step = on_progress or (lambda name, done, total: None)
     found: dict[str, Any] = {}
     if retrieval:
         found |= asdict(
             retrieval_of(rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib,
-                         block_size=block_size, on_progress=lambda done, total: step("Neighbours", done, total))
+                         block_size=block_size, on_progress=lambda done, total: step("Neighbors", done, total))
         )  # fmt: skip
     if clustering:
         found |= _clusterings(rows, classes, n_restarts, seed, step)
@@ -99,7 +98,7 @@ def _clusterings(
 
 def _method(metric: Metric, seed: int, n_restarts: int, memory_gib: float, block_size: int) -> dict[str, Any]:
     return {
-        "neighbours": "exact; the query is excluded by index; ties go to the lowest index",
+        "neighbors": "exact; the query is excluded by index; ties go to the lowest index",
         "clusters": "k-means++ and Lloyd, k = number of classes" + (", on unit vectors" if metric == "cosine" else ""),
         "nmi": "geometric mean of the entropies",
         "vmeasure": "arithmetic mean of the entropies",

@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from facetric.evaluation.comparison import Comparison
+from facetric.evaluation.tables import Comparison
 from facetric.figures.style import PALETTE, PLOT_STYLE
 
 _OURS, _PAPERS = PALETTE[1], PALETTE[6]

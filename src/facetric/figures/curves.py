@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from facetric.figures.report_curves import Panel, panels, read_rows
+from facetric.figures.report.curves import Panel, panels, read_rows
 from facetric.figures.style import PALETTE, PLOT_STYLE
 
 _N_COLUMNS = 3
@@ -61,7 +61,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
             values,
             label=curve.name,
             color=PALETTE[(number + 1) % len(PALETTE)],
-            linestyle=("-", "--", ":", "-.")[number % 4],  # readable without colour
+            linestyle=("-", "--", ":", "-.")[number % 4],  # readable without color
             marker="o" if len(values) <= _MARKERS_UP_TO else None,
             markersize=3,
         )

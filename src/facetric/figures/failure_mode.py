@@ -48,70 +48,70 @@ class FailureMode:
             return cls(json.loads(paths[0].read_text(encoding="utf-8")), {key: arrays[key] for key in arrays.files})
 
     def names(self, key: str) -> list[str]:
-        """The layouts, optimisers or losses, in the order of the results."""
+        """The layouts, optimizers or losses, in the order of the results."""
         return list(dict.fromkeys(result[key] for result in self.summary["results"]))
 
-    def result(self, layout: str, optimiser: str, loss: str) -> dict[str, Any]:
+    def result(self, layout: str, optimizer: str, loss: str) -> dict[str, Any]:
         for result in self.summary["results"]:
-            if (result["layout"], result["optimiser"], result["loss"]) == (layout, optimiser, loss):
+            if (result["layout"], result["optimizer"], result["loss"]) == (layout, optimizer, loss):
                 return dict(result)
-        raise ValueError(f"the results hold no {loss!r} with {optimiser!r} on layout {layout!r}: run the benchmark again")
+        raise ValueError(f"the results hold no {loss!r} with {optimizer!r} on layout {layout!r}: run the benchmark again")
 
     def caption(self, *, score: str = "kmeans") -> str:
-        """What happened, in words: the successes of every loss, by layout and optimiser."""
+        """What happened, in words: the successes of every loss, by layout and optimizer."""
         sentences = []
         for layout in self.names("layout"):
-            for optimiser in self.names("optimiser"):
-                counts = [f"{loss} {self.result(layout, optimiser, loss)[f'successes_{score}']}" for loss in self.names("loss")]
-                sentences.append(f"{LAYOUT_NAMES.get(layout, layout)}, {optimiser}: {', '.join(counts)}")
+            for optimizer in self.names("optimizer"):
+                counts = [f"{loss} {self.result(layout, optimizer, loss)[f'successes_{score}']}" for loss in self.names("loss")]
+                sentences.append(f"{LAYOUT_NAMES.get(layout, layout)}, {optimizer}: {', '.join(counts)}")
         return f"Successes in {self.summary['n_starts']} random starts. " + "; ".join(sentences) + "."
 
     def table(self) -> str:
         """The same as a Markdown table: successes by k-means, and by medoids in brackets."""
-        cases = [(layout, optimiser) for layout in self.names("layout") for optimiser in self.names("optimiser")]
-        lines = ["| loss | " + " | ".join(f"{layout}, {optimiser}" for layout, optimiser in cases) + " |"]
+        cases = [(layout, optimizer) for layout in self.names("layout") for optimizer in self.names("optimizer")]
+        lines = ["| loss | " + " | ".join(f"{layout}, {optimizer}" for layout, optimizer in cases) + " |"]
         lines.append("|---|" + "---:|" * len(cases))
         for loss in self.names("loss"):
-            found = [self.result(layout, optimiser, loss) for layout, optimiser in cases]
+            found = [self.result(layout, optimizer, loss) for layout, optimizer in cases]
             counts = [f"{result['successes_kmeans']} ({result['successes_medoids']})" for result in found]
             lines.append(f"| {loss} | " + " | ".join(counts) + " |")
         return "\n".join(lines)
 
 
 def draw_panels(found: FailureMode, *, layout: str = "one") -> Figure:
-    """Start and end of the first counted start under every loss, a row for each optimiser, NMI below each panel."""
-    losses, optimisers = found.names("loss"), found.names("optimiser")
+    """Start and end of the first counted start under every loss, a row for each optimizer, NMI below each panel."""
+    losses, optimizers = found.names("loss"), found.names("optimizer")
     with matplotlib.rc_context({**PLOT_STYLE, "axes.grid": False}):
-        figure = Figure(figsize=(2.3 * (len(losses) + 1), 2.75 * len(optimisers)), layout="constrained")
-        grid = figure.subplots(len(optimisers), len(losses) + 1, squeeze=False)
-        for row, optimiser in zip(grid, optimisers, strict=True):
-            first = f"{layout}|{optimiser}|{losses[0]}"
+        figure = Figure(figsize=(2.3 * (len(losses) + 1), 2.75 * len(optimizers)), layout="constrained")
+        grid = figure.subplots(len(optimizers), len(losses) + 1, squeeze=False)
+        for row, optimizer in zip(grid, optimizers, strict=True):
+            first = f"{layout}|{optimizer}|{losses[0]}"
             _draw_points(row[0], found, first, layout, 0)
             row[0].set_title("start", loc="center")
-            row[0].set_ylabel(optimiser, fontsize=10, fontweight="bold")
+            row[0].set_ylabel(optimizer, fontsize=10, fontweight="bold")
             for axes, loss in zip(row[1:], losses, strict=True):
-                _draw_points(axes, found, f"{layout}|{optimiser}|{loss}", layout, -1)
+                _draw_points(axes, found, f"{layout}|{optimizer}|{loss}", layout, -1)
                 axes.set_title(loss, loc="center")
     return figure
 
 
 def draw_success_rates(found: FailureMode) -> Figure:
     """Successes of every loss on every layout, with 95% intervals (Wilson): k-means filled, clustering by medoids hollow."""
-    losses, optimisers, layouts = (found.names(key) for key in ("loss", "optimiser", "layout"))
+    losses, optimizers, layouts = (found.names(key) for key in ("loss", "optimizer", "layout"))
     n = int(found.summary["n_starts"])
     with matplotlib.rc_context(PLOT_STYLE):
-        figure = Figure(figsize=(3.5 * len(layouts), 1.9 * len(optimisers) + 0.3), layout="constrained")
-        grid = figure.subplots(len(optimisers), len(layouts), squeeze=False, sharex=True, sharey=True)
-        for row, optimiser in zip(grid, optimisers, strict=True):
+        figure = Figure(figsize=(3.5 * len(layouts), 1.9 * len(optimizers) + 0.3), layout="constrained")
+        grid = figure.subplots(len(optimizers), len(layouts), squeeze=False, sharex=True, sharey=True)
+        for row, optimizer in zip(grid, optimizers, strict=True):
             for axes, layout in zip(row, layouts, strict=True):
                 for number, loss in enumerate(losses):
-                    result = found.result(layout, optimiser, loss)
-                    colour = PALETTE[(number + 1) % len(PALETTE)]
-                    for score, shift, face in (("kmeans", -0.14, colour), ("medoids", 0.16, "white")):
+                    result = found.result(layout, optimizer, loss)
+                    color = PALETTE[(number + 1) % len(PALETTE)]
+                    for score, shift, face in (("kmeans", -0.14, color), ("medoids", 0.16, "white")):
                         low, share, high = _wilson(int(result[f"successes_{score}"]), n)
-                        axes.plot([low, high], [number + shift] * 2, color=colour, linewidth=1.2)
-                        axes.plot(share, number + shift, "o", color=colour, markerfacecolor=face, markersize=5.5, clip_on=False)
-                axes.set_title(f"{LAYOUT_NAMES.get(layout, layout)}\n{optimiser}", fontsize=9)
+                        axes.plot([low, high], [number + shift] * 2, color=color, linewidth=1.2)
+                        axes.plot(share, number + shift, "o", color=color, markerfacecolor=face, markersize=5.5, clip_on=False)
+                axes.set_title(f"{LAYOUT_NAMES.get(layout, layout)}\n{optimizer}", fontsize=9)
                 axes.set_yticks(range(len(losses)), losses)
                 axes.set_xlim(-0.03, 1.03)
                 axes.set_xticks([0, 0.5, 1], ["0%", "50%", "100%"])
@@ -121,29 +121,29 @@ def draw_success_rates(found: FailureMode) -> Figure:
 
 
 def save_animation(
-    found: FailureMode, path: str | os.PathLike[str], *, layout: str = "one", optimiser: str = "gradient descent", dpi: int = 72
+    found: FailureMode, path: str | os.PathLike[str], *, layout: str = "one", optimizer: str = "gradient descent", dpi: int = 72
 ) -> Path:
     """A GIF of the first counted start, the losses side by side; the last frame stays for two seconds."""
     losses = found.names("loss")
     steps = found.tracks["steps"]
-    n_frames = len(found.tracks[f"{layout}|{optimiser}|{losses[0]}|points"])
+    n_frames = len(found.tracks[f"{layout}|{optimizer}|{losses[0]}|points"])
     frames = []
     with matplotlib.rc_context({**PLOT_STYLE, "axes.grid": False}):
         for frame in range(n_frames):
             figure = Figure(figsize=(3.0 * len(losses), 3.5))
             figure.subplots_adjust(left=0.01, right=0.99, top=0.84, bottom=0.1, wspace=0.06)
             for axes, loss in zip(figure.subplots(1, len(losses), squeeze=False)[0], losses, strict=True):
-                key = f"{layout}|{optimiser}|{loss}"
+                key = f"{layout}|{optimizer}|{loss}"
                 _draw_points(axes, found, key, layout, min(frame, len(found.tracks[f"{key}|points"]) - 1), widest=True)
                 axes.set_title(loss, loc="center", fontsize=12, fontweight="bold")
-            figure.text(0.01, 0.985, f"{optimiser}, step {int(steps[min(frame, len(steps) - 1)])}", va="top", color="#777777")
+            figure.text(0.01, 0.985, f"{optimizer}, step {int(steps[min(frame, len(steps) - 1)])}", va="top", color="#777777")
             buffer = io.BytesIO()
             figure.savefig(buffer, dpi=dpi)
             frames.append(Image.open(buffer).convert("RGB"))
-    palette = frames[-1].quantize(64, dither=Image.Dither.NONE)  # one palette: colours do not flicker
-    colours = np.array(palette.getpalette(), dtype=np.uint8).reshape(-1, 3)
-    colours[(colours > 247).all(axis=1)] = 255  # quantisation greys the paper a little
-    palette.putpalette(colours.ravel().tolist())
+    palette = frames[-1].quantize(64, dither=Image.Dither.NONE)  # one palette: colors do not flicker
+    colors = np.array(palette.getpalette(), dtype=np.uint8).reshape(-1, 3)
+    colors[(colors > 247).all(axis=1)] = 255  # quantization grays the paper a little
+    palette.putpalette(colors.ravel().tolist())
     indexed = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -153,12 +153,12 @@ def save_animation(
 
 
 def _draw_points(axes: Axes, found: FailureMode, key: str, layout: str, frame: int, *, widest: bool = False) -> None:
-    """Points in the colour and shape of their class, medoids in bold, the clusters of the medoids outlined, both NMI below."""
+    """Points in the color and shape of their class, medoids in bold, the clusters of the medoids outlined, both NMI below."""
     track = found.tracks[f"{key}|points"]
     points, labels = track[frame], found.tracks[f"{layout}|labels"]
     medoids, assignment = found.tracks[f"{key}|medoids"][frame], found.tracks[f"{key}|assignment"][frame]
     seen = track[: frame + 1].reshape(-1, 2) if widest else points  # an animation only ever zooms out
-    centre, reach = _view(seen)
+    center, reach = _view(seen)
     for cluster in range(len(medoids)):
         outline = _outline(points[assignment == cluster], 0.09 * reach)
         axes.add_patch(Polygon(outline, closed=True, fill=False, linestyle=":", linewidth=1.2, edgecolor="#777777"))
@@ -172,8 +172,8 @@ def _draw_points(axes: Axes, found: FailureMode, key: str, layout: str, frame: i
         axes.scatter(points[own, 0], points[own, 1], s=22, alpha=0.85, **style)
         bold = np.intersect1d(own, medoids)
         axes.scatter(points[bold, 0], points[bold, 1], s=80, zorder=3, **{**style, "linewidths": 2.0, "edgecolors": "#111111"})
-    axes.set_xlim(centre[0] - reach, centre[0] + reach)
-    axes.set_ylim(centre[1] - reach, centre[1] + reach)
+    axes.set_xlim(center[0] - reach, center[0] + reach)
+    axes.set_ylim(center[1] - reach, center[1] + reach)
     axes.set_aspect("equal")
     axes.set_xticks([])
     axes.set_yticks([])

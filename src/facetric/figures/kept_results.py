@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.evaluation.clustering import kmeans
-from facetric.figures.progress import Progress
 from facetric.figures.tsne_map import tsne_positions
 from facetric.files import write_atomically
-from facetric.metrics.neighbours import Metric
-from facetric.metrics.vectors import comparable
+from facetric.metrics.neighbors import Metric
+from facetric.metrics.vectors import validated_vectors
+from facetric.progress import Progress
 
 
 def kept_positions(
@@ -36,7 +36,7 @@ def kept_clusters(
     """
 
     def compute() -> NDArray[np.int64]:
-        rows, codes = comparable(vectors, class_labels, metric)
+        rows, codes = validated_vectors(vectors, class_labels, metric)
         return kmeans(rows, int(codes.max()) + 1, seed=seed).assignment
 
     return _kept(folder, "clusters", vectors, (len(np.unique(class_labels)), metric, seed), compute)

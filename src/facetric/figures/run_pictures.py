@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from facetric.figures.curves import save_curves
 from facetric.figures.kept_results import kept_clusters, kept_positions
-from facetric.figures.neighbours import nearest_neighbours
-from facetric.figures.progress import Progress, progress_bar
+from facetric.figures.neighbors import nearest_neighbors
 from facetric.figures.selection import worst_queries
 from facetric.figures.sheets import ClassNames, cluster_rows, confusion_rows, draw_sheet, retrieval_rows
 from facetric.figures.thumbnails import Thumbnails
 from facetric.figures.tsne_map import draw_map
-from facetric.metrics.neighbours import Metric
+from facetric.metrics.neighbors import Metric
+from facetric.progress import Progress, progress_bar
 
-N_NEIGHBOURS = 8
+N_NEIGHBORS = 8
 _N_ROWS = 10
 _MARKS = "✓ green: the same class. ✗ vermilion: another class, named below."
 
@@ -39,7 +39,7 @@ def draw_run(
 ) -> list[Path]:
     """Draw what the run folder and the embeddings (n, d) allow, and return the files; pictures without content are left out.
 
-    `metric` is that of the evaluation; it decides neighbours and clusters.
+    `metric` is that of the evaluation; it decides neighbors and clusters.
     """
     folder = Path(folder)
     target = folder / "figures"
@@ -57,7 +57,7 @@ def draw_run(
     if len(vectors) < 2:
         return made
     rows = _unit_rows(vectors) if metric == "cosine" else vectors
-    found = nearest_neighbours(rows, min(N_NEIGHBOURS, len(vectors) - 1))
+    found = nearest_neighbors(rows, min(N_NEIGHBORS, len(vectors) - 1))
     any_queries = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:_N_ROWS])
     worst = worst_queries(found.image_ids, labels, n_queries=_N_ROWS)
     sheets = {

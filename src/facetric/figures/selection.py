@@ -20,14 +20,14 @@ class ConfusedPair:
 
 
 def worst_queries(
-    neighbours: NDArray[np.int64], labels: NDArray[np.integer], *, n_queries: int, one_per_class: bool = True
+    neighbors: NDArray[np.int64], labels: NDArray[np.integer], *, n_queries: int, one_per_class: bool = True
 ) -> NDArray[np.int64]:
-    """Queries whose list of neighbours (n, k) is wrong for longest, worst first; at most one of each class by default.
+    """Queries whose list of neighbors (n, k) is wrong for longest, worst first; at most one of each class by default.
 
     First come those that find none of their class in the whole list, then those with the fewest; ties go to the longest run of
     wrong images at the top, then to the lowest image id. Images that are alone in their class have nothing to find: left out.
     """
-    right = labels[neighbours] == labels[:, None]  # (n, k)
+    right = labels[neighbors] == labels[:, None]  # (n, k)
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     wrong_at_top = np.where(right.any(axis=1), right.argmax(axis=1), right.shape[1])
     possible = np.minimum(sizes[codes] - 1, right.shape[1])
@@ -41,7 +41,7 @@ def worst_queries(
 
 
 def confused_pairs(
-    neighbours: NDArray[np.int64],
+    neighbors: NDArray[np.int64],
     distances: NDArray[np.floating],
     labels: NDArray[np.integer],
     *,
@@ -50,9 +50,9 @@ def confused_pairs(
 ) -> list[ConfusedPair]:
     """The pairs of classes whose images have each other as nearest image most often; ties by label.
 
-    `neighbours` and `distances` are (n, k) with k ≥ 1; only the nearest counts.
+    `neighbors` and `distances` are (n, k) with k ≥ 1; only the nearest counts.
     """
-    nearest = neighbours[:, 0]
+    nearest = neighbors[:, 0]
     queries = np.flatnonzero(labels != labels[nearest])
     if len(queries) == 0:
         return []

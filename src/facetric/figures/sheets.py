@@ -1,6 +1,6 @@
 """Contact sheets that say what is right and what is still wrong: retrieval, worst queries, confused classes, clusters.
 
-Right images have a green frame and a tick, wrong ones a vermilion frame and a cross: no one needs to see the colour.
+Right images have a green frame and a tick, wrong ones a vermilion frame and a cross: no one needs to see the color.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from facetric.figures.selection import cluster_medoids, confused_pairs
-from facetric.figures.style import FAINT, INK, PAPER, QUERY, RIGHT, WRONG, Colour, font, shortened
+from facetric.figures.style import FAINT, INK, PAPER, QUERY, RIGHT, WRONG, Color, font, shortened
 from facetric.figures.thumbnails import Thumbnails
 
 ClassNames = Sequence[str] | Mapping[int, str]  # by label
@@ -43,16 +43,16 @@ class Row:
 
 def retrieval_rows(
     queries: NDArray[np.int64],
-    neighbours: NDArray[np.int64],
+    neighbors: NDArray[np.int64],
     labels: NDArray[np.integer],
     class_names: ClassNames,
     *,
     n_shown: int = 8,
 ) -> list[Row]:
-    """A row for each query with its nearest images, from `neighbours` (n, k). The name of a wrong class stands below it."""
+    """A row for each query with its nearest images, from `neighbors` (n, k). The name of a wrong class stands below it."""
     rows = []
     for query in queries.tolist():
-        found = neighbours[query, :n_shown].tolist()
+        found = neighbors[query, :n_shown].tolist()
         right = [bool(labels[other] == labels[query]) for other in found]
         name = class_names[int(labels[query])]
         tiles = [Tile(query, name, None, poster=True)]
@@ -62,7 +62,7 @@ def retrieval_rows(
 
 
 def confusion_rows(
-    neighbours: NDArray[np.int64],
+    neighbors: NDArray[np.int64],
     distances: NDArray[np.floating],
     labels: NDArray[np.integer],
     class_names: ClassNames,
@@ -72,7 +72,7 @@ def confusion_rows(
 ) -> list[Row]:
     """A row for each of the most confused pairs of classes: queries, each followed by the wrong image that it found first."""
     rows = []
-    for pair in confused_pairs(neighbours, distances, labels, n_pairs=n_pairs, n_examples=n_examples):
+    for pair in confused_pairs(neighbors, distances, labels, n_pairs=n_pairs, n_examples=n_examples):
         tiles = []
         for query, found in pair.examples:
             tiles.append(Tile(query, class_names[int(labels[query])]))
@@ -149,21 +149,21 @@ def _draw_tile(
     sheet: Image.Image, pen: ImageDraw.ImageDraw, thumbnails: Thumbnails, tile: Tile, corner: tuple[int, int], size: int
 ) -> None:
     x, y = corner
-    colour = QUERY if tile.right is None else RIGHT if tile.right else WRONG
+    color = QUERY if tile.right is None else RIGHT if tile.right else WRONG
     border = max(2, size // 24)
-    pen.rectangle((x, y, x + size - 1, y + size - 1), fill=colour)
+    pen.rectangle((x, y, x + size - 1, y + size - 1), fill=color)
     sheet.paste(thumbnails.tile(tile.image_id, size - 2 * border), (x + border, y + border))
     if tile.right is not None:
-        _draw_mark(pen, tile.right, (x + size - 1, y), max(12, size // 5), colour)
+        _draw_mark(pen, tile.right, (x + size - 1, y), max(12, size // 5), color)
     if tile.caption:
         ink = WRONG if tile.right is False else INK
         pen.text((x, y + size + 2), shortened(tile.caption, size, font(10)), fill=ink, font=font(10))
 
 
-def _draw_mark(pen: ImageDraw.ImageDraw, right: bool, corner: tuple[int, int], size: int, colour: Colour) -> None:
+def _draw_mark(pen: ImageDraw.ImageDraw, right: bool, corner: tuple[int, int], size: int, color: Color) -> None:
     """A white tick or cross on a square in the upper right corner."""
     x, y = corner[0] - size + 1, corner[1]
-    pen.rectangle((x, y, corner[0], y + size - 1), fill=colour)
+    pen.rectangle((x, y, corner[0], y + size - 1), fill=color)
     s, width = size / 10, max(2, size // 7)
     strokes = [[(2.2, 5.2), (4.3, 7.3), (8, 2.8)]] if right else [[(2.5, 2.5), (7.5, 7.5)], [(7.5, 2.5), (2.5, 7.5)]]
     for stroke in strokes:

@@ -1,4 +1,4 @@
-"""One look for all pictures: colours that colour-blind readers can tell apart, plain axes, fonts that come with matplotlib."""
+"""One look for all pictures: colors that color-blind readers can tell apart, plain axes, fonts that come with matplotlib."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import matplotlib
 from PIL import ImageFont
 
-Colour = tuple[int, int, int]
+Color = tuple[int, int, int]
 
 # Okabe and Ito's palette (2008), without yellow, which disappears on white.
 PALETTE: tuple[str, ...] = ("#CC79A7", "#0072B2", "#E69F00", "#009E73", "#56B4E9", "#D55E00", "#555555")
-RIGHT: Colour = (0, 158, 115)  # bluish green
-WRONG: Colour = (213, 94, 0)  # vermilion
-QUERY: Colour = (40, 40, 40)
-INK: Colour = (30, 30, 30)
-FAINT: Colour = (120, 120, 120)
-PAPER: Colour = (255, 255, 255)
+RIGHT: Color = (0, 158, 115)  # bluish green
+WRONG: Color = (213, 94, 0)  # vermilion
+QUERY: Color = (40, 40, 40)
+INK: Color = (30, 30, 30)
+FAINT: Color = (120, 120, 120)
+PAPER: Color = (255, 255, 255)
 
 PLOT_STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -39,10 +39,10 @@ PLOT_STYLE: dict[Any, Any] = {
 }
 
 
-def class_colour(position: int) -> Colour:
-    """A colour for the class at this position of the list: neighbours in the list get far hues, the same position the same one.
+def class_color(position: int) -> Color:
+    """A color for the class at this position of the list: neighbors in the list get far hues, the same position the same one.
 
-    >>> class_colour(3) == class_colour(3), class_colour(3) != class_colour(4)
+    >>> class_color(3) == class_color(3), class_color(3) != class_color(4)
     (True, True)
     """
     hue = position * 0.6180339887498949 % 1.0  # the golden ratio never comes back close to a recent hue

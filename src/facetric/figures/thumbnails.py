@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageOps
 
-from facetric.figures.progress import Progress
+from facetric.progress import Progress
 
-Picture = Image.Image | NDArray[np.uint8]  # (height, width) grey, or (height, width, 3) RGB
+Picture = Image.Image | NDArray[np.uint8]  # (height, width) gray, or (height, width, 3) RGB
 _MISSING = (225, 225, 225)
 
 
 class Thumbnails:
-    """Square RGB tiles by image id. A picture that cannot be opened becomes a crossed grey tile: a figure never fails for it.
+    """Square RGB tiles by image id. A picture that cannot be opened becomes a crossed gray tile: a figure never fails for it.
 
     `pictures` is an array (n, height, width) or (n, height, width, 3) of uint8, a list of paths, or a function from an image id
     to a picture. Paths that are not absolute are looked up in `root`.

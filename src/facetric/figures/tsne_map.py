@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from facetric.figures.grid_placement import GridPlacement, place_on_grid
-from facetric.figures.neighbours import nearest_neighbours
-from facetric.figures.progress import Progress
-from facetric.figures.style import PAPER, Colour, class_colour
+from facetric.figures.neighbors import nearest_neighbors
+from facetric.figures.style import PAPER, Color, class_color
 from facetric.figures.thumbnails import Thumbnails
+from facetric.progress import Progress
 
 PERPLEXITY = 30.0
 BARNES_HUT_UP_TO = 20_000  # images; beyond, interpolation (FIt-SNE) gives the same kind of map in a fraction of the time
@@ -55,7 +55,7 @@ def tsne_positions(
     n_jobs: int = 2,
     on_progress: Progress | None = None,
 ) -> NDArray[np.float64]:
-    """Barnes-Hut t-SNE of vectors (n, d) → positions (n, 2), from exact neighbours and a PCA start; the seed decides the rest.
+    """Barnes-Hut t-SNE of vectors (n, d) → positions (n, 2), from exact neighbors and a PCA start; the seed decides the rest.
 
     The perplexity is lowered for sets of fewer than 3 · perplexity images. One image lies at the origin; two or three keep
     their principal axes, because t-SNE has nothing to say about them.
@@ -75,7 +75,7 @@ def tsne_positions(
 
     perplexity = min(perplexity, (n - 1) / 3)
     n_jobs = n_jobs if n >= THREADS_FROM else 1
-    found = nearest_neighbours(vectors, min(n - 1, math.ceil(3 * perplexity)))
+    found = nearest_neighbors(vectors, min(n - 1, math.ceil(3 * perplexity)))
     affinities = PerplexityBasedNN(
         perplexity=perplexity, knn_index=PrecomputedNeighbors(found.image_ids, found.distances), n_jobs=n_jobs
     )
@@ -115,17 +115,17 @@ def draw_map(
     frames: bool = False,
     thumbnail_size: int | None = None,
     fill: float = 0.4,
-    background: Colour = PAPER,
+    background: Color = PAPER,
     on_progress: Progress | None = None,
 ) -> ThumbnailMap:
     """Every image at its position (n, 2), moved to the nearest free cell of a grid so that none covers another.
 
-    * ``frames``: a frame in the colour of the image's class; needs ``labels`` (n,).
+    * ``frames``: a frame in the color of the image's class; needs ``labels`` (n,).
     * ``thumbnail_size``: in pixels; by default as large as the map may be (`LARGEST_SIDE`), 16 at least and 96 at most.
     * ``fill``: the share of cells that hold an image.
     """
     if frames and labels is None:
-        raise ValueError("frames=True colours the images by class and needs labels: pass labels, or frames=False")
+        raise ValueError("frames=True colors the images by class and needs labels: pass labels, or frames=False")
     if labels is not None and len(labels) != len(positions):
         raise ValueError(f"labels ({len(labels)}) and positions ({len(positions)}) differ in number: pass one label per image")
     placement = place_on_grid(positions, fill=fill)
@@ -133,7 +133,7 @@ def draw_map(
     cell = LARGEST_SIDE // (n_cells + 1)  # half a cell stays free on every side
     size = thumbnail_size if thumbnail_size is not None else min(max(cell - max(1, cell // 24), 16), 96)
     if size < 4:
-        raise ValueError(f"thumbnail_size must be at least 4 pixels; got {size}: 32 and more can be recognised")
+        raise ValueError(f"thumbnail_size must be at least 4 pixels; got {size}: 32 and more can be recognized")
     gap = max(1, size // 24)
     cell = size + gap
     margin = cell // 2
@@ -145,19 +145,19 @@ def draw_map(
     for image_id, tile in thumbnails.tiles(range(len(positions)), size - 2 * border, on_progress=on_progress):
         left, top = corners[image_id].tolist()
         if border and codes is not None:
-            pen.rectangle((left, top, left + size - 1, top + size - 1), fill=class_colour(int(codes[image_id])))
+            pen.rectangle((left, top, left + size - 1, top + size - 1), fill=class_color(int(codes[image_id])))
         canvas.paste(tile, (left + border, top + border))
     return ThumbnailMap(canvas, placement, cell, corners, size)
 
 
 def _principal_plane(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
     """(n, 2) the first two principal components at unit scale, with a little noise so that duplicates can part."""
-    centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    variances, axes = np.linalg.eigh(centred.T @ centred)  # ascending
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    variances, axes = np.linalg.eigh(centered.T @ centered)  # ascending
     axes = axes[:, ::-1][:, :2]
     axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)  # the sign is arbitrary
     plane = np.zeros((len(vectors), 2))
-    plane[:, : axes.shape[1]] = centred @ axes
+    plane[:, : axes.shape[1]] = centered @ axes
     if variances[-1] > 1e-12 * max(1.0, float(np.abs(vectors).max()) ** 2):
         plane /= math.sqrt(variances[-1] / len(vectors))
     noise: NDArray[np.float64] = plane + 1e-2 * np.random.default_rng(seed).normal(size=plane.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
 
 
 class AffinityLoss(nn.Module):
@@ -13,7 +13,7 @@ class AffinityLoss(nn.Module):
 
         ℓ(X, y) = 1/m² · ‖ V·Vᵀ − Y·Yᵀ ‖²_F
 
-    The rows of V are the embeddings (l2-normalised by default), those of Y the one-hot classes, so that (Y·Yᵀ)ᵢⱼ is 1 for pairs
+    The rows of V are the embeddings (l2-normalized by default), those of Y the one-hot classes, so that (Y·Yᵀ)ᵢⱼ is 1 for pairs
     of the same class and 0 otherwise. Memory is O(m²).
     """
 
@@ -25,7 +25,7 @@ class AffinityLoss(nn.Module):
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
         pairs = batch_pairs(labels)
-        if teaches_nothing(self, pairs):
+        if is_degenerate(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings

@@ -1,4 +1,4 @@
-"""What every loss does with a batch at the door: check it, normalise it, and say which pairs belong together."""
+"""What every loss does with a batch at the door: check it, normalize it, and say which pairs belong together."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def zero_loss(embeddings: Tensor) -> Tensor:
     return (embeddings * 0.0).sum()
 
 
-def teaches_nothing(loss: nn.Module, pairs: Pairs) -> bool:
+def is_degenerate(loss: nn.Module, pairs: Pairs) -> bool:
     """True, with one warning per loss object, for a batch that has no positive or no negative pair."""
     if pairs.n_positive > 0 and pairs.n_negative > 0:
         return False
-    if not getattr(loss, "_warned_of_trivial_batch", False):
-        loss._warned_of_trivial_batch = True  # type: ignore[assignment]
+    if not getattr(loss, "_warned_of_degenerate_batch", False):
+        loss._warned_of_degenerate_batch = True  # type: ignore[assignment]
         missing = "pair of the same class" if pairs.n_positive == 0 else "pair of different classes"
         warnings.warn(
             f"{type(loss).__name__}: the batch has no {missing}, so its loss is 0 with zero gradient: "

@@ -34,7 +34,7 @@ class BatchExplanation:
     active: bool  # whether the hinge is active, that is, whether there is any gradient
     oracle_medoids: NDArray[np.int64]  # (n_classes,) the best medoid of each class, classes in ascending order
     sweeps: int  # sweeps of the refinement
-    trace: tuple[float, ...]  # A(S) after initialisation and after every sweep
+    trace: tuple[float, ...]  # A(S) after initialization and after every sweep
 
 
 class FacilityLocationLoss(nn.Module):
@@ -55,7 +55,7 @@ class FacilityLocationLoss(nn.Module):
         inference: "greedy" (Algorithm 1), "stochastic" (greedy on random samples of candidates) or "random".
         refine: "pam" (Algorithm 2), "local_search" (Lemma 2) or None.
         max_sweeps: T, the most sweeps of "pam".
-        normalize: l2-normalise the embeddings first, as the paper does for this loss.
+        normalize: l2-normalize the embeddings first, as the paper does for this loss.
         squared: squared Euclidean distances instead of the paper's plain ones.
         reduction: "sum" (the paper) or "mean" (divided by the batch size).
         seed: of the generator behind "stochastic" and "random" inference.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, pairwise_distances, unit_vectors, zero_loss
 
 
 class LiftedStructureLoss(nn.Module):
@@ -14,7 +14,7 @@ class LiftedStructureLoss(nn.Module):
         ℓ(X, y) = 1/(2|P|) · Σ_{(i,j)∈P} [ log( Σ_{(i,k)∈N} exp(α − Dᵢₖ) + Σ_{(j,l)∈N} exp(α − Dⱼₗ) ) + Dᵢⱼ ]₊²
 
     P and N are the pairs of the same and of different classes, D the Euclidean distance (unsquared), α the `margin`. The paper
-    does not normalise the embeddings for this loss. Memory is O(m²).
+    does not normalize the embeddings for this loss. Memory is O(m²).
     """
 
     def __init__(self, margin: float = 1.0, *, normalize: bool = False) -> None:
@@ -26,7 +26,7 @@ class LiftedStructureLoss(nn.Module):
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
         pairs = batch_pairs(labels)
-        if teaches_nothing(self, pairs):
+        if is_degenerate(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             distances = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings)  # (m, m)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
 
 
 class NPairsLoss(nn.Module):
@@ -13,7 +13,7 @@ class NPairsLoss(nn.Module):
 
         ℓ(X, y) = −1/|P| · Σ_{(i,j)∈P} log( exp Sᵢⱼ / (exp Sᵢⱼ + Σ_{k: y[k] ≠ y[i]} exp Sᵢₖ) ) + λ/m · Σᵢ ‖f(Xᵢ)‖₂
 
-    P are the ordered pairs of the same class, Sᵢⱼ = f(Xᵢ)ᵀf(Xⱼ), λ is `norm_weight`. The paper does not normalise the
+    P are the ordered pairs of the same class, Sᵢⱼ = f(Xᵢ)ᵀf(Xⱼ), λ is `norm_weight`. The paper does not normalize the
     embeddings for this loss. Memory is O(m²).
     """
 
@@ -26,7 +26,7 @@ class NPairsLoss(nn.Module):
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
         pairs = batch_pairs(labels)
-        if teaches_nothing(self, pairs):
+        if is_degenerate(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings

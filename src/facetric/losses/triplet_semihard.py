@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, pairwise_distances, teaches_nothing, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, pairwise_distances, unit_vectors, zero_loss
 
 
 class TripletSemihardLoss(nn.Module):
@@ -27,7 +27,7 @@ class TripletSemihardLoss(nn.Module):
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
         embeddings, labels = checked_batch(embeddings, labels)
         pairs = batch_pairs(labels)
-        if teaches_nothing(self, pairs):
+        if is_degenerate(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             squared = pairwise_distances(unit_vectors(embeddings) if self.normalize else embeddings).square()  # (m, m)

@@ -1,4 +1,4 @@
-"""Every score that facetric optimises or reports, defined once. NumPy and numba only."""
+"""Every score that facetric optimizes or reports, defined once. NumPy and numba only."""
 
 from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
 from facetric.metrics.retrieval import RetrievalScores, map_at_r, precision_at_1, r_precision, recall_at_k, retrieval

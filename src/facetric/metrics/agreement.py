@@ -70,7 +70,7 @@ def agreement(score: int, n_points: int, cells: float, rows: float, columns: flo
 
 @njit(cache=True, nogil=True)
 def expected_mutual_information_term(row: int, column: int, n_points: int, log_factorial: NDArray[np.float64]) -> float:
-    """The share of one (row sum, column sum) pair in the expected mutual information under random labelling.
+    """The share of one (row sum, column sum) pair in the expected mutual information under random labeling.
 
     Vinh, Epps and Bailey 2010, equation 24a: the count in the cell is hypergeometric.
     """
@@ -145,9 +145,9 @@ def _phi_sum(score: int, counts: NDArray[np.int64]) -> float:
 
 
 def nmi(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
-    """Normalised mutual information MI / √(H₁·H₂), the geometric mean, as the paper writes it.
+    """Normalized mutual information MI / √(H₁·H₂), the geometric mean, as the paper writes it.
 
-    Takes two labellings, or one contingency table of counts. If either partition has a single cluster the score is 1 when
+    Takes two labelings, or one contingency table of counts. If either partition has a single cluster the score is 1 when
     both have, 0 otherwise. (scikit-learn's default is the arithmetic mean: that is :func:`vmeasure` here.)
 
     >>> nmi([0, 0, 1, 1], [7, 7, 3, 3])
@@ -168,7 +168,7 @@ def vmeasure(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> fl
 
 
 def ami(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
-    """Mutual information adjusted for chance, normalised by the arithmetic mean of the entropies (scikit-learn's default).
+    """Mutual information adjusted for chance, normalized by the arithmetic mean of the entropies (scikit-learn's default).
 
     >>> round(ami([[3, 1], [0, 4]]), 4)
     0.5001

@@ -1,4 +1,4 @@
-"""The contingency table of two labellings: how many points carry label r in one and label c in the other.
+"""The contingency table of two labelings: how many points carry label r in one and label c in the other.
 
 Every clustering score of this package is a function of this table and of nothing else, which is what makes all of them
 invariant to the names of the labels.
@@ -19,7 +19,7 @@ class Contingency:
     cells: NDArray[np.int64]  # (n_cells,) the non-zero counts
     cell_rows: NDArray[np.int64]  # (n_cells,) the row of each
     cell_columns: NDArray[np.int64]  # (n_cells,) the column of each
-    rows: NDArray[np.int64]  # (n_rows,) row sums: the cluster sizes of the first labelling
+    rows: NDArray[np.int64]  # (n_rows,) row sums: the cluster sizes of the first labeling
     columns: NDArray[np.int64]  # (n_columns,) column sums: the cluster sizes of the second
 
     @property
@@ -50,7 +50,7 @@ def label_codes(labels: ArrayLike, name: str = "labels") -> NDArray[np.int64]:
 
 
 def contingency(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> Contingency:
-    """The table of two labellings, or of one ready-made table of counts.
+    """The table of two labelings, or of one ready-made table of counts.
 
     >>> contingency([0, 0, 1, 1], [5, 5, 5, 9]).dense()
     array([[2, 0],
@@ -62,7 +62,7 @@ def contingency(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) ->
     columns = label_codes(labels_pred, "labels_pred")
     if len(rows) != len(columns):
         raise ValueError(
-            f"both labellings must cover the same points; got {len(rows)} and {len(columns)} labels: "
+            f"both labelings must cover the same points; got {len(rows)} and {len(columns)} labels: "
             "pass two arrays of the same length"
         )
     n_columns = int(columns.max()) + 1

@@ -1,6 +1,6 @@
-"""The kernels behind `neighbours`: sort a query's positives, count the other images between them, read off the ranks.
+"""The kernels behind `neighbors`: sort a query's positives, count the other images between them, read off the ranks.
 
-A key is what orders neighbours: ‖x − y‖² for Euclidean, −x·y for cosine, in float64; equal keys go to the lowest position.
+A key is what orders neighbors: ‖x − y‖² for Euclidean, −x·y for cosine, in float64; equal keys go to the lowest position.
 Kernels work on one block of queries, release the interpreter, and share nothing that they write.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_STRIDE = 64  # products looked at together: the comparison is vectorised, and nearly always finds nothing
+_STRIDE = 64  # products looked at together: the comparison is vectorized, and nearly always finds nothing
 
 
 class Gallery(NamedTuple):
@@ -106,7 +106,7 @@ def count_others(products: NDArray[np.float32], first: int, max_rank: int, queri
                     _count(q, first + j, row[j], max_rank, queries, gallery)
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})  # without NaN a minimum has no order, and is vectorised
+@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})  # without NaN a minimum has no order, and is vectorized
 def _smallest(row: NDArray[np.float32], left: int, right: int) -> float:
     smallest: float = row[left]
     for j in range(left, right):

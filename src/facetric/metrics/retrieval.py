@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.metrics.neighbours import BLOCK_SIZE, Metric, Progress, rank_positives
-from facetric.metrics.vectors import comparable
+from facetric.metrics.neighbors import BLOCK_SIZE, Metric, rank_positives
+from facetric.metrics.vectors import validated_vectors
+from facetric.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def retrieval(
     >>> scores.recall_at_k, round(scores.r_precision, 2), round(scores.map_at_r, 2)
     ({1: 0.8, 2: 0.8}, 0.8, 0.8)
     """
-    rows, classes = comparable(vectors, labels, metric)
+    rows, classes = validated_vectors(vectors, labels, metric)
     return retrieval_of(rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib,
                         block_size=block_size, on_progress=on_progress)  # fmt: skip
 
@@ -68,7 +69,7 @@ def retrieval_of(
     block_size: int = BLOCK_SIZE,
     on_progress: Progress | None = None,
 ) -> RetrievalScores:
-    """:func:`retrieval` of what :func:`comparable` gave."""
+    """:func:`retrieval` of what :func:`validated_vectors` gave."""
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images")
     if block_size < 1:

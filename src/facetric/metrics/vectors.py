@@ -9,12 +9,12 @@ from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from facetric.metrics.contingency import label_codes
-from facetric.metrics.neighbours import Metric
+from facetric.metrics.neighbors import Metric
 
 _ROWS_AT_ONCE = 1 << 16
 
 
-def comparable(vectors: ArrayLike, labels: ArrayLike, metric: Metric) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+def validated_vectors(vectors: ArrayLike, labels: ArrayLike, metric: Metric) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Vectors as distances compare them, (n, d) float32, and class codes from 0, (n,); a ValueError for what cannot be scored.
 
     Cosine: unit vectors. Euclidean: divided by one power of two, which changes no order, so that nothing overflows.
@@ -29,7 +29,7 @@ def comparable(vectors: ArrayLike, labels: ArrayLike, metric: Metric) -> tuple[N
         )
     if codes.max() == 0:
         raise ValueError(
-            f"all {len(codes)} labels are of one class, so that every neighbour and every cluster is right: "
+            f"all {len(codes)} labels are of one class, so that every neighbor and every cluster is right: "
             "pass images of at least 2 classes"
         )
     rows = np.empty(array.shape, dtype=np.float32)

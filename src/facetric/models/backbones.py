@@ -1,4 +1,4 @@
-"""Backbones by name: any of timm's, torchvision's googlenet (the paper's Inception with batch normalisation), our glyphnet.
+"""Backbones by name: any of timm's, torchvision's googlenet (the paper's Inception with batch normalization), our glyphnet.
 
 All of them have timm's two methods: `forward_features(images)` gives maps, `forward_head(maps, pre_logits=True)` pools them.
 """
@@ -17,7 +17,7 @@ from facetric.models.input_spec import InputSpec
 class GoogLeNet(TorchvisionGoogLeNet):
     """torchvision's, without the classifiers, at the paper's crop of 227.
 
-    torchvision's `transform_input` turns images normalised for ImageNet into (v/255 − 0.5) / 0.5; here images come like this.
+    torchvision's `transform_input` turns images normalized for ImageNet into (v/255 − 0.5) / 0.5; here images come like this.
     """
 
     def __init__(self) -> None:

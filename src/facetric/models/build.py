@@ -22,7 +22,7 @@ def build_embedder(
 ) -> Embedder:
     """An embedder with `dim` dimensions, in training mode.
 
-    * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small greyscale pictures);
+    * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small grayscale pictures);
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
     * `normalize`: whether embeddings have length 1, as the facility location and triplet losses want it;
     * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";

@@ -10,15 +10,15 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from facetric.models.head import initialise
+from facetric.models.head import initialize
 from facetric.models.input_spec import InputSpec
-from facetric.models.split import Split, first_part, second_part, split_after
+from facetric.models.split import NetworkSplit, first_part, second_part, split_after
 
 WHOLE = "all"  # freeze_through: the whole backbone
 
 
 class Embedder(nn.Module):
-    """Images (m, C, H, W) → embeddings (m, dim), l2-normalised if `normalize`. Made by `build_embedder` or `load_embedder`.
+    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_embedder` or `load_embedder`.
 
     With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen: no gradients,
     always in eval mode, and `embedder(x)` equals `embedder.from_activations(embedder.trunk(x))`, so that the activations of
@@ -104,13 +104,13 @@ class Embedder(nn.Module):
             if any(name.startswith(part + ".") for part in first)
         }
 
-    def initialise_head(self, features: ArrayLike | Tensor | None = None, kind: str = "pca", seed: int = 0) -> None:
+    def initialize_head(self, features: ArrayLike | Tensor | None = None, kind: str = "pca", seed: int = 0) -> None:
         """Fill the head: "pca", the half-whitened PCA of training features (n, n_features) that `models/head.py` writes out;
         "orthogonal", orthonormal rows and no bias; or torch's "default". The last two come from the seed, without features."""
-        initialise(self.head, features, kind, seed)
+        initialize(self.head, features, kind, seed)
 
     def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """What an optimiser takes: trainable parameters only, no weight decay on norms and biases, no empty group.
+        """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group.
 
         Each group has a name: backbone, backbone_no_decay, head, head_no_decay.
         """
@@ -124,7 +124,7 @@ class Embedder(nn.Module):
         return [group for group in groups if group["params"]]
 
     def train(self, mode: bool = True) -> Self:
-        """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalisation."""
+        """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
         super().train(mode)
         if self.freeze_batchnorm:
             for module in self.backbone.modules():
@@ -145,7 +145,7 @@ class Embedder(nn.Module):
     def _frozen_modules(self) -> list[nn.Module]:
         if self.freeze_through == WHOLE:
             return [self.backbone]
-        split: Split | None = self._split
+        split: NetworkSplit | None = self._split
         return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
 
 

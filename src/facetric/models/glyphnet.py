@@ -1,4 +1,4 @@
-"""A small convolutional network for greyscale pictures of 32 to 48 pixels, to be trained from scratch on a CPU."""
+"""A small convolutional network for grayscale pictures of 32 to 48 pixels, to be trained from scratch on a CPU."""
 
 from __future__ import annotations
 

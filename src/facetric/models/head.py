@@ -19,7 +19,7 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
         W = s · diag(λ₁^(−1/4), …, λ_d^(−1/4)) · [v₁ … v_d]ᵀ,   b = −W μ,   s = (√λ₁ + … + √λ_d)^(−1/2)
 
     Along direction i the embeddings have variance s²·√λᵢ: half-way between plain PCA (λᵢ) and whitening (equal). The scale s
-    makes the mean squared length of the training embeddings 1, where margins of the losses that do not normalise are made
+    makes the mean squared length of the training embeddings 1, where margins of the losses that do not normalize are made
     for; it does not matter to those that do. Eigenvalues count as at least 10⁻⁸·λ₁. Of v and −v that with the positive largest
     entry is taken.
     """
@@ -30,11 +30,11 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
     if n <= dim or n_features < dim:
         raise ValueError(
             f"a PCA head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {n} and {n_features}: "
-            "lower dim, or initialise the head another way (orthogonal, default)"
+            "lower dim, or initialize the head another way (orthogonal, default)"
         )
     mean = x.mean(axis=0)
-    centred = x - mean
-    eigenvalues, vectors = np.linalg.eigh(centred.T @ centred / n)  # ascending
+    centered = x - mean
+    eigenvalues, vectors = np.linalg.eigh(centered.T @ centered / n)  # ascending
     eigenvalues, vectors = eigenvalues[::-1][:dim], vectors[:, ::-1][:, :dim]
     if eigenvalues[0] <= 0:
         raise ValueError("the features of all images are the same; a PCA needs ones that differ: check images and weights")
@@ -45,7 +45,7 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
     return weight, -weight @ mean
 
 
-def initialise(head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int) -> None:
+def initialize(head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int) -> None:
     """Fill the head: "pca" from features, "orthogonal" (orthonormal rows, bias 0) or torch's "default" from the seed."""
     if kind not in HEAD_KINDS:
         raise ValueError(f"kind of head must be one of {', '.join(HEAD_KINDS)}; got {kind!r}: choose one of these")

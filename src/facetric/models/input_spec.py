@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from facetric.data import ImageFormat, PreparedImages
+from facetric.data.loader import Images
+
 
 @dataclass(frozen=True)
 class InputSpec:
@@ -22,3 +27,19 @@ class InputSpec:
                 f"mean and std need {self.channels} numbers each, and std positive ones; got {self.mean} and {self.std}: "
                 "pass those of the backbone"
             )
+
+
+def image_format(spec: InputSpec, images: Images, *, size: int | None = None) -> ImageFormat:
+    """The backbone's crops from these pictures; files are resized to `size` (256, or a larger crop, unless given)."""
+    if isinstance(images, PreparedImages):
+        size = images.pixels.shape[1]
+    elif isinstance(images, np.ndarray):
+        size = min(images.shape[1:3])
+    elif size is None:
+        size = max(256, spec.size)
+    if size < spec.size:
+        raise ValueError(
+            f"pictures of {size} pixels are smaller than the backbone's crop ({spec.size}): pass larger ones, or a larger size "
+            "(--set data.size=…)"
+        )
+    return ImageFormat(size=size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels)

@@ -20,7 +20,7 @@ _NO_CHAIN = "leave freeze_through out, or choose a chain of blocks: an efficient
 
 
 @dataclass(frozen=True)
-class Split:
+class NetworkSplit:
     """Names of the outermost modules of each part, in the order in which they ran."""
 
     first: tuple[str, ...]
@@ -32,17 +32,17 @@ class _PassThrough(nn.Module):
         return values
 
 
-def first_part(network: nn.Module, split: Split, images: Tensor) -> Tensor:
+def first_part(network: nn.Module, split: NetworkSplit, images: Tensor) -> Tensor:
     """The activations behind the cut."""
     return _features(_without(network, split.second), images)
 
 
-def second_part(network: nn.Module, split: Split, activations: Tensor) -> Tensor:
+def second_part(network: nn.Module, split: NetworkSplit, activations: Tensor) -> Tensor:
     """The network's maps, from the activations behind the cut."""
     return _features(_without(network, split.first), activations)
 
 
-def split_after(network: nn.Module, name: str, images: Tensor) -> Split:
+def split_after(network: nn.Module, name: str, images: Tensor) -> NetworkSplit:
     """The split behind the module with this dotted name, tried out on `images`; a ValueError if there is none.
 
     `network` must be in eval mode.
@@ -61,13 +61,15 @@ def split_after(network: nn.Module, name: str, images: Tensor) -> Split:
     return split
 
 
-def _split_at(order: list[str], name: str) -> Split:
+def _split_at(order: list[str], name: str) -> NetworkSplit:
     end = order.index(name)
     ancestors = {name[:i] for i, letter in enumerate(name) if letter == "."}
-    return Split(first=_outermost(order[: end + 1]), second=_outermost([n for n in order[end + 1 :] if n not in ancestors]))
+    return NetworkSplit(
+        first=_outermost(order[: end + 1]), second=_outermost([n for n in order[end + 1 :] if n not in ancestors])
+    )
 
 
-def _is_right(network: nn.Module, split: Split, images: Tensor, maps: Tensor) -> bool:
+def _is_right(network: nn.Module, split: NetworkSplit, images: Tensor, maps: Tensor) -> bool:
     """Whether both parts in a row give what the network gives."""
     try:
         with torch.no_grad():

@@ -36,7 +36,7 @@ def stochastic_greedy(problem: ClusteringProblem, rng: np.random.Generator, *, e
 
 
 def random_medoids(problem: ClusteringProblem, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Distinct points at random: the initialisation of the paper's ablation (Section on implementation details)."""
+    """Distinct points at random: the initialization of the paper's ablation (Section on implementation details)."""
     return rng.permutation(problem.n_points)[: problem.n_clusters].astype(np.int64)
 
 
@@ -92,7 +92,7 @@ def _greedy(
         here = -near.sum() if step > 0 else 0.0
 
         most = -np.inf
-        favourite = -1
+        favorite = -1
         for j in candidates:
             if step == 0:
                 F[j] = -D[j].sum()
@@ -100,17 +100,17 @@ def _greedy(
                 F[j] = here + _gain(D[j], near, j, reach[j], n_reach)
             if F[j] > most:
                 most = F[j]
-                favourite = j
+                favorite = j
         if step == 0:  # with a single cluster Δ is the same for all
             A[:] = F
             best = most
         else:  # the candidate with the best F first: it prunes most of the others
-            A[favourite] = F[favourite] + gamma * _capture_delta(
-                margin, counts, classes, assignment, reach, n_reach, favourite, step
+            A[favorite] = F[favorite] + gamma * _capture_delta(
+                margin, counts, classes, assignment, reach, n_reach, favorite, step
             )
-            best = A[favourite]
+            best = A[favorite]
             for j in candidates:
-                if j == favourite:
+                if j == favorite:
                     continue
                 if prune and F[j] + gamma < best - tolerance:
                     A[j] = -np.inf

@@ -83,7 +83,7 @@ class Solution:
     margin: float  # Δ(g(S), y*)
     objective: float  # A(S) = F + γ·Δ
     n_sweeps: int  # sweeps of the refinement that were run, the last one without a change unless stopped by max_sweeps
-    trace: tuple[float, ...]  # A(S) after the initialisation and after every sweep
+    trace: tuple[float, ...]  # A(S) after the initialization and after every sweep
 
 
 def check_margin(margin: object, margin_weight: float) -> None:

@@ -1,4 +1,4 @@
-"""One door to the solver: initialise S (Algorithm 1), refine it (Algorithm 2 or Lemma 2), report the result."""
+"""One door to the solver: initialize S (Algorithm 1), refine it (Algorithm 2 or Lemma 2), report the result."""
 
 from __future__ import annotations
 

@@ -24,16 +24,14 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from facetric.evaluation import compare_runs, evaluate_run
-from facetric.evaluation.comparison import Comparison
-from facetric.evaluation.comparison_tables import comparison_text
+from facetric.allocator import keep_freed_memory
+from facetric.config.config import TrainConfig, first_difference
+from facetric.config.config_file import parse_config, read_config, set_key
+from facetric.evaluation.tables import Comparison, comparison_text
 from facetric.files import write_atomically
+from facetric.runs import compare_runs, evaluate_run
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, read_trials, search
 from facetric.studies.spaces import Method, Range, Space
-from facetric.training import TrainConfig
-from facetric.training.allocator import keep_freed_memory
-from facetric.training.config import first_difference
-from facetric.training.config_file import parse_config, read_config, set_key
 
 
 def say(line: str) -> None:
@@ -100,13 +98,13 @@ class Study:
         tied = {key: parameters[other] for key, other in self.setting.tied.items()}
         for key, value in {**method.fixed, **parameters, **tied}.items():
             set_key(raw, key.split("."), value)
-        warmup = raw.get("optimiser", {}).get("warmup_steps", 0)
-        raw.setdefault("optimiser", {})["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)
+        warmup = raw.get("optimizer", {}).get("warmup_steps", 0)
+        raw.setdefault("optimizer", {})["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)
         return parse_config(raw, source=f"{method_name} in the study {self.folder}")
 
     def prepare(self) -> None:
         """Caches are built here, with all threads, before several runs ask for them at once."""
-        from facetric.training.setup import prepare_caches
+        from facetric.training.session import prepare_caches
 
         name = next(iter(self.methods))  # which method, and with which values, makes no difference to the caches
         anything = {key: where.low if isinstance(where, Range) else where[0] for key, where in self.space(name).items()}
@@ -188,7 +186,7 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
 
 def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     """Train on the whole training half with the chosen parameters, and evaluate on the test classes."""
-    from facetric.training.activations import embed_cached
+    from facetric.evaluation.embedding import embed_cached
 
     _end_with_parent()
     name, seed = which

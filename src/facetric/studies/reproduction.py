@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from facetric.config.defaults import PAPER_RATIOS, choose_run
 from facetric.studies.protocol import Setting, Study
 from facetric.studies.spaces import METHODS, PAPER_METHODS, Method, Range, Space
-from facetric.training.defaults import PAPER_RATIOS, choose_run
 
 DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 
@@ -61,7 +61,7 @@ def reproduction(
     if batch_size is not None:
         chosen.tables["batches"]["size"] = batch_size
     if options_from is not None:
-        chosen = replace(chosen, searched={"optimiser.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
+        chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
     found = {} if options_from is None else _choices(Path(options_from), methods)
     fitting = {name: _fitting(known[name], setting) for name in methods}
@@ -84,7 +84,7 @@ def paper_tables(dataset: str, root: str | None) -> dict[str, dict[str, Any]]:
         "data": {"name": dataset, "root": root or f"datasets/{dataset}", "size": 256, "threads": 8},
         "model": {"backbone": "googlenet", "weights": "hub", "head_init": "pca"},
         "batches": {"size": 128, "class_ratio": PAPER_RATIOS.get(dataset, 0.25)},
-        "optimiser": {"name": "rmsprop", "backbone_lr": 1e-5, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 500},
+        "optimizer": {"name": "rmsprop", "backbone_lr": 1e-5, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 500},
     }
 
 
@@ -92,29 +92,29 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None) ->
     if setting == "paper":
         return Setting(
             _with_steps(paper_tables(dataset, root), steps),
-            {"optimiser.head_lr": Range(1e-5, 1e-3), "optimiser.backbone_lr": Range(1e-6, 1e-4)},
+            {"optimizer.head_lr": Range(1e-5, 1e-3), "optimizer.backbone_lr": Range(1e-6, 1e-4)},
             n_trials=8,
         )
     config = choose_run(dataset, root).config.model_dump(exclude_none=True)
-    tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimiser")}
+    tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimizer")}
     if setting == "scratch":
         tables["run"]["steps"] = 250  # fewer than configs/glyphs.toml: the order of the losses shows by then
         return Setting(
             _with_steps(tables, steps),
-            {"optimiser.head_lr": Range(3e-4, 1e-2)},
-            tied={"optimiser.backbone_lr": "optimiser.head_lr"},
+            {"optimizer.head_lr": Range(3e-4, 1e-2)},
+            tied={"optimizer.backbone_lr": "optimizer.head_lr"},
             n_trials=6,
         )
     if setting == "head":
         tables["model"] |= {"freeze_through": "all", "cached_views": 1}
         tables["data"]["augment"] = "none"
-        searched: Space = {"optimiser.head_lr": Range(1e-5, 1e-3)}
+        searched: Space = {"optimizer.head_lr": Range(1e-5, 1e-3)}
         if steps is None:
             searched["run.steps"] = (150, 300, 600)
         return Setting(_with_steps(tables, steps), searched, n_folds=3)
     return Setting(
         _with_steps(tables, steps),
-        {"optimiser.head_lr": Range(3e-5, 1e-3), "optimiser.backbone_lr": Range(3e-6, 3e-4)},
+        {"optimizer.head_lr": Range(3e-5, 1e-3), "optimizer.backbone_lr": Range(3e-6, 3e-4)},
         n_trials=6,
     )
 

@@ -1,6 +1,6 @@
 """What is compared, and what is searched: every loss with its own options, and the same number of trials for all.
 
-Losses of the paper keep its normalisation and its way to fill a batch (pairs for N-pairs). Ranges are wide around what each
+Losses of the paper keep its normalization and its way to fill a batch (pairs for N-pairs). Ranges are wide around what each
 loss's authors use; learning rates have the same range for all losses of a setting.
 """
 
@@ -67,12 +67,12 @@ LATER_METHODS: dict[str, Method] = {
     "proxy_anchor": Method(
         "ProxyAnchor",
         {"name": "pytorch_metric_learning.ProxyAnchorLoss"},
-        {"loss.options.alpha": Range(8.0, 64.0), "optimiser.loss_lr": Range(1e-4, 1e-1)},
+        {"loss.options.alpha": Range(8.0, 64.0), "optimizer.loss_lr": Range(1e-4, 1e-1)},
     ),
     "soft_triple": Method(
         "SoftTriple",
         {"name": "pytorch_metric_learning.SoftTripleLoss", "options": {"centers_per_class": 2}},
-        {"loss.options.la": Range(5.0, 60.0), "optimiser.loss_lr": Range(1e-4, 1e-1)},
+        {"loss.options.la": Range(5.0, 60.0), "optimizer.loss_lr": Range(1e-4, 1e-1)},
     ),
     "sup_con": Method(
         "SupCon",

@@ -1,4 +1,4 @@
-"""Batch normalisation over the batch of all processes, so that a network trained from scratch sees the batch of one.
+"""Batch normalization over the batch of all processes, so that a network trained from scratch sees the batch of one.
 
 torch's SyncBatchNorm does this on GPUs only; this one works wherever torch.distributed does.
 """
@@ -22,15 +22,15 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         values = input.to(torch.promote_types(input.dtype, torch.float32))
         n = input.numel() // input.shape[1] * self.n_processes
         mean = sum_over_processes(values.sum(dim=(0, 2, 3))) / n
-        centred = values - mean[:, None, None]  # a second pass: the mean of squares minus the square of the mean loses digits
-        variance = sum_over_processes(centred.square().sum(dim=(0, 2, 3))) / n
+        centered = values - mean[:, None, None]  # a second pass: the mean of squares minus the square of the mean loses digits
+        variance = sum_over_processes(centered.square().sum(dim=(0, 2, 3))) / n
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * n / max(n - 1, 1), self.momentum)
             if self.num_batches_tracked is not None:
                 self.num_batches_tracked.add_(1)
         scale = torch.rsqrt(variance + self.eps) * self.weight
-        return (centred * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
+        return (centered * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
 
 def share_batch_norm(network: nn.Module, *, n_processes: int) -> list[str]:

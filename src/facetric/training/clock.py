@@ -33,11 +33,11 @@ class StepClock:
     def row(self, *, n_steps: int, batch_size: int) -> dict[str, float]:
         """The averages over `n_steps` steps, and a fresh start."""
         total = sum(self._seconds.values())
-        shares = {name: self._seconds[name] / total for name in ("sampler", "loss", "logging")}
+        fractions = {name: self._seconds[name] / total for name in ("sampler", "loss", "logging")}
         self._seconds.clear()
         return {
             "images_per_second": n_steps * batch_size / total,
             "step_seconds": total / n_steps,
-            **{f"{name}_share": share for name, share in shares.items()},
-            "overhead_share": sum(shares.values()),
+            **{f"{name}_fraction": fraction for name, fraction in fractions.items()},
+            "overhead_fraction": sum(fractions.values()),
         }

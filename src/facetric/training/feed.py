@@ -12,27 +12,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from facetric.config.config import BatchTable, DataTable
 from facetric.data import (
     BatchLoader,
-    CentreCrop,
+    CenterCrop,
     ClassBalancedBatches,
     ImageFormat,
-    PreparedImages,
     RandomCrop,
     RandomResizedCrop,
     load_dataset,
     prepare,
 )
-from facetric.data.loader import made_ahead
+from facetric.data.loader import Images, made_ahead, take_images
 from facetric.data.transforms import Transform
-from facetric.training.activations import TrunkCache
-from facetric.training.config import BatchTable, DataTable
-
-Images = NDArray[np.uint8] | PreparedImages
+from facetric.models.trunk_cache import TrunkCache
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class LabeledImages:
     """Images of one split with their classes.
 
     `half` are all images that are not for the test, whichever of them validate, and `rows` the positions of this split's in it:
@@ -52,7 +49,7 @@ class Split:
         return len(np.unique(self.labels))
 
 
-class FedBatch(NamedTuple):
+class TrainingBatch(NamedTuple):
     """What a training step takes: this process's share of a batch."""
 
     inputs: Tensor  # images, or activations of the frozen part
@@ -63,48 +60,44 @@ class FedBatch(NamedTuple):
 class Feed(Protocol):
     """Batches from where it stands to the end of the run."""
 
-    def __iter__(self) -> Iterator[FedBatch]: ...
+    def __iter__(self) -> Iterator[TrainingBatch]: ...
 
     def state_dict(self) -> dict[str, int]: ...
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-def load_splits(config: DataTable, *, validate: bool) -> tuple[Split, Split | None]:
+def load_splits(config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
     """Training images, and validation images of classes that do not train when `validate`. Test images are left alone."""
     dataset = load_dataset(config.name, config.root, **config.options)
     if validate and "validation" not in dataset.splits:
-        dataset = dataset.with_validation(config.validation_share, seed=config.validation_seed)
+        dataset = dataset.with_validation(config.validation_fraction, seed=config.validation_seed)
     images: Images
     if isinstance(dataset.images, np.ndarray):
         images = np.pad(dataset.images, ((0, 0), (config.pad, config.pad), (config.pad, config.pad)))
     else:
         images = prepare(dataset.images, size=config.size, name=dataset.name)
     kept = np.flatnonzero(dataset.splits != "test")
-    half = _taken(images, kept)
+    half = take_images(images, kept)
     splits = {}
     for name in ("train", "validation"):
         rows = np.flatnonzero(dataset.splits[kept] == name)
         labels = np.unique(dataset.labels[kept[rows]], return_inverse=True)[1].astype(np.int64)
-        splits[name] = Split(_taken(half, rows), labels, half, rows)
+        splits[name] = LabeledImages(take_images(half, rows), labels, half, rows)
     if len(splits["train"]) == 0:
-        raise ValueError(f"dataset {config.name!r} has no training images: lower test_share, or check its split column")
+        raise ValueError(f"dataset {config.name!r} has no training images: lower test_fraction, or check its split column")
     return splits["train"], splits["validation"] if validate else None
-
-
-def _taken(images: Images, chosen: NDArray[np.int64]) -> Images:
-    return images.take(chosen) if isinstance(images, PreparedImages) else images[chosen]
 
 
 def training_transform(config: DataTable, form: ImageFormat) -> Transform:
     """The augmentation."""
     if config.augment == "none":
-        return CentreCrop(form)
-    return RandomCrop(form, mirror=config.mirror) if config.augment == "crop" else RandomResizedCrop(form, mirror=config.mirror)
+        return CenterCrop(form)
+    return RandomCrop(form, flip=config.flip) if config.augment == "crop" else RandomResizedCrop(form, flip=config.flip)
 
 
 def build_sampler(
-    split: Split, config: BatchTable, *, n_steps: int, seed: int, rank: int, world_size: int
+    split: LabeledImages, config: BatchTable, *, n_steps: int, seed: int, rank: int, world_size: int
 ) -> ClassBalancedBatches:
     """All batches of the run as one pass, so that nothing stops and starts in between."""
     return ClassBalancedBatches(
@@ -122,11 +115,11 @@ def build_sampler(
 class LiveFeed:
     """Images cropped for every batch anew."""
 
-    def __init__(self, split: Split, sampler: ClassBalancedBatches, transform: Transform, *, n_threads: int) -> None:
+    def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, transform: Transform, *, n_threads: int) -> None:
         self._loader = BatchLoader(split.images, split.labels, sampler, transform, n_threads=n_threads)
 
-    def __iter__(self) -> Iterator[FedBatch]:
-        return (FedBatch(batch.images, batch.labels, batch.image_ids) for batch in self._loader)
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        return (TrainingBatch(batch.images, batch.labels, batch.image_ids) for batch in self._loader)
 
     def state_dict(self) -> dict[str, int]:
         return self._loader.state_dict()
@@ -138,12 +131,12 @@ class LiveFeed:
 class CachedFeed:
     """Activations of the frozen part, a random one of the cached views for each image, read by a thread one batch ahead."""
 
-    def __init__(self, split: Split, sampler: ClassBalancedBatches, cache: TrunkCache) -> None:
+    def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, cache: TrunkCache) -> None:
         self._labels = torch.from_numpy(split.labels)
         self._sampler, self._cache = sampler, cache
         self._position = sampler.position
 
-    def __iter__(self) -> Iterator[FedBatch]:
+    def __iter__(self) -> Iterator[TrainingBatch]:
         tasks = (partial(self._make, number) for number in range(self._position, self._sampler.n_batches))
         for batch in made_ahead(tasks, 1):
             self._position += 1
@@ -156,10 +149,12 @@ class CachedFeed:
         self._sampler.load_state_dict(state)
         self._position = self._sampler.position
 
-    def _make(self, number: int) -> FedBatch:
+    def _make(self, number: int) -> TrainingBatch:
         # The sampler's generator with another counter word. All ranks draw for the global batch and take their share.
         rng = np.random.Generator(np.random.Philox(key=self._sampler.seed, counter=[0, 0, 2, number]))
         views = rng.integers(self._cache.n_views, size=self._sampler.batch_size)
         image_ids = np.array(self._sampler.batch(number), dtype=np.int64)
         first = self._sampler.rank * len(image_ids)
-        return FedBatch(self._cache.batch(image_ids, views[first : first + len(image_ids)]), self._labels[image_ids], image_ids)
+        return TrainingBatch(
+            self._cache.batch(image_ids, views[first : first + len(image_ids)]), self._labels[image_ids], image_ids
+        )

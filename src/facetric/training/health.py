@@ -25,11 +25,11 @@ def save_batch(folder: Path, step: int, tensors: dict[str, Tensor]) -> Path:
 
 def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
     """A gradient that is none spoils the weights a step before the loss shows it: such weights are not saved over good ones."""
-    spoilt = [name for name, weights in network.named_parameters() if not bool(torch.isfinite(weights).all())]
-    if spoilt:
+    spoiled = [name for name, weights in network.named_parameters() if not bool(torch.isfinite(weights).all())]
+    if spoiled:
         raise NonFiniteLossError(
-            f"{len(spoilt)} tensors of the network ({spoilt[0]}, …) are not finite after step {step} and are not saved: lower "
-            "the learning rates, add optimiser.clip_norm or optimiser.warmup_steps, and train again under another name"
+            f"{len(spoiled)} tensors of the network ({spoiled[0]}, …) are not finite after step {step} and are not saved: lower "
+            "the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
         )
 
 
@@ -51,7 +51,7 @@ class CollapseWatch:
         self._said.add("idle")
         way_out = "raise loss.margin_weight" if self.loss_name == "facility_location" else "raise loss.margin"
         return (
-            f"nothing has been learnt for {self.n_idle} steps: the loss is 0 because every batch is clustered as it should be. "
+            f"nothing has been learned for {self.n_idle} steps: the loss is 0 because every batch is clustered as it should be. "
             f"To go on learning, {way_out} or enlarge the batches; else stop here"
         )
 
@@ -63,7 +63,7 @@ class CollapseWatch:
         self._said.add("alike")
         return (
             f"the embeddings have collapsed: they differ by {spread:.1e} of their length, so all images look alike. Lower the "
-            "learning rates, add optimiser.warmup_steps or optimiser.clip_norm, and train again under another name"
+            "learning rates, add optimizer.warmup_steps or optimizer.clip_norm, and train again under another name"
         )
 
 

@@ -13,19 +13,18 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from facetric.training.checkpoints import read_newest_state
+from facetric.config.config import TrainConfig
+from facetric.config.config_file import resolve_paths
+from facetric.runs.run import RunFolder
+from facetric.runs.states import read_newest_state
 from facetric.training.clock import StepClock
-from facetric.training.config import TrainConfig
-from facetric.training.config_file import resolve_paths
 from facetric.training.display import Display, require_tensorboard
 from facetric.training.environment import describe_environment, say_differences
-from facetric.training.feed import FedBatch
+from facetric.training.feed import TrainingBatch
 from facetric.training.health import CollapseWatch, NonFiniteLossError, save_batch
 from facetric.training.interruption import Interruption
 from facetric.training.processes import Processes
-from facetric.training.run_folder import RunFolder
-from facetric.training.session import Session, deterministic, start_fabric
-from facetric.training.setup import build_session, make_plan
+from facetric.training.session import Session, build_session, deterministic, make_plan, start_fabric
 from facetric.training.validation import Scores, Validator, check_metric
 from facetric.training.writer import Progress, Writer
 
@@ -66,10 +65,10 @@ def _run(config: TrainConfig, folder: RunFolder, *, is_new: bool, console: Conso
     display = Display((console or Console(stderr=True)) if processes.is_first else None, n_steps=config.run.steps)
     with ExitStack() as stack, deterministic():
         # What may be wrong with the configuration is found before the folder is made; the long work comes after.
-        with processes.phase():
+        with processes.fail_together():
             if is_new and processes.is_first:
                 folder.refuse_existing()
-        with processes.phase():
+        with processes.fail_together():
             plan = make_plan(config, fabric, processes)
             if processes.is_first:
                 environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
@@ -78,7 +77,7 @@ def _run(config: TrainConfig, folder: RunFolder, *, is_new: bool, console: Conso
                 else:
                     say_differences(folder.path / "environment.json", environment, display.say)
                 stack.enter_context(folder.owned())
-        state = processes.from_first(lambda: None if is_new else read_newest_state(folder.checkpoints, say=display.say))
+        state = processes.broadcast(lambda: None if is_new else read_newest_state(folder.checkpoints, say=display.say))
         display.say(
             f"{'training' if is_new else 'resuming'} {folder.path}: {len(plan.training):,} images of "
             f"{plan.training.n_classes:,} classes to train"
@@ -109,14 +108,14 @@ def _train_steps(
     clock = StepClock(device)
     watch = CollapseWatch(loss_name=config.loss.name)
     n_unlogged = 0
-    with processes.phase():
+    with processes.fail_together():
         if progress.step == 0 and validator is not None and writer is not None:
             writer.validate(session, validator)
     session.embedder.train()
     with Interruption() as interruption:
         batches = iter(session.feed)
         while progress.step < run.steps:
-            with processes.phase(), clock.part("sampler"):
+            with processes.fail_together(), clock.part("sampler"):
                 batch = next(batches)
             step = progress.step + 1
             is_last = step == run.steps
@@ -126,7 +125,7 @@ def _train_steps(
             n_unlogged += 1
 
             due = is_last or step % run.log_every == 0
-            with processes.phase() if due else ExitStack():
+            with processes.fail_together() if due else ExitStack():
                 if writer is not None:
                     with clock.part("logging"):
                         for warning in (watch.idle(value > 0), watch.spread(embeddings) if due else None):
@@ -145,14 +144,14 @@ def _train_steps(
                 session.decay.step()
 
             if run.validate_every and (is_last or step % run.validate_every == 0):
-                with processes.phase():
+                with processes.fail_together():
                     if validator is not None and writer is not None:
                         writer.validate(session, validator)
                 session.embedder.train()
-            signal_number = processes.largest(interruption.signal_number)
+            signal_number = processes.maximum(interruption.signal_number)
             if is_last or signal_number or step % run.checkpoint_every == 0:
                 state = session.state_dict()
-                with processes.phase():
+                with processes.fail_together():
                     if writer is not None:
                         writer.checkpoint(session, state)
             if signal_number and not is_last:
@@ -161,45 +160,45 @@ def _train_steps(
 
 
 def _step(
-    config: TrainConfig, session: Session, batch: FedBatch, step: int, clock: StepClock, writer: Writer | None
+    config: TrainConfig, session: Session, batch: TrainingBatch, step: int, clock: StepClock, writer: Writer | None
 ) -> tuple[float, Tensor]:
     """Forward, loss of the global batch, backward, update. Gives the loss and the embeddings of the global batch."""
     fabric, processes = session.fabric, session.processes
     with clock.part("network"):
-        session.optimiser.zero_grad(set_to_none=True)
+        session.optimizer.zero_grad(set_to_none=True)
         embeddings: Tensor = session.network(fabric.to_device(batch.inputs))  # (m / n_processes, d)
     with clock.part("loss"):
-        embeddings = processes.gather(embeddings)  # (m, d)
-        labels = processes.gather(fabric.to_device(batch.labels))  # (m,)
+        embeddings = processes.gather_rows(embeddings)  # (m, d)
+        labels = processes.gather_rows(fabric.to_device(batch.labels))  # (m,)
         finite = math.isfinite(float(embeddings.detach().sum())) or bool(torch.isfinite(embeddings).all())
         loss: Tensor | None = session.loss(embeddings, labels) if finite else None
         value = math.nan if loss is None else float(loss.detach())
     if loss is None or not math.isfinite(value):
         what = "embeddings are" if loss is None else "loss is"
-        with processes.phase():
+        with processes.fail_together():
             if writer is not None:
                 tensors = {"inputs": batch.inputs, "labels": labels, "embeddings": embeddings}
                 with writer.folder.writing():
                     path = save_batch(writer.folder.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
                 raise NonFiniteLossError(
                     f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
-                    "optimiser.clip_norm or optimiser.warmup_steps, and train again under another name"
+                    "optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
                 )
     assert loss is not None
     with clock.part("network"):
         fabric.backward(loss)
-        if config.optimiser.clip_norm is not None:
+        if config.optimizer.clip_norm is not None:
             fabric.clip_gradients(
-                session.network, session.wrapped_optimiser, max_norm=config.optimiser.clip_norm, error_if_nonfinite=False
+                session.network, session.wrapped_optimizer, max_norm=config.optimizer.clip_norm, error_if_nonfinite=False
             )
-        session.wrapped_optimiser.step()
+        session.wrapped_optimizer.step()
     return value, embeddings.detach()
 
 
 def _row(session: Session, step: int, value: float) -> dict[str, Any]:
     """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
     detail = None if session.clustering is None else session.clustering.last
-    rates = {str(group["name"]): float(group["lr"]) for group in session.optimiser.param_groups}
+    rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
     return {
         "step": step,
         "loss": value,

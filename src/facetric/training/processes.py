@@ -35,11 +35,11 @@ class Processes:
     def is_first(self) -> bool:
         return self.rank == 0
 
-    def gather(self, rows: Tensor) -> Tensor:
+    def gather_rows(self, rows: Tensor) -> Tensor:
         """The rows of all processes, in the order of ranks, with the gradient that DDP's average turns into the true one."""
         return rows if self.n == 1 else _GatherRows.apply(rows, self.rank, self.n)
 
-    def from_first(self, make: Callable[[], Result]) -> Result:
+    def broadcast(self, make: Callable[[], Result]) -> Result:
         """What `make` gives in the first process, in all of them. If it fails there, all fail."""
         if self.n == 1:
             return make()
@@ -59,7 +59,7 @@ class Processes:
             raise PeerError(f"rank 0: {result}")
         return result  # type: ignore[no-any-return]
 
-    def all(self, value: Result) -> list[Result]:
+    def all_gather(self, value: Result) -> list[Result]:
         """The value of every process, in the order of ranks."""
         if self.n == 1:
             return [value]
@@ -67,7 +67,7 @@ class Processes:
         dist.all_gather_object(box, value)
         return box
 
-    def largest(self, number: int) -> int:
+    def maximum(self, number: int) -> int:
         """The largest of the processes' numbers."""
         if self.n == 1:
             return number
@@ -76,7 +76,7 @@ class Processes:
         return int(box)
 
     @contextmanager
-    def phase(self) -> Iterator[None]:
+    def fail_together(self) -> Iterator[None]:
         """Work without communication that may fail in one process: then all of them stop, with its message, and none waits."""
         if self.n == 1:
             yield
@@ -86,8 +86,8 @@ class Processes:
             yield
         except Exception as error:
             failure = error
-        if self.largest(int(failure is not None)):
-            messages = self.all(None if failure is None else _words(failure))
+        if self.maximum(int(failure is not None)):
+            messages = self.all_gather(None if failure is None else _words(failure))
             if failure is not None:
                 raise failure
             rank, message = next((rank, message) for rank, message in enumerate(messages) if message is not None)

@@ -1,12 +1,11 @@
-"""The parts of a run, built from its configuration: network, loss, optimiser and schedules, and their state."""
+"""The parts of a run, from its configuration to what a step runs: images, network, cached activations, loss, optimizer."""
 
 from __future__ import annotations
 
 import inspect
-import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +17,18 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.losses import LOSSES, FacilityLocationLoss, MarginDecay, SubsampledLoss
-from facetric.losses.external import external_loss, is_external
-from facetric.models import Embedder
-from facetric.training.config import LossTable, RunTable
-from facetric.training.feed import Feed
-from facetric.training.optimisers import LearningRates
+from facetric.config.config import RunTable, TrainConfig
+from facetric.data import ClassBalancedBatches, ImageFormat
+from facetric.losses import FacilityLocationLoss, MarginDecay
+from facetric.models import Embedder, build_embedder
+from facetric.models.input_spec import image_format
+from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
+from facetric.training.batch_norm import share_batch_norm
+from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, load_splits, training_transform
+from facetric.training.loss import build_decay, build_loss, innermost, load_loss_state, loss_state
+from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
+from facetric.training.validation import Validator
 
 _PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
@@ -49,8 +53,8 @@ class Session:
     processes: Processes
     embedder: Embedder
     network: Any  # TrainedPart as Fabric wraps it
-    optimiser: Optimizer
-    wrapped_optimiser: Any  # as Fabric wraps it
+    optimizer: Optimizer
+    wrapped_optimizer: Any  # as Fabric wraps it
     rates: LearningRates
     loss: nn.Module
     decay: MarginDecay | None
@@ -66,22 +70,22 @@ class Session:
         """Tensors and plain containers. To be called by all processes: each contributes its random state."""
         return {
             "embedder": self.embedder.state_dict(),
-            "optimiser": self.optimiser.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
             "decay": None if self.decay is None else self.decay.state_dict(),
             "feed": self.feed.state_dict(),
-            "loss": _loss_state(self.loss),
-            "random": self.processes.all(_random_state(self.fabric.device)),
+            "loss": loss_state(self.loss),
+            "random": self.processes.all_gather(_random_state(self.fabric.device)),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.embedder.load_state_dict(state["embedder"])
-        self.optimiser.load_state_dict(state["optimiser"])
+        self.optimizer.load_state_dict(state["optimizer"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
         if self.decay is not None:
             self.decay.load_state_dict(state["decay"])
         self.feed.load_state_dict(state["feed"])
-        _load_loss_state(self.loss, state["loss"])
+        load_loss_state(self.loss, state["loss"])
         if len(state["random"]) == self.processes.n:  # else the number of processes has changed, and the seeds stand
             _load_random_state(self.fabric.device, state["random"][self.processes.rank])
 
@@ -129,60 +133,6 @@ def deterministic() -> Iterator[None]:
         memory.fill_uninitialized_memory = filled
 
 
-def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
-    """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
-    if is_external(config.name):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # proxies and the like, equal in all processes
-            return _averaged(external_loss(config.name, config.options, dim=dim, n_classes=n_classes), config, seed)
-    kind = LOSSES[config.name]
-    options = config.keywords()
-    if "seed" in inspect.signature(kind).parameters:
-        options["seed"] = seed
-    loss = kind(**options)
-    if isinstance(loss, FacilityLocationLoss) and processes.n > 1:
-        loss.share = processes.from_first
-    return _averaged(loss, config, seed)
-
-
-def _averaged(loss: nn.Module, config: LossTable, seed: int) -> nn.Module:
-    if config.n_subsets:
-        return SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
-    return loss
-
-
-def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> MarginDecay | None:
-    """The schedule of γ, for a loss that has one."""
-    inner = innermost(loss)
-    if not isinstance(inner, FacilityLocationLoss):
-        return None
-    return MarginDecay(inner, every=config.margin_decay_every or steps_per_pass, rate=config.margin_decay)
-
-
-def innermost(loss: nn.Module) -> nn.Module:
-    """The loss itself, without the averaging over subsets."""
-    return loss.loss if isinstance(loss, SubsampledLoss) else loss
-
-
-def _loss_state(loss: nn.Module) -> dict[str, Any]:
-    inner = innermost(loss)
-    state: dict[str, Any] = {"weights": inner.state_dict()}  # proxies and the like; ours have none
-    if isinstance(loss, SubsampledLoss):
-        state["subsets"] = loss.generator.get_state()
-    if isinstance(inner, FacilityLocationLoss):
-        state["solver"] = json.dumps(inner.rng.bit_generator.state)  # its integers have 128 bits
-    return state
-
-
-def _load_loss_state(loss: nn.Module, state: dict[str, Any]) -> None:
-    inner = innermost(loss)
-    inner.load_state_dict(state["weights"])
-    if isinstance(loss, SubsampledLoss):
-        loss.generator.set_state(state["subsets"])
-    if isinstance(inner, FacilityLocationLoss):
-        inner.rng.bit_generator.state = json.loads(state["solver"])
-
-
 def _random_state(device: torch.device) -> dict[str, Tensor]:
     """Dropout and its kin draw from torch's own generators. Everything else in facetric has a generator of its own."""
     state = {"cpu": torch.get_rng_state()}
@@ -195,3 +145,122 @@ def _load_random_state(device: torch.device, state: dict[str, Tensor]) -> None:
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What a configuration asks for, found to be possible."""
+
+    training: LabeledImages
+    held_out: LabeledImages | None
+    embedder: Embedder
+    format: ImageFormat
+    sampler: ClassBalancedBatches
+    loss: nn.Module
+
+
+def make_plan(config: TrainConfig, fabric: Fabric, processes: Processes) -> Plan:
+    """The parts that may turn out to be impossible; no communication between processes."""
+    run = config.run
+    training, held_out = load_splits(config.data, validate=run.validate_every > 0)
+    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
+    sampler = build_sampler(
+        training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
+    )
+    embedder = build_embedder(
+        config.model.backbone,
+        dim=config.model.dim,
+        weights=config.model.weights,
+        normalize=bool(config.loss.normalize),
+        freeze_through=config.model.freeze_through,
+        seed=run.seed,
+    )
+    fabric.to_device(embedder)
+    form = image_format(embedder.input_spec, training.images)
+    return Plan(training, held_out, embedder, form, sampler, loss)
+
+
+def build_session(
+    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool, say: Callable[[str], None]
+) -> tuple[Session, Validator | None]:
+    """The long work before the first step, and everything in the hands of Fabric. All processes call it together."""
+    run, embedder = config.run, plan.embedder
+    with processes.fail_together():
+        torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
+        cache = _trunk_cache(config, plan, say)
+        if fresh and processes.is_first:  # DDP hands the first process's weights to the others
+            _initialize_head(config, plan, cache)
+        feed = _feed(config, plan, cache)
+        validator = _validator(config, plan, say) if processes.is_first else None
+    if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
+        say(f"{len(others)} batch norms ({others[0]}, …) keep statistics per process: N processes will not equal one")
+    rates = config.optimizer
+    groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
+    if own := list(fabric.to_device(plan.loss).parameters()):  # proxies: every process has the gradient of the global batch
+        groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
+    optimizer = build_optimizer(groups, rates)
+    network, wrapped = fabric.setup(TrainedPart(embedder, from_activations=config.model.cached_views > 0), optimizer)
+    session = Session(
+        fabric=fabric,
+        processes=processes,
+        embedder=embedder,
+        network=network,
+        optimizer=optimizer,
+        wrapped_optimizer=wrapped,
+        rates=LearningRates(optimizer, rates, n_steps=run.steps),
+        loss=plan.loss,
+        decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
+        feed=feed,
+    )
+    return session, validator
+
+
+def prepare_caches(config: TrainConfig, say: Callable[[str], None]) -> None:
+    """The prepared images, and the activations that runs like this one train from: for who starts several at once."""
+    fabric = start_fabric(config.run)
+    plan = make_plan(config, fabric, Processes(fabric.device))
+    _trunk_cache(config, plan, say)
+
+
+def _trunk_cache(config: TrainConfig, plan: Plan, say: Callable[[str], None]) -> TrunkCache | None:
+    """The training images after the frozen part, in every cached view. Processes on one machine share the file.
+
+    Views of the validation classes are kept too, so that runs with other validation classes, or none, find the same file.
+    """
+    if config.model.cached_views == 0:
+        return None
+    return build_trunk_cache(
+        plan.embedder,
+        plan.training.half,
+        n_views=config.model.cached_views,
+        seed=config.model.views_seed,
+        transform=training_transform(config.data, plan.format),
+        announce=say,
+    ).take(plan.training.rows)
+
+
+def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
+    kind, features = config.model.head_init, None
+    if kind == "pca":
+        features = extract_features(plan.embedder, plan.training.images if cache is None else cache, form=plan.format)
+    plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed)
+    with torch.no_grad():
+        for weights in plan.embedder.head.parameters():
+            weights.mul_(config.model.head_scale)
+
+
+def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:
+    if cache is not None:
+        return CachedFeed(plan.training, plan.sampler, cache)
+    transform = training_transform(config.data, plan.format)
+    return LiveFeed(plan.training, plan.sampler, transform, n_threads=config.data.threads)
+
+
+def _validator(config: TrainConfig, plan: Plan, say: Callable[[str], None]) -> Validator | None:
+    """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
+    if plan.held_out is None:
+        return None
+    cache = None
+    if config.model.freeze_through is not None:
+        cache = build_trunk_cache(plan.embedder, plan.held_out.images, n_views=0, center=True, announce=say)
+    return Validator(plan.held_out, cache=cache, seed=config.run.seed)

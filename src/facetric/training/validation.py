@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from facetric.models import Embedder
-from facetric.training.activations import TrunkCache, embed_activations
-from facetric.training.feed import Split
+from facetric.models.trunk_cache import TrunkCache, embed_activations
+from facetric.training.feed import LabeledImages
 
 Scores = dict[str, float]
 
@@ -22,13 +22,13 @@ _N_RESTARTS = 3  # k-means clusterings: the NMI of one is too noisy to choose by
 
 
 class Validator:
-    """Embeds the held-out images, one centre crop each, and scores retrieval and clustering (the mean of three k-means)."""
+    """Embeds the held-out images, one center crop each, and scores retrieval and clustering (the mean of three k-means)."""
 
-    def __init__(self, split: Split, *, cache: TrunkCache | None, seed: int) -> None:
+    def __init__(self, split: LabeledImages, *, cache: TrunkCache | None, seed: int) -> None:
         self.split, self.cache, self.seed = split, cache, seed
 
     def __call__(self, embedder: Embedder) -> Scores:
-        """The scores, by name. Neighbours by cosine for unit embeddings, else Euclidean."""
+        """The scores, by name. Neighbors by cosine for unit embeddings, else Euclidean."""
         from facetric.evaluation import evaluate
 
         metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"

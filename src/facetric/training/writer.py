@@ -6,12 +6,12 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
+from facetric.config.config import TrainConfig
 from facetric.models import save_embedder
-from facetric.training.checkpoints import write_state
-from facetric.training.config import TrainConfig
+from facetric.runs.run import MetricsLog, RunFolder
+from facetric.runs.states import write_state
 from facetric.training.display import Display, TensorBoard
 from facetric.training.health import refuse_non_finite_weights
-from facetric.training.run_folder import MetricsLog, RunFolder
 from facetric.training.session import Session
 from facetric.training.validation import Scores, Validator
 

@@ -24,16 +24,16 @@ from facetric.data.readers.listing import name_some, sub_folders
 FIRST_CLASS = "AM General Hummer SUV 2000"
 _N_CLASSES, _N_TRAIN_CLASSES = 196, 98
 
-Images = dict[str, list[Path]]  # class name → its images, by path
+ImagesByClass = dict[str, list[Path]]  # class name → its images, by path
 
 
-def class_folders(root: Path) -> Images:
+def class_folders(root: Path) -> ImagesByClass:
     """Folders with images under root, root/train and root/test, or one or two levels deeper (car_data/car_data/train)."""
     level = [root]
     for _ in range(3):
         for base in level:
             halves = [base / half for half in ("train", "test") if (base / half).is_dir()]
-            found: Images = {}
+            found: ImagesByClass = {}
             for half in halves or [base]:
                 for folder in sub_folders(half):
                     if images := _images(folder):
@@ -44,7 +44,7 @@ def class_folders(root: Path) -> Images:
     return {}
 
 
-def official_order(root: Path, folders: Images) -> tuple[tuple[str, ...], Images]:
+def official_order(root: Path, folders: ImagesByClass) -> tuple[tuple[str, ...], ImagesByClass]:
     """Class names in official order, and the images under these names."""
     base = Path(os.path.commonpath([images[0].parent for images in folders.values()]))
     if names := listed_names(root, base):
@@ -58,7 +58,7 @@ def official_order(root: Path, folders: Images) -> tuple[tuple[str, ...], Images
     )
 
 
-def _under_listed_names(names: tuple[str, ...], folders: Images) -> Images:
+def _under_listed_names(names: tuple[str, ...], folders: ImagesByClass) -> ImagesByClass:
     official = {_key(name): name for name in names}
     if unknown := [folder for folder in folders if _key(folder) not in official]:
         raise ValueError(
@@ -68,7 +68,7 @@ def _under_listed_names(names: tuple[str, ...], folders: Images) -> Images:
     return {official[_key(folder)]: images for folder, images in folders.items()}
 
 
-def _by_folder_number(folders: Images) -> list[str] | None:
+def _by_folder_number(folders: ImagesByClass) -> list[str] | None:
     numbers = {name: int(match[0]) for name in folders if (match := re.match(r"\d+(?![^\W_])", name))}
     counted = sorted(numbers.values())
     if len(numbers) < len(folders) or counted not in ([*range(len(folders))], [*range(1, len(folders) + 1)]):
@@ -76,7 +76,7 @@ def _by_folder_number(folders: Images) -> list[str] | None:
     return sorted(folders, key=numbers.__getitem__)
 
 
-def _by_image_number(folders: Images) -> list[str] | None:
+def _by_image_number(folders: ImagesByClass) -> list[str] | None:
     spans = []
     for name, images in folders.items():
         if not all(re.fullmatch(r"[0-9]+", image.stem) for image in images):
@@ -88,7 +88,7 @@ def _by_image_number(folders: Images) -> list[str] | None:
     return None if overlap else [name for _, _, name in spans]
 
 
-def _by_make(folders: Images) -> list[str] | None:
+def _by_make(folders: ImagesByClass) -> list[str] | None:
     n_train = sum(name.casefold() < "f" for name in folders)
     return sorted(folders) if (len(folders), n_train) == (_N_CLASSES, _N_TRAIN_CLASSES) else None
 

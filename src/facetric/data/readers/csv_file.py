@@ -10,8 +10,8 @@ import numpy as np
 
 from facetric.data.dataset import SPLITS, ImageDataset
 from facetric.data.images import printable
-from facetric.data.readers.listing import UNDECIDED, Listing, label_array, name_some, read_lines, split_by_share
-from facetric.data.readers.nearest import did_you_mean
+from facetric.data.readers.listing import UNDECIDED, Listing, label_array, name_some, read_lines, split_by_fraction
+from facetric.spelling import did_you_mean
 
 _COLUMNS = ("path", "label", "split")
 
@@ -20,23 +20,23 @@ def read_csv(
     root: str | os.PathLike[str],
     *,
     file: str | os.PathLike[str] | None = None,
-    test_share: float | None = None,
+    test_fraction: float | None = None,
     seed: int | None = None,
     shared_classes: bool = False,
 ) -> ImageDataset:
     """``root`` is the CSV file, or the folder that the paths in it start from; then ``file`` is the CSV file.
 
     Without ``file``, a folder must hold exactly one CSV file. Paths start from the folder of the CSV file when root is the file.
-    A split column says train, validation or test; without one, ``test_share`` (0.5) of the classes test, drawn by ``seed`` (0).
-    A class in two splits is refused unless ``shared_classes`` is true.
+    A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes test, drawn by
+    ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true.
     """
     listing = list_csv(root, file=file)
     if UNDECIDED in listing.splits:
-        share = 0.5 if test_share is None else test_share
-        listing = split_by_share(listing, test_share=share, seed=0 if seed is None else seed)
-    elif test_share is not None or seed is not None:
+        share = 0.5 if test_fraction is None else test_fraction
+        listing = split_by_fraction(listing, test_fraction=share, seed=0 if seed is None else seed)
+    elif test_fraction is not None or seed is not None:
         raise ValueError(
-            "the CSV file has a split column, so test_share and seed do nothing: leave them out, or remove the column"
+            "the CSV file has a split column, so test_fraction and seed do nothing: leave them out, or remove the column"
         )
     return listing.dataset(shared_classes=shared_classes)
 

@@ -34,9 +34,9 @@ def list_cub(root: str | os.PathLike[str]) -> Listing:
     class_names = _table(base / "classes.txt")
     images = _table(base / "images.txt")
     classes = _table(base / "image_class_labels.txt")
-    if unlabelled := [images[i] for i in images if i not in classes]:
+    if unlabeled := [images[i] for i in images if i not in classes]:
         raise ValueError(
-            f"image_class_labels.txt gives no class for {len(unlabelled):,} images of images.txt: {name_some(unlabelled)}: "
+            f"image_class_labels.txt gives no class for {len(unlabeled):,} images of images.txt: {name_some(unlabeled)}: "
             "the two files belong to different copies; unpack the archive again"
         )
     position = {str(class_id): label for label, class_id in enumerate(sorted(class_names))}

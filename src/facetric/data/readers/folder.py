@@ -16,7 +16,7 @@ from facetric.data.readers.listing import (
     existing_root,
     label_array,
     name_some,
-    split_by_share,
+    split_by_fraction,
     sub_folders,
 )
 
@@ -30,9 +30,9 @@ class FolderScan:
     strays: tuple[Path, ...]  # images beside the class folders: they have no class
 
 
-def read_folder(root: str | os.PathLike[str], *, test_share: float = 0.5, seed: int = 0) -> ImageDataset:
-    """Classes are the sub-folders of ``root``, in order of their names; ``test_share`` of them test, drawn by ``seed``."""
-    return split_by_share(list_folder(root), test_share=test_share, seed=seed).dataset()
+def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
+    """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them test, drawn by ``seed``."""
+    return split_by_fraction(list_folder(root), test_fraction=test_fraction, seed=seed).dataset()
 
 
 def list_folder(root: str | os.PathLike[str]) -> Listing:

@@ -61,7 +61,7 @@ def first_half_trains(listing: Listing) -> Listing:
     return replace(listing, splits=np.where(listing.labels < n_train, "train", "test"))
 
 
-def split_by_share(listing: Listing, *, test_share: float, seed: int) -> Listing:
+def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> Listing:
     """A share of the classes, drawn at random by seed, tests; the others train. A share of 1 tests all, 0 trains all."""
     n_classes = len(listing.class_names)
     if n_classes < 2:
@@ -69,13 +69,13 @@ def split_by_share(listing: Listing, *, test_share: float, seed: int) -> Listing
             f"{listing.name}: a dataset needs at least 2 classes to compare; found {n_classes} ({listing.class_names[0]!r}): "
             "add another class"
         )
-    if not 0 <= test_share <= 1:
-        raise ValueError(f"test_share must lie between 0 and 1; got {test_share}: 0.5 tests on half of the classes")
-    n_test = round(test_share * n_classes)
-    if 0 < test_share < 1 and not 0 < n_test < n_classes:
+    if not 0 <= test_fraction <= 1:
+        raise ValueError(f"test_fraction must lie between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes")
+    n_test = round(test_fraction * n_classes)
+    if 0 < test_fraction < 1 and not 0 < n_test < n_classes:
         raise ValueError(
-            f"test_share={test_share} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
-            "both need at least one; change test_share"
+            f"test_fraction={test_fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
+            "both need at least one; change test_fraction"
         )
     tests = np.random.default_rng(seed).permutation(n_classes)[:n_test]
     return replace(listing, splits=np.where(np.isin(listing.labels, tests), "test", "train"))

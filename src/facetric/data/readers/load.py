@@ -12,8 +12,8 @@ from facetric.data.readers.cars import read_cars
 from facetric.data.readers.csv_file import read_csv
 from facetric.data.readers.cub import read_cub
 from facetric.data.readers.folder import read_folder
-from facetric.data.readers.nearest import did_you_mean
 from facetric.data.readers.products import read_products
+from facetric.spelling import did_you_mean
 
 READERS: dict[str, Callable[..., ImageDataset]] = {
     "cub": read_cub,
@@ -27,13 +27,13 @@ DATASETS = (*READERS, BUILT_IN)
 
 
 def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> ImageDataset:
-    """Labelled images with a class-disjoint split.
+    """Labeled images with a class-disjoint split.
 
     * "cub", "cars", "products": the paper's datasets in their official layouts under ``root``, with the paper's split. Their
       published counts are checked; ``check_counts=False`` accepts others.
-    * "folder": one sub-folder of ``root`` per class; ``test_share=0.5`` of the classes test, drawn by ``seed=0``.
+    * "folder": one sub-folder of ``root`` per class; ``test_fraction=0.5`` of the classes test, drawn by ``seed=0``.
     * "csv": a table ``path,label[,split]``; ``root`` is the file, or the folder its paths start from and ``file`` the table.
-      Without a split column, ``test_share`` and ``seed`` as for "folder"; ``shared_classes=True`` accepts classes in two splits.
+      Without a split column, ``test_fraction`` and ``seed`` as for "folder"; ``shared_classes=True`` allows shared classes.
     * "glyphs": built in, needs no root.
     """
     if name not in DATASETS:

@@ -1,0 +1,113 @@
+"""Configurations on disk: TOML to TrainConfig and back, with `--set table.key=value` on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from facetric.config.config import TABLES, Table, TrainConfig
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot be a run; the message is one line that says why and what to do."""
+
+
+def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = ()) -> TrainConfig:
+    """The run of a TOML file, after `overrides` such as "loss.margin_weight=4". Its name is the file's, if not given."""
+    path = Path(path)
+    try:
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(f"there is no configuration {path}: pass a TOML file such as configs/glyphs.toml") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path} cannot be read as TOML: {error}") from None
+    if isinstance(raw.get("run", {}), dict):
+        raw.setdefault("run", {}).setdefault("name", path.stem)
+    for override in overrides:
+        apply_override(raw, override)
+    return parse_config(raw, source=str(path))
+
+
+def parse_config(raw: dict[str, Any], *, source: str = "the configuration") -> TrainConfig:
+    """The run that plain tables describe, or a ConfigError of one line."""
+    try:
+        return TrainConfig.model_validate(raw)
+    except ValidationError as error:
+        problems = error.errors()
+        first = problems[0]
+        place = ".".join(str(part) for part in first["loc"])
+        own = first.get("ctx", {}).get("error")
+        message = str(own) if own is not None else f"{place}: {first['msg']}; got {first['input']!r}"
+        if first["type"] == "missing":
+            message = f"{place} is missing: set it"
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        raise ConfigError(f"{source}: {message}{more}") from None
+
+
+def to_toml(config: TrainConfig) -> str:
+    """The resolved configuration; reading it gives the same run."""
+    lines: list[str] = []
+    for name in TABLES:
+        table: Table = getattr(config, name)
+        values = {key: value for key, value in table.model_dump().items() if value is not None}
+        nested = {key: value for key, value in values.items() if isinstance(value, dict) and value}
+        lines.append(f"[{name}]")
+        lines += [f"{key} = {_toml_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
+        lines.append("")
+        for key, entries in nested.items():
+            lines.append(f"[{name}.{key}]")
+            lines += [f"{_toml_key(inner)} = {_toml_value(value)}" for inner, value in entries.items()]
+            lines.append("")
+    return "\n".join(lines)
+
+
+def resolve_paths(config: TrainConfig) -> TrainConfig:
+    """The same run with absolute paths, so that it can be resumed from any folder."""
+    root = config.data.root
+    folder = str(Path(config.run.folder).expanduser().absolute())
+    data = config.data.model_copy(update={"root": None if root is None else str(Path(root).expanduser().absolute())})
+    return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data})
+
+
+def apply_override(raw: dict[str, Any], override: str) -> None:
+    """Set table.key in `raw`. The value is TOML; what is not TOML is a string, so that paths and names need no quotes."""
+    key, separator, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not separator or len(parts) < 2 or not all(parts):
+        raise ConfigError(f"--set takes table.key=value, as in --set loss.margin_weight=4; got {override!r}")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    try:
+        set_key(raw, parts, value)
+    except ConfigError as error:
+        raise ConfigError(f"--set {override}: {error}") from None
+
+
+def set_key(raw: dict[str, Any], parts: Sequence[str], value: Any) -> None:
+    """Set raw[parts[0]][parts[1]]…; tables that are missing are made."""
+    table = raw
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ConfigError(f"{part!r} is a value, not a table: set {part} itself")
+    table[parts[-1]] = value
+
+
+def _toml_key(key: str) -> str:
+    return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _toml_value(key)
+
+
+def _toml_value(value: str | int | float | bool) -> str:
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value)

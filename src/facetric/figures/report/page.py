@@ -1,0 +1,52 @@
+"""The page of report.html: the template of template/ with scripts, styles and data in place.
+
+Names reach the page as JSON, and its scripts show them as text only. A policy inside the page allows its own script and style by
+their hashes and pictures by the data: scheme; everything else, the network included, is forbidden.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+
+_TEMPLATE = files("facetric.figures.report") / "template"
+
+
+def page(*, title: str, about: object, binary: Mapping[str, bytes]) -> bytes:
+    """The page: `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name."""
+    blocks = [json_block("about", about), *(_base64_block(name, content) for name, content in binary.items())]
+    parts = sorted((part for part in _TEMPLATE.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
+    script = '"use strict";\n' + "\n".join(part.read_text(encoding="utf-8") for part in parts)
+    style = (_TEMPLATE / "report.css").read_text(encoding="utf-8")
+    assert "</script" not in script
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    shown_title = title.encode("utf-8", "replace").decode()  # file names may hold bytes that are no text
+    values = {"title": html.escape(shown_title), "policy": policy, "style": style, "data": "\n".join(blocks), "script": script}
+    template = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template).encode()
+
+
+def json_block(name: str, value: object) -> str:
+    """JSON in ASCII without any `<`, so that no name can end the block.
+
+    >>> json_block("x", "</script>")
+    '<script type="application/json" id="data-x">"\\\\u003c/script>"</script>'
+    """
+    text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json" id="data-{name}">{text}</script>'
+
+
+def _base64_block(name: str, content: bytes) -> str:
+    return f'<script type="text/plain" id="data-{name}">{base64.b64encode(content).decode()}</script>'
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,0 +1,249 @@
+"""Training on a CPU: the frozen first part of the network is run once per image and view, and its activations are kept.
+
+A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop and one seed; a later run with the
+same ones uses it again. View v of image i is a random crop that depends on the seed, i and v alone. A build that is killed
+goes on where it was; the file is one of `data/array_file.py` and has all that is said there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from rich.console import Console
+from torch import Tensor
+
+from facetric.data.array_file import ArrayFile, cache_folder
+from facetric.data.loader import Images, made_ahead, views
+from facetric.data.prepared import PreparedImages, images_key
+from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transform
+from facetric.models.embedder import Embedder
+from facetric.models.input_spec import image_format
+from facetric.progress import progress_bar
+
+# Crops at a time. On a CPU the layers' outputs should stay in its cache: 8 a core are 1.5 times as fast as 64.
+CPU_BATCH, GPU_BATCH = 16, 256
+
+
+@dataclass(frozen=True, eq=False)
+class TrunkCache:
+    """Activations of the frozen part. Views 0 … n_views − 1 are random crops, in float16; `center_view` is the central one.
+
+    Image i is ``activations[rows[i]]``.
+    """
+
+    file: ArrayFile
+    activations: NDArray[np.floating]  # (n_file, n_views + 1 with the central one, ...), a read-only memory map
+    rows: NDArray[np.int64]  # (n_images,)
+    n_views: int
+    center_view: int | None
+
+    def __len__(self) -> int:
+        """Images."""
+        return len(self.rows)
+
+    def take(self, image_ids: ArrayLike) -> TrunkCache:
+        """The images with these positions, in this order, from the same file."""
+        return replace(self, rows=self.rows[np.asarray(image_ids, dtype=np.int64)])
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the file."""
+        return self.file.n_bytes
+
+    def batch(self, image_ids: ArrayLike, view_ids: ArrayLike) -> Tensor:
+        """Activations of these images, each in its view: float32 (m, ...), what `embedder.from_activations` takes."""
+        images, chosen = np.asarray(image_ids, dtype=np.int64), np.asarray(view_ids, dtype=np.int64)
+        if images.shape != chosen.shape or images.ndim != 1:
+            raise ValueError(f"a batch needs one view per image; got shapes {images.shape} and {chosen.shape}: pass two lists")
+        n_images, n_views = len(self.rows), self.activations.shape[1]
+        for what, ids, n in (("image_ids", images, n_images), ("view_ids", chosen, n_views)):
+            if len(ids) and not 0 <= ids.min() <= ids.max() < n:
+                raise ValueError(
+                    f"{what} must lie between 0 and {n - 1}; got {ids.min()} to {ids.max()}: pass those of this cache"
+                )
+        return torch.from_numpy(self.activations[self.rows[images], chosen]).float()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _mapped, (
+            self.file,
+            self.n_views,
+            self.center_view,
+            self.rows,
+        )  # another process maps the file instead of copying it
+
+
+def build_trunk_cache(
+    embedder: Embedder,
+    images: Images,
+    *,
+    n_views: int = 4,
+    seed: int = 0,
+    center: bool = False,
+    transform: Transform | None = None,
+    folder: Path | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> TrunkCache:
+    """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
+
+    `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
+    view. A cache of central crops alone is for scoring and keeps float32, so that scores are those of the network itself; one
+    to train from keeps float16. `folder` is `cache_folder()` unless given. Before a build its size is announced, in a line on
+    stderr unless `announce` takes it. A disk without room for it is refused with a PreparedCacheError.
+    """
+    if embedder.freeze_through is None:
+        raise ValueError("a trunk cache keeps what the frozen part gives, and nothing is frozen: set freeze_through")
+    if n_views < 0 or n_views + center < 1 or len(images) == 0:
+        raise ValueError(
+            f"a trunk cache needs at least one image and one view; got {len(images)} images, n_views={n_views} and "
+            f"center={center}: 4 views are customary"
+        )
+    transform = RandomCrop(image_format(embedder.input_spec, images)) if transform is None else transform
+    key = _key(embedder, images, transform, n_views=n_views, center=center, seed=seed)
+    dtype = "float16" if n_views else "float32"
+    ending = "f16" if n_views else "f32"
+    path = (cache_folder() if folder is None else Path(folder)) / f"trunk-{embedder.name.replace('/', '_')}-{key[:16]}.{ending}"
+    shape = (len(images), n_views + center, *_activation_shape(embedder, transform.format))
+    file = ArrayFile(path, key, shape, dtype=dtype, kind="cache of activations")
+
+    def build() -> None:
+        size = f"{file.n_bytes / 1e9:.2f} GB" if file.n_bytes > 1e8 else f"{file.n_bytes / 1e6:.1f} MB"
+        (announce or _print)(
+            f"computing activations of {len(images)} images in {shape[1]} views through {embedder.freeze_through}, once: "
+            f"{size} in {path}"
+        )
+        file.write(partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype)))
+
+    file.ensure(build)
+    return _mapped(file, n_views, n_views if center else None)
+
+
+def extract_features(
+    embedder: Embedder, images: Images | TrunkCache, *, form: ImageFormat | None = None, batch_size: int | None = None
+) -> NDArray[np.float32]:
+    """Pooled features of the backbone, (n, n_features), of each image's central crop, in eval mode.
+
+    From a TrunkCache only the second part of the network is run, on the central view, or view 0 where there is none.
+    """
+    device = next(embedder.parameters()).device
+    batch_size = _batch_size(device) if batch_size is None else batch_size
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}: leave it out for one that suits the device")
+    batches: Iterator[Tensor]
+    run: Callable[[Tensor], Tensor]
+    blocks = [np.arange(start, min(start + batch_size, len(images))) for start in range(0, len(images), batch_size)]
+    if isinstance(images, TrunkCache):
+        view, run = images.center_view or 0, embedder.features_from_activations
+        batches = (images.batch(rows, np.full(len(rows), view)) for rows in blocks)
+    else:
+        central, run = CenterCrop(form or image_format(embedder.input_spec, images)), embedder.features
+        batches = made_ahead((partial(views, images, rows, np.empty((len(rows), 0)), central) for rows in blocks), n_threads=1)
+    features = np.empty((len(images), embedder.n_features), dtype=np.float32)
+    with _evaluating(embedder), progress_bar("features", total=len(images)) as progress:
+        for rows, batch in zip(blocks, batches, strict=True):
+            features[rows] = run(batch.to(device)).float().cpu().numpy()
+            progress(int(rows[-1]) + 1, len(images))
+    return features
+
+
+def embed_activations(embedder: Embedder, cache: TrunkCache) -> NDArray[np.float32]:
+    """The embeddings (n, d) of a cache's central crops, in eval mode."""
+    device = next(embedder.parameters()).device
+    blocks = (np.arange(start, min(start + 128, len(cache))) for start in range(0, len(cache), 128))
+    with _evaluating(embedder):
+        parts = (cache.batch(rows, np.full(len(rows), cache.center_view)).to(device) for rows in blocks)
+        return np.concatenate([embedder.from_activations(part).float().cpu().numpy() for part in parts])
+
+
+def _activations(
+    embedder: Embedder,
+    images: Images,
+    transform: Transform,
+    n_views: int,
+    center: bool,
+    seed: int,
+    dtype: np.dtype[np.floating],
+    first: int,
+) -> Generator[NDArray[np.floating], None, None]:
+    """Blocks (n, n_views + center, ...) of activations, from image `first` on."""
+    device = next(embedder.parameters()).device
+    n_block = max(1, _batch_size(device) // (n_views + center))
+    blocks = [np.arange(start, min(start + n_block, len(images))) for start in range(first, len(images), n_block)]
+    tasks = (partial(_crops, images, rows, transform, n_views, center, seed) for rows in blocks)
+    with progress_bar("activations", total=len(images), completed=first) as progress:
+        for rows, crops in zip(blocks, made_ahead(tasks, n_threads=1), strict=True):
+            with torch.inference_mode():
+                block = embedder.trunk(crops.to(device)).to(getattr(torch, dtype.name)).cpu().numpy()
+            if not np.isfinite(block).all():
+                raise ValueError(
+                    f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "
+                    "freeze through another module, or train without the cache"
+                )
+            yield block.reshape(len(rows), n_views + center, *block.shape[1:])
+            progress(int(rows[-1]) + 1, len(images))
+
+
+def _crops(images: Images, rows: NDArray[np.int64], transform: Transform, n_views: int, center: bool, seed: int) -> Tensor:
+    """All views of these images, image by image: (len(rows) · (n_views + center), channels, crop, crop)"""
+    draws = np.stack([_view_draws(seed, int(row), n_views, transform.n_draws) for row in rows])  # (n, n_views, n_draws)
+    made = [views(images, rows, draws[:, view], transform) for view in range(n_views)]
+    if center:
+        made.append(views(images, rows, np.empty((len(rows), 0)), CenterCrop(transform.format)))
+    return torch.stack(made, dim=1).flatten(0, 1)
+
+
+def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np.float64]:
+    # The samplers' generator with a counter word of its own.
+    return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 3, image])).random((n_views, n_draws))
+
+
+def _key(embedder: Embedder, images: Images, transform: Transform, **settings: int) -> str:
+    parts = {"backbone": embedder.name, "through": embedder.freeze_through, "transform": repr(transform), **settings}
+    digest = hashlib.sha256(json.dumps(parts).encode())
+    if isinstance(images, PreparedImages):
+        digest.update(images.file.key.encode() + images.rows.tobytes())
+    elif isinstance(images, np.ndarray):
+        digest.update(repr(images.shape).encode() + np.ascontiguousarray(images).tobytes())
+    else:
+        digest.update(images_key(images, transform.format.size).encode())
+    for name, tensor in embedder.trunk_state().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _batch_size(device: torch.device) -> int:
+    return CPU_BATCH if device.type == "cpu" else GPU_BATCH
+
+
+def _activation_shape(embedder: Embedder, form: ImageFormat) -> tuple[int, ...]:
+    device = next(embedder.parameters()).device
+    return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=device)).shape[1:])
+
+
+def _mapped(file: ArrayFile, n_views: int, center_view: int | None, rows: NDArray[np.int64] | None = None) -> TrunkCache:
+    return TrunkCache(file, file.mapped(), np.arange(file.shape[0]) if rows is None else rows, n_views, center_view)
+
+
+@contextmanager
+def _evaluating(embedder: Embedder) -> Iterator[None]:
+    """Eval mode without gradients, and the mode of before afterwards."""
+    training = embedder.training
+    embedder.eval()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        embedder.train(training)
+
+
+def _print(line: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)

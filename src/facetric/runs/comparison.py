@@ -1,0 +1,103 @@
+"""`compare_runs`: several runs as one table, runs that differ only in their seed as one row, the paper's rows beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from facetric.evaluation.published import CITATION, PUBLISHED
+from facetric.evaluation.report import EvaluationReport
+from facetric.evaluation.tables import Comparison, Row, Score
+from facetric.evaluation.run_config import read_run_config
+
+_OF_NO_CONSEQUENCE = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
+
+
+def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test", published: bool = True) -> Comparison:
+    """One row per configuration: runs whose config.toml differs in nothing but seed and name are averaged (± sd over seeds).
+
+    Every run must have been evaluated (`facetric evaluate RUN`) on the same dataset.
+    """
+    if not runs:
+        raise ValueError("there are no runs to compare: pass at least one run folder")
+    folders = list(dict.fromkeys(Path(run) for run in runs))
+    ending = "" if split == "test" else f"-{split}"
+    groups: dict[str, list[tuple[Path, EvaluationReport]]] = {}
+    datasets: dict[str, Path] = {}
+    for folder in folders:
+        config = read_run_config(folder)
+        path = folder / f"evaluation{ending}.json"
+        if not path.is_file():
+            option = "" if split == "test" else f" --split {split}"
+            raise ValueError(f"{folder} is not evaluated, {path.name} is missing: run `facetric evaluate {folder}{option}` first")
+        report = EvaluationReport.load(path)
+        datasets.setdefault(config["data"]["name"], folder)
+        groups.setdefault(_identity(config, report), []).append((folder, report))
+    if len(datasets) > 1:
+        found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
+        raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")
+    dataset = next(iter(datasets))
+    rows = [_row(members) for members in groups.values()]
+    notes = ["± is the standard deviation over seeds, n − 1."] if any(row.n_runs > 1 for row in rows) else []
+    if published and split == "test" and dataset in PUBLISHED:
+        rows = [*_published_rows(dataset), *rows]
+        notes.append(f"Rows marked (paper): {CITATION}.")
+    columns = tuple(dict.fromkeys(column for row in rows for column in row.scores))
+    return Comparison(dataset, split, _ordered(columns), tuple(rows), tuple(notes))
+
+
+def _identity(config: dict[str, Any], report: EvaluationReport) -> str:
+    """What two runs must have in common to be averaged: their configuration but for seed and name, and how they were scored."""
+    run = {key: value for key, value in config.get("run", {}).items() if key not in _OF_NO_CONSEQUENCE}
+    scored = {key: report.source.get(key) for key in ("n_views", "features")} | {"metric": report.metric}
+    return json.dumps({**config, "run": run, "scored": scored}, sort_keys=True, default=str)
+
+
+def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
+    reports = [report for _, report in members]
+    scores = {}
+    for column, values in ((name, [_columns(report).get(name) for report in reports]) for name in _columns(reports[0])):
+        known = [value for value in values if value is not None]
+        if len(known) == len(reports):
+            scores[column] = Score(100 * mean(known), 100 * stdev(known) if len(known) > 1 else None)
+    names = [folder.resolve().name for folder, _ in members]
+    name = names[0] if len(names) == 1 else f"{_common_start(names)} ({len(names)} seeds)"
+    return Row(name, len(members), scores)
+
+
+def _columns(report: EvaluationReport) -> dict[str, float]:
+    """The paper's columns, then MAP@R."""
+    found = {"NMI": report.nmi, **{f"R@{k}": value for k, value in report.recall_at_k.items()}, "MAP@R": report.map_at_r}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _published_rows(dataset: str) -> list[Row]:
+    return [
+        Row(
+            f"{row.method} (paper)",
+            0,
+            {"NMI": Score(row.nmi), **{f"R@{k}": Score(value) for k, value in row.recall_at_k.items()}},
+        )
+        for row in PUBLISHED[dataset]
+    ]
+
+
+def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """NMI, Recall@K by K, the rest."""
+    ranks = {"NMI": (0, 0), "MAP@R": (2, 0)}
+    return tuple(sorted(columns, key=lambda column: ranks.get(column) or (1, int(column.removeprefix("R@")))))
+
+
+def _common_start(names: list[str]) -> str:
+    """What the names of seeds have in common, without the dangling "-seed" of `runs/cub-seed0`."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    start = "".join(letters[0] for letters in same).rstrip("0123456789").rstrip("-_.+")
+    for ending in ("seed", "run", "s"):
+        if start.lower().endswith(("-" + ending, "_" + ending)):
+            start = start[: -len(ending) - 1]
+    return start or names[0]

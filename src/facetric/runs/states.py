@@ -1,0 +1,75 @@
+"""Resume states: all that an exact resume needs, in one file with a checksum, the two newest kept.
+
+A state holds tensors and plain containers only and is read with torch's weights_only: opening one runs no code from it. It
+carries the weights too, so that weights, optimizer and random states can never be from different steps; the embedder files
+beside it (best.safetensors, last.safetensors) are for use.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from facetric.files import write_atomically
+from facetric.runs.run import RunFolderError
+
+_MAGIC = b"facetric resume state 1\n"
+_N_KEPT = 2
+_NAME = re.compile(r"^state_(\d{8,})\.pt$")
+
+
+class DamagedStateError(ValueError):
+    """A resume state whose bytes are not those that were written."""
+
+
+def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
+    """Save the state of `step`; older ones are removed after it is safely there, but for the one before it."""
+    payload = io.BytesIO()
+    torch.save({"step": step, **state}, payload)
+    data = payload.getvalue()
+    write_atomically(folder / f"state_{step:08d}.pt", _MAGIC + hashlib.sha256(data).digest() + data)
+    earlier = [(at, path) for at, path in states(folder) if at <= step]
+    for _, path in earlier[:-_N_KEPT]:
+        path.unlink(missing_ok=True)
+
+
+def read_newest_state(folder: Path, *, say: Callable[[str], None]) -> dict[str, Any] | None:
+    """The newest state that is whole; None when none was ever saved. Damaged ones are named and passed over."""
+    found = states(folder)
+    for _, path in reversed(found):
+        try:
+            return read_state(path)
+        except (DamagedStateError, OSError) as error:
+            say(f"{path.name} is damaged ({error}): using the one before it")
+    if found:
+        raise RunFolderError(f"none of the {len(found)} resume states in {folder} can be read: train again under another name")
+    return None
+
+
+def read_state(path: Path) -> dict[str, Any]:
+    """The state in this file, or a DamagedStateError."""
+    raw = path.read_bytes()
+    start = len(_MAGIC) + 32
+    if not raw.startswith(_MAGIC):
+        raise DamagedStateError("it does not begin as a resume state does")
+    if hashlib.sha256(memoryview(raw)[start:]).digest() != raw[len(_MAGIC) : start]:
+        raise DamagedStateError("its checksum is wrong")
+    try:
+        state: dict[str, Any] = torch.load(io.BytesIO(raw[start:]), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise DamagedStateError("it holds more than tensors and plain containers") from error
+    return state
+
+
+def states(folder: Path) -> list[tuple[int, Path]]:
+    """Step and file of every resume state, oldest first."""
+    if not folder.is_dir():
+        return []
+    return sorted((int(match[1]), path) for path in folder.iterdir() if (match := _NAME.match(path.name)))

@@ -1,0 +1,71 @@
+"""The loss of a configuration, its γ schedule, and its state in a checkpoint."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import torch
+from torch import nn
+
+from facetric.config.config import LossTable
+from facetric.losses import LOSSES, FacilityLocationLoss, MarginDecay, SubsampledLoss
+from facetric.losses.external import external_loss, is_external
+from facetric.training.processes import Processes
+
+
+def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
+    """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
+    if is_external(config.name):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)  # proxies and the like, equal in all processes
+            return _averaged(external_loss(config.name, config.options, dim=dim, n_classes=n_classes), config, seed)
+    kind = LOSSES[config.name]
+    options = config.keywords()
+    if "seed" in inspect.signature(kind).parameters:
+        options["seed"] = seed
+    loss = kind(**options)
+    if isinstance(loss, FacilityLocationLoss) and processes.n > 1:
+        loss.share = processes.broadcast
+    return _averaged(loss, config, seed)
+
+
+def _averaged(loss: nn.Module, config: LossTable, seed: int) -> nn.Module:
+    if config.n_subsets:
+        return SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
+    return loss
+
+
+def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> MarginDecay | None:
+    """The schedule of γ, for a loss that has one."""
+    inner = innermost(loss)
+    if not isinstance(inner, FacilityLocationLoss):
+        return None
+    return MarginDecay(inner, every=config.margin_decay_every or steps_per_pass, rate=config.margin_decay)
+
+
+def innermost(loss: nn.Module) -> nn.Module:
+    """The loss itself, without the averaging over subsets."""
+    return loss.loss if isinstance(loss, SubsampledLoss) else loss
+
+
+def loss_state(loss: nn.Module) -> dict[str, Any]:
+    """What an exact resume needs of the loss: its own weights and its generators."""
+    inner = innermost(loss)
+    state: dict[str, Any] = {"weights": inner.state_dict()}  # proxies and the like; ours have none
+    if isinstance(loss, SubsampledLoss):
+        state["subsets"] = loss.generator.get_state()
+    if isinstance(inner, FacilityLocationLoss):
+        state["solver"] = json.dumps(inner.rng.bit_generator.state)  # its integers have 128 bits
+    return state
+
+
+def load_loss_state(loss: nn.Module, state: dict[str, Any]) -> None:
+    """Restore what `loss_state` gave."""
+    inner = innermost(loss)
+    inner.load_state_dict(state["weights"])
+    if isinstance(loss, SubsampledLoss):
+        loss.generator.set_state(state["subsets"])
+    if isinstance(inner, FacilityLocationLoss):
+        inner.rng.bit_generator.state = json.loads(state["solver"])

@@ -1,0 +1,80 @@
+"""`facetric compare RUN...`: rows, averages over seeds, the paper's rows, three formats."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from evaluation.run_folders import make_evaluated_run, make_run
+from facetric.cli.main import app
+from facetric.runs import compare_runs
+from facetric.evaluation.tables import comparison_text
+from facetric.evaluation.published import PUBLISHED
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Two seeds of one configuration, and another configuration."""
+    return [
+        make_evaluated_run(tmp_path, name="cub-seed0", seed=0, dataset="cub", nmi=0.60, recall_at_1=0.50),
+        make_evaluated_run(tmp_path, name="cub-seed1", seed=1, dataset="cub", nmi=0.62, recall_at_1=0.52),
+        make_evaluated_run(tmp_path, name="no_margin", seed=0, dataset="cub", margin_weight=0.0, nmi=0.55, recall_at_1=0.47),
+    ]
+
+
+def test_runs_that_differ_in_seed_and_name_are_one_row(runs):
+    table = compare_runs(runs, published=False)
+    assert [(row.name, row.n_runs) for row in table.rows] == [("cub (2 seeds)", 2), ("no_margin", 1)]
+    score = table.rows[0].scores["NMI"]
+    assert (score.mean, score.sd) == pytest.approx((61.0, 100 * np.std([0.6, 0.62], ddof=1)))
+    assert table.rows[1].scores["NMI"].sd is None
+    assert table.columns == ("NMI", "R@1", "R@2", "MAP@R")
+
+
+def test_the_papers_rows_stand_beside_its_datasets_only(runs, tmp_path):
+    names = [row.name for row in compare_runs(runs).rows]
+    assert names[:4] == ["Triplet semihard (paper)", "Lifted struct (paper)", "Npairs (paper)", "Clustering (paper)"]
+    glyphs = make_evaluated_run(tmp_path, name="glyphs", dataset="glyphs", nmi=0.5, recall_at_1=0.5)
+    assert len(compare_runs([glyphs]).rows) == 1
+
+
+def test_the_papers_method_is_its_best_row_everywhere():
+    for rows in PUBLISHED.values():
+        assert max(rows, key=lambda row: row.nmi).method == "Clustering"
+        for k in rows[0].recall_at_k:
+            assert max(rows, key=lambda row, k=k: row.recall_at_k[k]).method == "Clustering"
+
+
+def test_the_best_of_every_column_is_bold(runs):
+    table = compare_runs(runs)
+    assert "| cub (2 seeds) | **61.00 ± 1.41** | **51.00 ± 1.41** |" in comparison_text(table, "markdown")
+    latex = comparison_text(table, "latex")
+    assert r"cub (2 seeds) & \textbf{61.00 $\pm$ 1.41} & \textbf{51.00 $\pm$ 1.41}" in latex
+    assert r"no\_margin & 55.00" in latex
+    text = comparison_text(table, "text")
+    assert "61.00 ± 1.41*" in text
+    assert "59.23" in text
+    assert "CVPR 2017" in text
+
+
+def test_the_command_prints_each_format(runs):
+    for form, mark in (("text", "*"), ("markdown", "**61.00"), ("latex", r"\begin{tabular}")):
+        result = CliRunner().invoke(app, ["compare", *map(str, runs), "--format", form])
+        assert result.exit_code == 0, result.output
+        assert mark in result.output
+    assert "(paper)" not in CliRunner().invoke(app, ["compare", *map(str, runs), "--no-paper"]).output
+
+
+def test_what_cannot_be_compared_ends_in_one_line(runs, tmp_path):
+    other = make_evaluated_run(tmp_path, name="cars", dataset="cars", nmi=0.5, recall_at_1=0.5)
+    bare = make_run(tmp_path, name="bare", dataset="cub", checkpoint=None)
+    for arguments, message in (
+        ([runs[0], other], "different datasets"),
+        ([bare], f"facetric evaluate {bare}"),
+        ([runs[0], "--split", "validation"], "--split validation"),
+        ([tmp_path], "no config.toml"),
+        ([runs[0], "--format", "html"], "text, markdown, latex"),
+    ):
+        result = CliRunner().invoke(app, ["compare", *map(str, arguments)])
+        assert result.exit_code == 1
+        assert message in result.output
+        assert result.output.count("\n") == 1

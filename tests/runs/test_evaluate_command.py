@@ -1,0 +1,113 @@
+"""`facetric evaluate RUN`: files, splits, processes, errors."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from evaluation.run_folders import make_pictures, make_run
+from facetric.cli.main import app
+from facetric.evaluation import Embeddings, EvaluationReport, evaluate
+from facetric.runs import evaluate_run
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_pictures(tmp_path_factory.mktemp("data") / "pictures")
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_a_run_is_embedded_scored_and_printed(tmp_path, root):
+    run = make_run(tmp_path, root=root)
+    result = invoke("evaluate", run, "--restarts", 2)
+    assert result.exit_code == 0, result.output
+    report, kept = EvaluationReport.load(run / "evaluation.json"), Embeddings.load(run / "embeddings.npz")
+    assert (report.n_images, report.n_classes, kept.vectors.shape) == (24, 6, (24, 16))
+    assert report.source["checkpoint"] == "best.safetensors"
+    assert report.source["views"] == "center crop"
+    assert report.facility_location.scores is not None
+    again = evaluate(kept.vectors, kept.labels, n_restarts=2)
+    assert (again.recall_at_k, again.nmi, again.map_at_r) == (report.recall_at_k, report.nmi, report.map_at_r)
+    assert all(text in result.output for text in ("NMI", "R@8", f"{100 * report.recall_at_k[1]:.2f}", "evaluation.json"))
+    assert {path.name for path in run.iterdir()} == {"config.toml", "checkpoints", "evaluation.json", "embeddings.npz"}
+    assert json.loads((run / "evaluation.json").read_text())["source"]["split"] == "test"
+
+
+def test_splits_have_files_of_their_own_and_share_no_class(tmp_path, root):
+    run = make_run(tmp_path, root=root, checkpoint="last")
+    labels = {}
+    for split in ("test", "validation", "train"):
+        ending = "" if split == "test" else f"-{split}"
+        evaluate_run(run, split=split, n_restarts=1, facility=False, views=2)
+        labels[split] = set(Embeddings.load(run / f"embeddings{ending}.npz").labels.tolist())
+        report = EvaluationReport.load(run / f"evaluation{ending}.json")
+        assert report.source["split"] == split
+        assert report.source["views"] == "center crop and its flip"
+        assert report.source["checkpoint"] == "last.safetensors"
+    assert sum(map(len, labels.values())) == len(set.union(*labels.values())) == 12
+
+
+def test_torchrun_gives_what_one_process_gives(tmp_path, root):
+    alone, together = make_run(tmp_path, root=root), make_run(tmp_path, name="second", root=root)
+    evaluate_run(alone, n_restarts=1, facility=False)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "facetric"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(
+        [*command, "evaluate", str(together), "--restarts", "1", "--no-facility"],
+        env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("Written:") == 1
+    np.testing.assert_allclose(
+        Embeddings.load(together / "embeddings.npz").vectors, Embeddings.load(alone / "embeddings.npz").vectors, atol=1e-5
+    )
+    assert EvaluationReport.load(together / "evaluation.json").n_images == 24
+    assert not (together / "embedding").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split", "tests"], "split must be one of test, validation, train; got 'tests'"),
+        (["--views", 3], "views must be one of"),
+        (["--checkpoint", "first"], "best or last"),
+        (["--k", 24], r"K (24) exceeds the 23 images"),
+        (["--memory", 0], "memory_gib must be above 0"),
+        (["--device", "tpu"], "device must be one of auto, cpu"),
+    ],
+)
+def test_bad_options_end_in_one_line(tmp_path, root, arguments, message):
+    result = invoke("evaluate", make_run(tmp_path, root=root), *arguments)
+    assert result.exit_code == 1
+    assert message in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_a_run_without_a_checkpoint_says_so(tmp_path, root):
+    run = make_run(tmp_path, root=root, checkpoint=None)
+    result = invoke("evaluate", run)
+    assert result.exit_code == 1
+    assert "has no checkpoint" in result.output
+    assert f"facetric resume {run}" in result.output
+
+
+def test_what_is_no_run_says_so(tmp_path, root):
+    assert "is not there" in invoke("evaluate", tmp_path / "nothing").output
+    assert "no config.toml" in invoke("evaluate", tmp_path).output
+    run = make_run(tmp_path, root=root)
+    (run / "config.toml").write_text("[data")
+    assert "is no TOML" in invoke("evaluate", run).output
+    (run / "config.toml").write_text("[run]\nseed = 1\n")
+    assert "names no dataset" in invoke("evaluate", run).output
+    broken = make_run(tmp_path, name="broken", root=root)
+    (broken / "checkpoints" / "best.safetensors").write_text("no tensors")
+    result = invoke("evaluate", broken)
+    assert result.exit_code == 1
+    assert result.output.count("\n") == 1

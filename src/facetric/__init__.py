@@ -6,17 +6,19 @@ from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from facetric.losses import LOSSES, FacilityLocationLoss
+    from facetric.runs import open_run
     from facetric.solver import ClusteringProblem, Solution, solve
 
     __version__: str
 
-__all__ = ["LOSSES", "ClusteringProblem", "FacilityLocationLoss", "Solution", "__version__", "solve"]
+__all__ = ["LOSSES", "ClusteringProblem", "FacilityLocationLoss", "Solution", "__version__", "open_run", "solve"]
 
 _HOMES = {
     "LOSSES": "losses",
     "FacilityLocationLoss": "losses",
     "ClusteringProblem": "solver",
     "Solution": "solver",
+    "open_run": "runs",
     "solve": "solver",
 }
 

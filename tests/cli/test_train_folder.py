@@ -154,8 +154,8 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "flat" / "1.jpg").touch()
     folder = ("--data", "folder", "--root")
     for arguments, words in {
-        (): "a run needs a TOML file or --data: facetric train --data folder --root path/to/photos",
-        ("--root", "flat"): "--root says where the dataset lies, and --data what it is",
+        (): "pass a config file or --data: facetric train --data folder --root path/to/photos",
+        ("--root", "flat"): "--root says where the dataset is, and --data what it is",
         ("--data", "folder"): "say where it lies, as in --root path/to/it",
         ("--data", "foldr", "--root", "flat"): "did you mean 'folder'?",
         ("--data", "glyphs", "--root", "flat"): "leave root out",
@@ -198,4 +198,4 @@ def test_an_existing_run_is_refused_before_anything_long(tmp_path, monkeypatch):
     (tmp_path / "runs" / "photos").mkdir(parents=True)
     root = name_photos(tmp_path / "photos", n_classes=4, n_images=4)  # empty files: opening one would be another error
     line = refused(tmp_path, "--data", "folder", "--root", root)
-    assert "runs/photos exists and is not overwritten: choose another name with --set run.name=…" in line
+    assert "runs/photos exists and is not overwritten: choose another folder with --output" in line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import pickle
 import signal
 import subprocess
@@ -35,10 +35,26 @@ def pictures() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (N, 40, 40), dtype=np.uint8)
 
 
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 def built(embedder: Embedder, images, folder: Path, **options) -> tuple[TrunkCache, list[str]]:
-    """The cache, and what was announced: nothing when it was there."""
-    lines: list[str] = []
-    return build_trunk_cache(embedder, images, folder=folder, announce=lines.append, **options), lines
+    """The cache, and what was logged: nothing when it was there."""
+    logger, handler = logging.getLogger("facetric"), _Lines()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        return build_trunk_cache(embedder, images, folder=folder, **options), handler.lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
@@ -269,15 +285,13 @@ def test_impossible_caches_are_refused(embedder: Embedder, pictures: np.ndarray,
         built(embedder, pictures[:, :20], tmp_path)
 
 
-def test_without_a_callback_the_announcement_is_one_line_on_stderr(
+def test_a_build_is_one_line_in_the_log_and_nothing_on_the_terminal(
     embedder: Embedder, pictures: np.ndarray, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(2):
-        build_trunk_cache(embedder, pictures, folder=tmp_path)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith(f"computing activations of {N} images in 4 views")
-    assert err.count(os.linesep) == 1
+    lines = [line for _ in range(2) for line in built(embedder, pictures, tmp_path)[1]]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"computing activations of {N} images in 4 views")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from facetric.config import read_config
 from facetric.models import load_embedder
-from facetric.runs.run import MetricsLog, RunFolderError
+from facetric.runs import RunFolderError
+from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Console
 from torch import Tensor
 
 from facetric.data.array_file import ArrayFile, cache_folder
@@ -32,6 +32,7 @@ from facetric.progress import progress_bar
 
 # Crops at a time. On a CPU the layers' outputs should stay in its cache: 8 a core are 1.5 times as fast as 64.
 CPU_BATCH, GPU_BATCH = 16, 256
+_log = logging.getLogger("facetric")
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,14 +92,13 @@ def build_trunk_cache(
     center: bool = False,
     transform: Transform | None = None,
     folder: Path | None = None,
-    announce: Callable[[str], None] | None = None,
 ) -> TrunkCache:
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
     view. A cache of central crops alone is for scoring and keeps float32, so that scores are those of the network itself; one
-    to train from keeps float16. `folder` is `cache_folder()` unless given. Before a build its size is announced, in a line on
-    stderr unless `announce` takes it. A disk without room for it is refused with a PreparedCacheError.
+    to train from keeps float16. `folder` is `cache_folder()` unless given. Before a build its size is logged.
+    A disk without room for it is refused with a PreparedCacheError.
     """
     if embedder.freeze_through is None:
         raise ValueError("a trunk cache keeps what the frozen part gives, and nothing is frozen: set freeze_through")
@@ -117,10 +117,10 @@ def build_trunk_cache(
 
     def build() -> None:
         size = f"{file.n_bytes / 1e9:.2f} GB" if file.n_bytes > 1e8 else f"{file.n_bytes / 1e6:.1f} MB"
-        (announce or _print)(
-            f"computing activations of {len(images)} images in {shape[1]} views through {embedder.freeze_through}, once: "
-            f"{size} in {path}"
-        )
+        _log.info(
+            "computing activations of %d images in %d views through %s, once: %s in %s",
+            len(images), shape[1], embedder.freeze_through, size, path,
+        )  # fmt: skip
         file.write(partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype)))
 
     file.ensure(build)
@@ -243,7 +243,3 @@ def _evaluating(embedder: Embedder) -> Iterator[None]:
             yield
     finally:
         embedder.train(training)
-
-
-def _print(line: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)

@@ -108,7 +108,7 @@ class Study:
 
         name = next(iter(self.methods))  # which method, and with which values, makes no difference to the caches
         anything = {key: where.low if isinstance(where, Range) else where[0] for key, where in self.space(name).items()}
-        prepare_caches(self.config(name, anything, steps=10), say)
+        prepare_caches(self.config(name, anything, steps=10))
 
     def _keep_protocol(self) -> None:
         """Write down what decides the runs; refuse a folder whose runs were decided by something else."""
@@ -186,8 +186,6 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
 
 def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     """Train on the whole training half with the chosen parameters, and evaluate on the test classes."""
-    from facetric.evaluation.embedding import embed_cached
-
     _end_with_parent()
     name, seed = which
     folder = study.final_folder(name, seed)
@@ -202,8 +200,7 @@ def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     if (folder / "evaluation.json").is_file():
         return "done before"
     _train(config)
-    cached = embed_cached if config.model.freeze_through is not None else None
-    report = evaluate_run(folder, checkpoint="last", facility=False, embed_with=cached).report
+    report = evaluate_run(folder, checkpoint="last", facility=False, use_cache=True).report
     for state in (folder / "checkpoints").glob("state_*.pt"):  # the run is finished: only its embedder is kept
         state.unlink()
     assert report is not None

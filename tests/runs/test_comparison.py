@@ -6,9 +6,9 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_evaluated_run, make_run, nothing
 from facetric.cli.main import app
-from facetric.runs import compare_runs
-from facetric.evaluation.tables import comparison_text
 from facetric.evaluation.published import PUBLISHED
+from facetric.evaluation.tables import comparison_text
+from facetric.runs import compare_runs
 
 
 @pytest.fixture
@@ -57,7 +57,12 @@ def test_the_best_of_every_column_is_bold(runs):
 
 
 def test_the_command_prints_each_format(runs):
-    for form, mark in (("text", "*"), ("markdown", "**61.00"), ("latex", r"\begin{tabular}"), ("csv", "cub (2 seeds),2,61.0000,1.4142")):
+    for form, mark in (
+        ("text", "*"),
+        ("markdown", "**61.00"),
+        ("latex", r"\begin{tabular}"),
+        ("csv", "cub (2 seeds),2,61.0000,1.4142"),
+    ):
         result = CliRunner().invoke(app, ["compare", *map(str, runs), "--format", form])
         assert result.exit_code == 0, result.output
         assert mark in result.output

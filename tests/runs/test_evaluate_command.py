@@ -37,7 +37,15 @@ def test_a_run_is_embedded_scored_and_printed(tmp_path, root):
     assert (again.recall_at_k, again.nmi, again.map_at_r) == (report.recall_at_k, report.nmi, report.map_at_r)
     assert all(text in result.output for text in ("NMI", "R@8", f"{100 * report.recall_at_k[1]:.2f}", "evaluation.json"))
     assert {path.name for path in run.iterdir()} == {
-        *("config.toml", "manifest.json", "environment.json", "checkpoints", "evaluation.json", "embeddings.npz", ".evaluated.lock")
+        *(
+            "config.toml",
+            "manifest.json",
+            "environment.json",
+            "checkpoints",
+            "evaluation.json",
+            "embeddings.npz",
+            ".evaluated.lock",
+        )
     }
     assert json.loads((run / "evaluation.json").read_text())["source"]["split"] == "test"
 

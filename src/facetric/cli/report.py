@@ -37,8 +37,10 @@ def report(
     Still pictures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
     """
     with one_line_errors("report"):
+        from facetric.runs import Run
+
         if output is not None and output.is_dir():
-            raise ValueError(f"--output is the page to write, and {output} is a folder: pass {output / 'report.html'}")
+            raise ValueError(f"--output is the page to write, and {output} is a folder: pass {Run(output).report_file}")
         try:
             with steps_shown() as on_step:
                 made = make_report(run, output=output, with_images=images, seed=seed, on_step=on_step)

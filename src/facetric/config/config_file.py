@@ -13,6 +13,8 @@ from pydantic import ValidationError
 
 from facetric.config.config import TABLES, Table, TrainConfig
 
+CONFIG_FILE = "config.toml"  # what it is called in a run folder
+
 
 class ConfigError(ValueError):
     """A configuration that cannot be a run; the message is one line that says why and what to do."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from facetric.config.config import TrainConfig
-from facetric.config.config_file import ConfigError, apply_override, parse_config
+from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, parse_config
 from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
@@ -227,7 +227,7 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
         _about_network(config, gpu=gpu),
         _about_batches(config),
         _about_steps(config, sizes),
-        f"all settings will be in {Path(config.run.folder) / config.run.name / 'config.toml'}; change any with --set, "
+        f"all settings will be in {Path(config.run.folder) / config.run.name / CONFIG_FILE}; change any with --set, "
         f"as in --set run.steps={2 * config.run.steps}",
     )
 

@@ -28,7 +28,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.config import ConfigError, TrainConfig, read_config
-from facetric.config.config_file import to_toml
+from facetric.config.config_file import CONFIG_FILE, to_toml
 from facetric.evaluation import EvaluationReport
 from facetric.evaluation.embeddings import Embeddings, read_fingerprint
 from facetric.files import remove_stale_parts, write_atomically
@@ -60,7 +60,7 @@ class Run:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self.config_file = self.path / "config.toml"
+        self.config_file = self.path / CONFIG_FILE
         self.manifest_file = self.path / "manifest.json"
         self.environment_file = self.path / "environment.json"
         self.metrics_file = self.path / "metrics.jsonl"
@@ -155,7 +155,9 @@ class Run:
             what = "is a file, not a run folder" if self.path.exists() else "does not exist"
             raise ConfigError(f"{self.path} {what}: pass a run folder such as runs/photos")
         if not self.config_file.is_file():
-            raise ConfigError(f"{self.path} has no {self.config_file.name}, so it is not a run: pass one made by `facetric train`")
+            raise ConfigError(
+                f"{self.path} has no {self.config_file.name}, so it is not a run: pass one made by `facetric train`"
+            )
         config = read_config(self.config_file)
         place = {"folder": str(self.path.absolute().parent), "name": self.path.absolute().name}
         return config.model_copy(update={"run": config.run.model_copy(update=place)})
@@ -178,7 +180,9 @@ class Run:
     def checkpoint(self, wanted: str = "best") -> Path:
         """The file of the best embedder (the last one where there is no best), or of the last one."""
         if wanted not in CHECKPOINTS:
-            raise ValueError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: pass --checkpoint best or last")
+            raise ValueError(
+                f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: pass --checkpoint best or last"
+            )
         names = CHECKPOINTS if wanted == "best" else ("last",)
         for name in names:
             if (path := self.embedder_file(name)).is_file():
@@ -236,9 +240,7 @@ class Run:
     def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
         weights = self.checkpoints / str(source.get("checkpoint", ""))
         if "model" in source and weights.is_file() and embedder_fingerprint(weights) != source["model"]:
-            raise StaleResultError(
-                f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again"
-            )
+            raise StaleResultError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")
 
     def report_is_current(self) -> bool:
         """Whether report.html was made from the embeddings and scores that are there now."""

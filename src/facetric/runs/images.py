@@ -40,8 +40,8 @@ def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageData
         )
     if changed and not accept_changes:
         raise ValueError(
-            f"{len(changed):,} images have changed since {run.path} began ({name_some(changed)}): restore them, or continue all the "
-            f"same with `{run.resume_command} --accept-changes`"
+            f"{len(changed):,} images have changed since {run.path} began ({name_some(changed)}): restore them, or continue with "
+            f"`{run.resume_command} --accept-changes`"
         )
     return dataset, changes
 
@@ -61,7 +61,7 @@ def run_images(run: Run, split: str) -> tuple[ImageDataset, DataChanges]:
     matched, changes = run.manifest.match(load_run_dataset(data), data.root, splits=(split,))
     if len(np.unique(matched.labels)) < min(2, n_classes):
         raise ValueError(
-            f"of the {n_images:,} {split} images of {run.path}, {len(matched):,} are still in {data.root}: restore them, or point "
+            f"of the {n_images:,} {split} images of {run.path}, {len(matched):,} are still in {data.root}: restore them, or set "
             "data.root in its config.toml to where they are now"
         )
     return matched, changes

@@ -156,7 +156,7 @@ class Run:
             raise ConfigError(f"{self.path} {what}: pass a run folder such as runs/photos")
         if not self.config_file.is_file():
             raise ConfigError(
-                f"{self.path} has no {self.config_file.name}, so it is not a run: pass one made by `facetric train`"
+                f"{self.path} has no {self.config_file.name}, so it is not a run: pass one that `facetric train` made"
             )
         config = read_config(self.config_file)
         place = {"folder": str(self.path.absolute().parent), "name": self.path.absolute().name}
@@ -180,9 +180,7 @@ class Run:
     def checkpoint(self, wanted: str = "best") -> Path:
         """The file of the best embedder (the last one where there is no best), or of the last one."""
         if wanted not in CHECKPOINTS:
-            raise ValueError(
-                f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: pass --checkpoint best or last"
-            )
+            raise ValueError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: choose one of these")
         names = CHECKPOINTS if wanted == "best" else ("last",)
         for name in names:
             if (path := self.embedder_file(name)).is_file():

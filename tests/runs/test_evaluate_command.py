@@ -87,7 +87,7 @@ def test_torchrun_gives_what_one_process_gives(tmp_path, root):
     [
         (["--split", "tests"], "split must be one of test, validation, train; got 'tests'"),
         (["--views", 3], "views must be one of"),
-        (["--checkpoint", "first"], "best or last"),
+        (["--checkpoint", "first"], "checkpoint must be one of best, last"),
         (["--k", 24], r"K (24) exceeds the 23 images"),
         (["--memory", 0], "memory_gib must be above 0"),
         (["--device", "tpu"], "device must be one of auto, cpu"),

@@ -102,7 +102,7 @@ def test_changed_training_pictures_stop_a_resume_unless_accepted(tmp_path):
     assert changes.changed == (trained,)
     assert len(dataset) == len(run.manifest)
     (root / trained).unlink()
-    with pytest.raises(ValueError, match="are gone .*restore them"):
+    with pytest.raises(ValueError, match=r"are gone .*restore them"):
         resumed_images(run, accept_changes=True)
 
 
@@ -148,5 +148,5 @@ def test_a_damaged_manifest_is_one_line(tmp_path, damage):
 def test_a_run_without_a_manifest_is_refused(tmp_path):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures"))
     (run / "manifest.json").unlink()
-    with pytest.raises(ValueError, match="manifest.json is missing; the run was made by facetric 0.1"):
+    with pytest.raises(ValueError, match=r"manifest.json is missing; the run was made by facetric 0.1"):
         open_run(run)

@@ -68,19 +68,14 @@ def test_two_evaluations_at_once_are_refused_in_one_line(evaluated):
         evaluate_run(evaluated.path)
 
 
-@pytest.mark.parametrize("bit", [0, 100, -100, "middle"])
+@pytest.mark.parametrize("bit", [0, 200, "middle"])
 def test_a_flipped_bit_in_the_embeddings_is_one_line(evaluated, bit):
     file = evaluated.embeddings_file()
     content = bytearray(file.read_bytes())
     content[len(content) // 3 if bit == "middle" else bit] ^= 4
     file.write_bytes(content)
-    try:
-        found = Embeddings.load(file)
-    except ValueError as error:
-        assert "damaged or holds no embeddings" in str(error)
-    else:  # a byte that nothing depends on, such as a time in the archive's directory
-        assert np.isfinite(found.vectors).all()
-        assert found.fingerprint == evaluated.evaluation().source["embeddings"]
+    with pytest.raises(ValueError, match="damaged or holds no embeddings"):
+        Embeddings.load(file)
 
 
 def test_embedding_resumes_with_another_block_size(tmp_path):

@@ -21,6 +21,7 @@ def folder_config(tmp_path, root, *, data=None, **run):
         data={"name": "folder", "root": str(root), "options": {"test_fraction": 0.0}, "size": 36, "pad": 0, **(data or {})},
         model=PICTURES,
         batches={"size": 6},
+        optimizer={"warmup_steps": 0},
     )
 
 
@@ -73,7 +74,7 @@ def test_torch_is_as_it_was_before(tmp_path):
     expected = torch.rand(3)
     torch.manual_seed(7)
     torch.set_num_threads(2)
-    train(tiny_config(tmp_path, run={"steps": 1, "validate_every": 0, "threads": 1}))
+    train(tiny_config(tmp_path, run={"steps": 1, "validate_every": 0, "threads": 1}, optimizer={"warmup_steps": 0}))
     assert torch.get_num_threads() == 2
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.equal(torch.rand(3), expected)
@@ -81,14 +82,14 @@ def test_torch_is_as_it_was_before(tmp_path):
 
 def test_as_a_library_it_speaks_through_logging_only(tmp_path, caplog, capfd):
     with caplog.at_level(logging.INFO, "facetric"):
-        train(tiny_config(tmp_path, run={"steps": 1, "validate_every": 0}))
+        train(tiny_config(tmp_path, run={"steps": 1, "validate_every": 0}, optimizer={"warmup_steps": 0}))
     assert "next: facetric evaluate" in caplog.text
     assert capfd.readouterr() == ("", "")
 
 
 def test_a_finished_run_never_lacks_its_last_weights(tmp_path, monkeypatch):
     """The last state used to be written before the weights: a full disk in between lost them for good."""
-    config = tiny_config(tmp_path, run={"steps": 2, "validate_every": 0, "checkpoint_every": 100})
+    config = tiny_config(tmp_path, run={"steps": 2, "validate_every": 0, "checkpoint_every": 100}, optimizer={"warmup_steps": 0})
     saved = Run.save_embedder
 
     def full_disk(self, embedder, name):

@@ -11,14 +11,14 @@ from facetric.runs import Run, open_run
 from facetric.training import resume, session, train
 from training.tiny_runs import rows_of, tiny_config
 
-PICTURES = {"backbone": "glyphnet", "dim": 8, "weights": "none", "head_init": "orthogonal"}
+PICTURES = {"backbone": "test_efficientnet", "dim": 8, "weights": "none", "head_init": "orthogonal"}
 
 
 def folder_config(tmp_path, root, *, data=None, **run):
     return tiny_config(
         tmp_path / "runs",
         run={"steps": 2, "validate_every": 1, **run},
-        data={"name": "folder", "root": str(root), "options": {"test_fraction": 0.0}, "size": 36, "pad": 0, **(data or {})},
+        data={"name": "folder", "root": str(root), "options": {"test_fraction": 0.0}, "size": 164, "pad": 0, **(data or {})},
         model=PICTURES,
         batches={"size": 6},
         optimizer={"warmup_steps": 0},

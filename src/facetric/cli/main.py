@@ -43,5 +43,9 @@ def main(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Deep metric learning by facility location: embeddings whose clusters are right."""
+    """Deep metric learning by facility location: embeddings whose clusters are right.
+
+    Exit codes of all commands: 0 done; 1 failed while running, or problems found; 2 usage error (options, configuration or
+    data that cannot work); 130 or 143 stopped by a signal.
+    """
     keep_freed_memory()

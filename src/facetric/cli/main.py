@@ -7,13 +7,13 @@ from typing import Annotated
 import typer
 
 import facetric
-from facetric.allocator import keep_freed_memory
 from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
 from facetric.cli.train import resume, train
+from facetric.machine import prepare_process
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, epilog="To see it work: facetric demo"
@@ -48,4 +48,4 @@ def main(
     Exit codes of all commands: 0 done; 1 failed while running, or problems found; 2 usage error (options, configuration or
     data that cannot work); 130 or 143 stopped by a signal.
     """
-    keep_freed_memory()
+    prepare_process()

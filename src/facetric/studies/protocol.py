@@ -24,11 +24,11 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from facetric.allocator import keep_freed_memory
 from facetric.config.config import TrainConfig, first_difference
 from facetric.config.config_file import parse_config, read_config, set_key
 from facetric.evaluation.tables import Comparison, comparison_text
 from facetric.files import write_atomically
+from facetric.machine import prepare_process
 from facetric.runs import compare_runs, evaluate_run
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, read_trials, search
 from facetric.studies.spaces import Method, Range, Space
@@ -251,7 +251,7 @@ def _end_with_parent() -> None:
 
 def one_thread() -> None:
     """For a worker: two processes with two threads each on two cores wait for each other most of the time."""
-    keep_freed_memory()
+    prepare_process()
     import numba
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -120,7 +120,7 @@ def _report(command: str, work: Callable[[], RunResult]) -> None:
         raise typer.Exit(130) from None
     except (ValueError, OSError, RuntimeError) as error:
         from facetric.data import ImageError
-        from facetric.training.processes import PeerError
+        from facetric.losses.global_batch import PeerError
 
         if isinstance(error, ImageError):
             error = ValueError(f"{error} (`facetric data check` lists all such files)")

@@ -45,18 +45,18 @@ def checked_batch(
 
 
 def unit_vectors(embeddings: Tensor) -> Tensor:
-    """Rows divided by their l2 norm; a zero row stays zero, with zero gradient.
+    """Rows divided by their l2 norm, however long or short; a zero row stays zero, with zero gradient.
 
-    Every row is first divided by a power of two near its largest entry, so that no square overflows or underflows; ordinary
-    rows come out bitwise as from the plain division. The gradient is inversely proportional to a row's length. It is zero for
-    rows so short (1e-33 in float32, 1e-303 in float64) that it would overflow.
+    The gradient is inversely proportional to a row's length. It is zero for rows so short (1e-33 in float32, 1e-303 in float64)
+    that it would overflow.
     """
-    largest = embeddings.detach().abs().amax(dim=1, keepdim=True)  # (m, 1)
-    shortest = torch.finfo(largest.dtype).tiny * 2.0**16
-    scaled = torch.where(largest < shortest, embeddings.detach(), embeddings)
-    scaled = scaled / _power_of_two(largest).clamp(shortest, 1 / shortest)
-    norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
-    return scaled * torch.where(norm > 0, 1.0 / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0.0)
+    norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)  # (m, 1)
+    tiny = torch.finfo(norm.dtype).tiny
+    usual = tiny**0.25, tiny**-0.25  # between these no square comes near overflow or underflow
+    if not bool(((norm >= usual[0]) & (norm <= usual[1])).all()):
+        embeddings = _moderate(embeddings)
+        norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    return embeddings * torch.where(norm > 0, 1.0 / norm.clamp_min(tiny), 0.0)
 
 
 def pairwise_distances(points: Tensor) -> Tensor:
@@ -132,8 +132,10 @@ def _refuse_non_finite(embeddings: Tensor) -> None:
         )
 
 
-def _power_of_two(numbers: Tensor) -> Tensor:
-    """2^⌊log₂ x⌋ of positive numbers, exactly: their exponent bits alone. 0 for zero and what is below the normal numbers."""
-    bits, exponent_bits = (torch.int32, 0x7F800000) if numbers.dtype == torch.float32 else (torch.int64, 0x7FF0000000000000)
-    powers: Tensor = (numbers.view(bits) & exponent_bits).view(numbers.dtype)
-    return powers
+def _moderate(rows: Tensor) -> Tensor:
+    """Each row divided by a power of two near its largest entry, which leaves its direction as it is to the last bit."""
+    largest = rows.detach().abs().amax(dim=1, keepdim=True)  # (m, 1)
+    bits, exponent_bits = (torch.int32, 0x7F800000) if rows.dtype == torch.float32 else (torch.int64, 0x7FF0000000000000)
+    power_of_two = (largest.view(bits) & exponent_bits).view(rows.dtype)
+    shortest = torch.finfo(rows.dtype).tiny * 2.0**16  # the gradient of a batch on a shorter row may overflow
+    return torch.where(largest < shortest, rows.detach(), rows) / power_of_two.clamp(shortest, 1 / shortest)

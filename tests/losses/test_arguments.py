@@ -8,10 +8,9 @@ import torch
 from facetric.losses import LOSSES, FacilityLocationLoss, GlobalBatch, SubsampledLoss
 from facetric.losses.options import loss_options
 
-NUMBERS = [
-    (name, key) for name in LOSSES for key in ("margin_weight", "margin", "norm_weight") if key in loss_options(LOSSES[name])
-]
-FLAGS = [(name, key) for name in LOSSES for key in ("normalize", "squared") if key in loss_options(LOSSES[name])]
+OPTIONS = [(name, key) for name in LOSSES for key in loss_options(LOSSES[name])]
+NUMBERS = [(name, key) for name, key in OPTIONS if key in ("margin_weight", "margin", "norm_weight")]
+FLAGS = [(name, key) for name, key in OPTIONS if key in ("normalize", "squared")]
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, "nmi ", "1.0", True, [1.0], 1j], ids=str)

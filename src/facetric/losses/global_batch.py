@@ -117,18 +117,21 @@ def message_of(error: Exception) -> str:
 
 def _batch_sizes(embeddings: Tensor, failure: ValueError | None) -> list[int]:
     """The number of images of every rank. A batch that is refused on one rank is an error on all of them, and none waits."""
-    mine = (str(failure), 0, "", "") if failure is not None else (None, *embeddings.shape, str(embeddings.dtype))
+    mine: tuple[str | None, int, str] = (str(failure), 0, "")
+    if failure is None:
+        mine = None, len(embeddings), f"{embeddings.shape[1]} dimensions in {embeddings.dtype}"
     everyone: list[Any] = [None] * n_processes()
     dist.all_gather_object(everyone, mine)
     if failure is not None:
         raise failure
-    for rank, (message, _, *kind) in enumerate(everyone):
+    for rank, (message, _, _) in enumerate(everyone):
         if message is not None:
             raise PeerError(f"rank {rank}: {message}")
-        if kind != everyone[0][2:]:
-            here, there = ("{} dimensions in {}".format(*of) for of in (everyone[0][2:], kind))
-            raise ValueError(f"embeddings have {here} on rank 0 and {there} on rank {rank}: run the same network everywhere")
-    return [n_images for _, n_images, *_ in everyone]
+    sizes, kinds = [size for _, size, _ in everyone], [kind for _, _, kind in everyone]
+    for rank, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(f"embeddings have {kinds[0]} on rank 0 and {kind} on rank {rank}: run the same network everywhere")
+    return sizes
 
 
 class _GatherRows(torch.autograd.Function):

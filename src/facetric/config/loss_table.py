@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from facetric.config.table import Table
+from facetric.config.table import Table, unknown_key
 from facetric.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -71,6 +71,8 @@ class LossTable(Table):
             raise ValueError(f"loss.name must be one of {', '.join(LOSSES)}; got {name!r}{did_you_mean(str(name), LOSSES)}")
         options = loss_options(LOSSES[name])
         for key in own:
+            if key not in cls.known_keys():
+                raise ValueError(unknown_key(cls, str(key), [*cls.model_fields, *options]))
             if key not in options:
                 raise ValueError(f"loss {name!r} takes no {key}; it takes {', '.join(options)}: leave loss.{key} out")
             values[key] = _option(name, key, options[key], values[key])
@@ -112,6 +114,8 @@ def _option(name: str, key: str, option: Option, value: Any) -> Any:
     """The value of a loss's option, of the type that its signature says."""
     if option.may_be_none and value == NONE:
         return None if option.default is None else NONE
+    if not isinstance(value, str | int | float | bool):
+        raise ValueError(f"loss.{key} of {name!r} must be text, a number, true or false; got {value!r}: leave it out")
     any_type = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
     try:
         return TypeAdapter(option.annotation, config=any_type).validate_python(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -26,17 +27,17 @@ class Table(BaseModel):
             known = cls.known_keys()
             for key in values:
                 if key not in known:
-                    raise ValueError(_unknown_key(cls, str(key)))
+                    raise ValueError(unknown_key(cls, str(key), known))
         return values
 
 
-def _unknown_key(table: type[Table], key: str) -> str:
-    """The nearest known key, here or, under the same name, in another table."""
+def unknown_key(table: type[Table], key: str, known: Iterable[str]) -> str:
+    """A message with the nearest of the `known` keys of the table or, under the same name, with another table."""
     from facetric.config.config import TABLES
 
-    title = next((name for name, known in TABLES.items() if known is table), None)
+    title = next((name for name, other in TABLES.items() if other is table), None)
     where = f"unknown key {key!r} in [{title}]" if title else f"unknown table or key {key!r}"
-    if hint := did_you_mean(key, table.known_keys()):
+    if hint := did_you_mean(key, known):
         return where + hint
-    homes = [name for name, known in TABLES.items() if key in known.known_keys()]
-    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known are {', '.join(table.known_keys())}"
+    homes = [name for name, other in TABLES.items() if key in other.known_keys()]
+    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known are {', '.join(known)}"

@@ -130,7 +130,10 @@ def test_any_class_sizes_give_a_batch_or_one_error(sizes):
 def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
     config = choose_run("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
-    assert (config.loss.margin_weight, config.batches.class_ratio) == (None, None)
+    assert "margin_weight" not in config.loss.keywords()
+    assert config.batches.class_ratio is None
+    subsets = choose_run("folder", root, overrides=["loss.name=facility_location_subsets"]).config.loss
+    assert (subsets.n_subsets, subsets.margin_weight) == (16, None)  # γ is half of the subset
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
     smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
     assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, 8.0)

@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from facetric.config.config import TABLES, Table, TrainConfig
+from facetric.config.config import TABLES, TrainConfig
+from facetric.config.table import Table
 
 CONFIG_FILE = "config.toml"  # what it is called in a run folder
 

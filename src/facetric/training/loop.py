@@ -26,6 +26,7 @@ from facetric.training.environment import describe_environment, say_differences
 from facetric.training.feed import TrainingBatch
 from facetric.training.health import CollapseWatch, NonFiniteLossError, save_batch
 from facetric.training.interruption import Interruption
+from facetric.training.loss import last_explanation
 from facetric.training.processes import Processes
 from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
 from facetric.training.validation import Scores, Validator, check_metric
@@ -217,7 +218,7 @@ def _step(
 
 def _row(session: Session, step: int, value: float) -> dict[str, Any]:
     """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
-    detail = None if session.clustering is None else session.clustering.last
+    detail = last_explanation(session.loss)
     rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
     return {
         "step": step,
@@ -226,7 +227,7 @@ def _row(session: Session, step: int, value: float) -> dict[str, Any]:
         "oracle_score": None if detail is None else detail.oracle_score,  # F̃
         "margin": None if detail is None else detail.margin,  # Δ
         "nmi": None if detail is None else detail.nmi,
-        "margin_weight": None if session.clustering is None else session.clustering.margin_weight,  # γ
+        "margin_weight": None if detail is None else detail.margin_weight,  # γ
         "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
         "head_lr": rates["head"],
     }

@@ -20,14 +20,14 @@ from torch.optim import Optimizer
 
 from facetric.config.config import RunTable, TrainConfig
 from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
-from facetric.losses import FacilityLocationLoss, MarginDecay
+from facetric.losses import MarginDecay
 from facetric.models import Embedder, build_embedder
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
 from facetric.runs.images import new_images
 from facetric.training.batch_norm import share_batch_norm
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
-from facetric.training.loss import build_decay, build_loss, innermost, load_loss_state, loss_state
+from facetric.training.loss import build_decay, build_loss, load_loss_state, loss_state
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
 from facetric.training.validation import Validator, check_validation
@@ -64,12 +64,6 @@ class Session:
     loss: nn.Module
     decay: MarginDecay | None
     feed: Feed
-
-    @property
-    def clustering(self) -> FacilityLocationLoss | None:
-        """The facility-location loss, if that is what trains."""
-        inner = innermost(self.loss)
-        return inner if isinstance(inner, FacilityLocationLoss) else None
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain containers. To be called by all processes: each contributes its random state."""

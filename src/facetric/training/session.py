@@ -171,6 +171,7 @@ def make_plan(config: TrainConfig, fabric: Fabric, processes: Processes) -> Plan
         config.model.backbone,
         dim=config.model.dim,
         weights=config.model.weights,
+        image_size=config.model.image_size,
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
         seed=run.seed,

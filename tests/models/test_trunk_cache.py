@@ -281,7 +281,7 @@ def test_impossible_caches_are_refused(embedder: Embedder, pictures: np.ndarray,
         built(build_embedder("glyphnet"), pictures, tmp_path)
     with pytest.raises(ValueError, match=r"at least one image and one view; got 21 images, n_views=0 and center=False"):
         built(embedder, pictures, tmp_path, n_views=0)
-    with pytest.raises(ValueError, match="pictures of 20 pixels are smaller than the backbone's crop"):
+    with pytest.raises(ValueError, match="images of 20 pixels are smaller than the backbone's crop"):
         built(embedder, pictures[:, :20], tmp_path)
 
 

@@ -53,6 +53,9 @@ class ModelTable(Table):
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
     dim: int = Field(64, ge=1, description="d: dimensions of the embedding.")
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's own choice when left out.")
+    image_size: int | None = Field(
+        None, ge=1, description="Side of the square crop that the backbone takes; the backbone's own when left out."
+    )
     freeze_through: str | None = Field(
         None, description='The last part of the backbone that stays as it is, such as "blocks.4"; "all" trains the head only.'
     )

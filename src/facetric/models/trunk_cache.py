@@ -1,8 +1,8 @@
-"""Training on a CPU: the frozen first part of the network is run once per image and view, and its activations are kept.
+"""Training on a CPU: the frozen first part of the network runs once per image and view, and its activations are cached on disk.
 
-A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop and one seed; a later run with the
-same ones uses it again. View v of image i is a random crop that depends on the seed, i and v alone. A build that is killed
-goes on where it was; the file is one of `data/array_file.py` and has all that is said there.
+A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop and one seed; later runs with the same
+ones reuse it. View v of image i is a random crop that depends on the seed, i and v alone. A build that is killed resumes where
+it stopped. `data/array_file.py` describes the file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from facetric.models.embedder import Embedder
 from facetric.models.input_spec import image_format
 from facetric.progress import progress_bar
 
-# Crops at a time. On a CPU the layers' outputs should stay in its cache: 8 a core are 1.5 times as fast as 64.
+# Crops per forward pass. On a CPU the layers' outputs should stay in its cache: 8 per core are 1.5 times as fast as 64.
 CPU_BATCH, GPU_BATCH = 16, 256
 _log = logging.getLogger("facetric")
 
@@ -96,16 +96,19 @@ def build_trunk_cache(
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
-    view. A cache of central crops alone is for scoring and keeps float32, so that scores are those of the network itself; one
-    to train from keeps float16. `folder` is `cache_folder()` unless given. Before a build its size is logged.
-    A disk without room for it is refused with a PreparedCacheError.
+    view. A cache of central crops alone is for evaluation and holds float32, so that scores are those of the network itself; one
+    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged. A
+    PreparedCacheError if the disk has no room for it.
     """
     if embedder.freeze_through is None:
-        raise ValueError("a trunk cache keeps what the frozen part gives, and nothing is frozen: set freeze_through")
+        raise ValueError(
+            "a trunk cache stores activations of the frozen part, and nothing is frozen: set freeze_through "
+            "(--set model.freeze_through=…)"
+        )
     if n_views < 0 or n_views + center < 1 or len(images) == 0:
         raise ValueError(
             f"a trunk cache needs at least one image and one view; got {len(images)} images, n_views={n_views} and "
-            f"center={center}: 4 views are customary"
+            f"center={center}: 4 views are usual (--set model.cached_views=4)"
         )
     transform = RandomCrop(image_format(embedder.input_spec, images)) if transform is None else transform
     key = _key(embedder, images, transform, n_views=n_views, center=center, seed=seed)
@@ -186,7 +189,8 @@ def _activations(
             if not np.isfinite(block).all():
                 raise ValueError(
                     f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "
-                    "freeze through another module, or train without the cache"
+                    "freeze through another module (--set model.freeze_through=…) or train without the cache "
+                    "(--set model.cached_views=0)"
                 )
             yield block.reshape(len(rows), n_views + center, *block.shape[1:])
             progress(int(rows[-1]) + 1, len(images))
@@ -235,7 +239,7 @@ def _mapped(file: ArrayFile, n_views: int, center_view: int | None, rows: NDArra
 
 @contextmanager
 def _evaluating(embedder: Embedder) -> Iterator[None]:
-    """Eval mode without gradients, and the mode of before afterwards."""
+    """Eval mode without gradients; the previous mode is restored."""
     training = embedder.training
     embedder.eval()
     try:

@@ -34,4 +34,4 @@ _HOMES = {
     "open_run": "run",
 }
 
-__getattr__ = loaded_on_use(__name__, _HOMES, __all__)
+__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

@@ -182,6 +182,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         config.model.backbone,
         dim=config.model.dim,
         weights=config.model.weights,
+        image_size=config.model.image_size,
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
         seed=run.seed,

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from facetric.extras import watch_imports
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ _HOMES = {
     "Solution": "solver",
     "solve": "solver",
 }
+
+watch_imports()  # a package whose extra is not installed says so in one line
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from facetric.extras import watch_imports
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ _PACKAGES = (
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)
+watch_imports()  # a package whose extra is not installed says so in one line
 
 
 def __getattr__(name: str) -> Any:

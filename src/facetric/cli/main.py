@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 import facetric
+from facetric.cli.cache import app as cache_app
 from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate
@@ -29,6 +30,7 @@ app.command(epilog="Example: facetric report runs/first")(report)
 app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(data_app, name="data")
+app.add_typer(cache_app, name="cache")
 
 
 def _print_version(wanted: bool) -> None:

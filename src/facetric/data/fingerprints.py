@@ -9,14 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.data.array_file import ArrayFile, cache_folder
+from facetric.data.cache_key import Description, described_files, images_key
 from facetric.data.images import ImageError
-from facetric.data.prepared import images_key
 from facetric.progress import progress_bar
 
 DIGEST_BYTES = 16
@@ -34,7 +35,8 @@ def content_fingerprints(images: Sequence[Path] | NDArray[np.uint8]) -> NDArray[
     file = ArrayFile(
         cache_folder() / f"contents-{key[:16]}.bytes", key, (len(images), DIGEST_BYTES), dtype="uint8", kind="list of file hashes"
     )
-    file.ensure(lambda: file.write(lambda first: _hashes(images, first)))
+    about = Description("file hashes", "", "hashes of the files' content", {}, described_files(images, 0, key))
+    file.ensure(lambda: file.write(lambda first: _hashes(images, first), description=asdict(about)))
     return np.array(file.mapped())
 
 

@@ -1,9 +1,13 @@
-"""Shared by the tests: where the golden values lie."""
+"""Shared by the tests: a process that waits without spinning, and where the golden values are."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+from facetric.machine import prepare_process
+
+prepare_process()  # before any test imports torch
 
 
 @pytest.fixture(scope="session")

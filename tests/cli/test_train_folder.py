@@ -130,7 +130,10 @@ def test_any_class_sizes_give_a_batch_or_one_error(sizes):
 def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
     config = choose_run("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
-    assert (config.loss.margin_weight, config.batches.class_ratio) == (None, None)
+    assert "margin_weight" not in config.loss.keywords()
+    assert config.batches.class_ratio is None
+    subsets = choose_run("folder", root, overrides=["loss.name=facility_location_subsets"]).config.loss
+    assert (subsets.n_subsets, subsets.margin_weight) == (16, None)  # γ is half of the subset
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
     smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
     assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, 8.0)
@@ -154,8 +157,8 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "flat" / "1.jpg").touch()
     folder = ("--data", "folder", "--root")
     for arguments, words in {
-        (): "a run needs a TOML file or --data: facetric train --data folder --root path/to/photos",
-        ("--root", "flat"): "--root says where the dataset lies, and --data what it is",
+        (): "pass a config file or --data: facetric train --data folder --root path/to/photos",
+        ("--root", "flat"): "--root says where the dataset is, and --data what it is",
         ("--data", "folder"): "say where it lies, as in --root path/to/it",
         ("--data", "foldr", "--root", "flat"): "did you mean 'folder'?",
         ("--data", "glyphs", "--root", "flat"): "leave root out",
@@ -198,4 +201,4 @@ def test_an_existing_run_is_refused_before_anything_long(tmp_path, monkeypatch):
     (tmp_path / "runs" / "photos").mkdir(parents=True)
     root = name_photos(tmp_path / "photos", n_classes=4, n_images=4)  # empty files: opening one would be another error
     line = refused(tmp_path, "--data", "folder", "--root", root)
-    assert "runs/photos exists and is not overwritten: choose another name with --set run.name=…" in line
+    assert "runs/photos exists and is not overwritten: choose another folder with --output" in line

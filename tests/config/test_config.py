@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from facetric.config import ConfigError, TrainConfig, read_config
 from facetric.config.config import TABLES
 from facetric.config.config_file import parse_config, to_toml
-from facetric.config.settings import settings_table
+from facetric.config.settings import option_rows, settings_table
 from facetric.losses import LOSSES
 from facetric.losses.external import external_loss
 
@@ -131,6 +131,7 @@ def test_any_value_survives_being_written(root, rate):
 
 def test_every_setting_is_described_and_the_page_shows_them_all():
     assert all(field.description for table in TABLES.values() for field in table.model_fields.values())
+    assert all(meaning for _, meaning in option_rows().values())
     page = (ROOT / "docs" / "training.md").read_text()
     assert settings_table() in page  # `python -m facetric.config.settings` prints it
 

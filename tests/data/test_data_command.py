@@ -62,7 +62,8 @@ def test_a_long_list_is_cut_in_the_table_only(tmp_path):
     write_folder(tmp_path)
     for k in range(60):
         (tmp_path / "ant" / f"{k:03d}.jpg").write_text(str(k))
-    assert "and 10 more; --json lists all" in run(tmp_path).stdout
+    assert "and 10 more; --all lists them" in run(tmp_path).stdout
+    assert "059.jpg" in run(tmp_path, "--all").stdout
     assert len(json.loads(run(tmp_path, "--json").stdout)["findings"]) == 60
 
 

@@ -135,10 +135,14 @@ def test_a_saved_embedder_keeps_its_size(name: str, size: int, tmp_path: Path) -
 
 
 def test_training_refuses_a_crop_larger_than_data_size_before_it_reads_an_image(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    data = {"name": "folder", "root": str(tmp_path / "photos")}  # empty: whoever looks for images says so
+    for name in "abcdef":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / "photos" / name / f"{number}.jpg").write_bytes(b"no picture")  # reading it would fail
+    data = {"name": "folder", "root": str(tmp_path / "photos")}
     model = {"backbone": "test_resnet", "weights": "none", "image_size": 288}
-    config = parse_config({"run": {"folder": str(tmp_path / "runs")}, "data": data, "model": model})
+    run = {"folder": str(tmp_path / "runs"), "validate_every": 0}
+    config = parse_config({"run": run, "data": data, "model": model, "batches": {"size": 4}})
     with pytest.raises(ValueError, match=r"images of 256 pixels are smaller than the backbone's crop \(288\): .*data.size=330"):
         train(config)
     assert not (tmp_path / "runs").exists()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from facetric.cli.evaluate import one_line_errors
+from facetric.cli.errors import one_line_errors
 
 
 def reproduce(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
 import typer
 
+from facetric.cli.errors import is_first_process
 from facetric.progress import OnStep
 
 
@@ -19,7 +19,7 @@ def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     messages = Console(stderr=True)
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_first = is_first_process()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, transient=True, disable=not (messages.is_terminal and is_first)) as progress:
         tasks: dict[str, TaskID] = {}
@@ -44,7 +44,7 @@ def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
     """The line on stderr if the block is not done by then."""
     timer = Timer(seconds, lambda: typer.echo(line, err=True))
     timer.daemon = True
-    if os.environ.get("RANK", "0") == "0":
+    if is_first_process():
         timer.start()
     try:
         yield

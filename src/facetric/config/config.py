@@ -5,27 +5,12 @@ Every field carries its description; docs/training.md shows them all.
 
 from __future__ import annotations
 
-import inspect
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from facetric.spelling import did_you_mean
-
-
-class Table(BaseModel):
-    """A table of the TOML file: frozen, and unknown keys are refused with the nearest known one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, values: Any) -> Any:
-        if isinstance(values, dict):
-            for key in values:
-                if key not in cls.model_fields:
-                    raise ValueError(_unknown_key(cls, str(key)))
-        return values
+from facetric.config.loss_table import LossTable
+from facetric.config.table import Table
 
 
 class RunTable(Table):
@@ -98,78 +83,6 @@ class ModelTable(Table):
         return self
 
 
-class LossTable(Table):
-    name: str = Field(
-        "facility_location",
-        description="A loss of facetric.losses.LOSSES, or one of pytorch-metric-learning: pytorch_metric_learning.SupConLoss.",
-    )
-    options: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Options of a loss of pytorch-metric-learning, by its own names."
-    )
-    margin_weight: float | None = Field(None, ge=0, description="γ of facility_location.")
-    margin: str | float | None = Field(
-        None, description="The score behind Δ for facility_location (nmi, ari, …); the distance α for the other losses."
-    )
-    inference: Literal["greedy", "stochastic", "random"] | None = Field(None, description="Start of the medoids (Algorithm 1).")
-    refine: Literal["pam", "local_search", "none"] | None = Field(None, description="Improvement of the medoids (Algorithm 2).")
-    max_sweeps: int | None = Field(None, ge=0, description="T: the most sweeps of pam.")
-    squared: bool | None = Field(None, description="Squared distances instead of the paper's plain ones.")
-    reduction: Literal["sum", "mean"] | None = Field(None, description="sum (the paper) or mean over the batch.")
-    norm_weight: float | None = Field(None, ge=0, description="λ of npairs, the weight of the embeddings' norms.")
-    normalize: bool | None = Field(
-        None, description="Unit embeddings, in training and evaluation; by default as the paper does for the loss."
-    )
-    margin_decay: float = Field(0.94, gt=0, le=1, description="γ is multiplied by this at every decay; 1 keeps it constant.")
-    margin_decay_every: int | None = Field(None, ge=1, description="Steps between two decays of γ; one pass over the images.")
-    n_subsets: int = Field(
-        0, ge=0, description="The loss is averaged over this many random subsets of the batch; 0 for the batch."
-    )
-    subset_size: int | None = Field(None, ge=2, description="Images in a subset; half of the batch unless given.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_the_options_of_the_loss(cls, values: Any) -> Any:
-        """Refuse options that the loss does not take, and write out those that were left to it."""
-        if not isinstance(values, dict):
-            return values
-        from facetric.losses import LOSSES
-        from facetric.losses.external import is_external
-
-        name = values.get("name", cls.model_fields["name"].default)
-        if is_external(str(name)):
-            strange = [key for key in LOSS_OPTIONS if values.get(key) is not None and key != "normalize"]
-            if strange:
-                raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{strange[0]}: put it there")
-            return {"normalize": True, **values}
-        if values.get("options"):
-            raise ValueError(f"[loss.options] is for losses of pytorch-metric-learning; {name!r} has its keys in [loss]")
-        if name not in LOSSES:
-            raise ValueError(f"loss.name must be one of {', '.join(LOSSES)}; got {name!r}{did_you_mean(str(name), LOSSES)}")
-        parameters = inspect.signature(LOSSES[name]).parameters
-        taken = {key: parameters[key].default for key in LOSS_OPTIONS if key in parameters}
-        for key in LOSS_OPTIONS:
-            if values.get(key) is not None and key not in taken:
-                raise ValueError(f"loss {name!r} takes no {key}; it takes {', '.join(taken)}: leave loss.{key} out")
-        defaults = {key: "none" if default is None else default for key, default in taken.items()}
-        return {**defaults, **{key: value for key, value in values.items() if value is not None}}
-
-    @model_validator(mode="after")
-    def _a_size_is_of_subsets(self) -> Self:
-        if self.subset_size is not None and not self.n_subsets:
-            raise ValueError(f"loss.subset_size ({self.subset_size}) is without subsets: set loss.n_subsets too, or leave it out")
-        return self
-
-    def keywords(self) -> dict[str, Any]:
-        """What the constructor of a loss of ours takes."""
-        given = {key: getattr(self, key) for key in LOSS_OPTIONS if getattr(self, key) is not None}
-        return {key: None if key == "refine" and value == "none" else value for key, value in given.items()}
-
-
-LOSS_OPTIONS = (
-    "margin_weight", "margin", "inference", "refine", "max_sweeps", "squared", "reduction", "norm_weight", "normalize",
-)  # fmt: skip
-
-
 class BatchTable(Table):
     size: int = Field(128, ge=2, description="m: images in a batch, all processes together.")
     class_ratio: float | None = Field(
@@ -229,10 +142,11 @@ class TrainConfig(Table):
 
 def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
     """The first "table.key" in which two runs differ; where they lie, their names and their threads do not matter."""
+    others = other.model_dump()
     for name, table in config.model_dump().items():
         for key, value in table.items():
             of_no_consequence = name == "run" and key in {"folder", "name", "threads"}
-            if not of_no_consequence and getattr(getattr(other, name), key) != value:
+            if not of_no_consequence and others[name].get(key) != value:
                 return f"{name}.{key}"
     return None
 
@@ -245,13 +159,3 @@ TABLES: dict[str, type[Table]] = {
     "batches": BatchTable,
     "optimizer": OptimizerTable,
 }
-
-
-def _unknown_key(table: type[Table], key: str) -> str:
-    """The nearest known key, here or, under the same name, in another table."""
-    title = next((name for name, known in TABLES.items() if known is table), None)
-    where = f"unknown key {key!r} in [{title}]" if title else f"unknown table or key {key!r}"
-    if hint := did_you_mean(key, table.model_fields):
-        return where + hint
-    homes = [name for name, known in TABLES.items() if key in known.model_fields]
-    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known are {', '.join(table.model_fields)}"

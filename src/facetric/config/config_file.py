@@ -11,14 +11,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from facetric.config.config import TABLES, Table, TrainConfig
+from facetric.config.config import TABLES, TrainConfig
+from facetric.config.table import Table
+
+CONFIG_FILE = "config.toml"  # what it is called in a run folder
 
 
 class ConfigError(ValueError):
     """A configuration that cannot be a run; the message is one line that says why and what to do."""
 
 
-def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = ()) -> TrainConfig:
+def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), unset: Iterable[str] = ()) -> TrainConfig:
     """The run of a TOML file, after `overrides` such as "loss.margin_weight=4". Its name is the file's, if not given."""
     path = Path(path)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from facetric.config.config import TrainConfig
-from facetric.config.config_file import ConfigError, apply_override, parse_config
+from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, parse_config
 from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
@@ -191,7 +191,10 @@ def batch_shape(class_sizes: Sequence[int], *, ratio: float | None = None, asked
 def _fitting(chosen: Tables, given: Tables) -> Tables:
     """The choices without those that what is given rules out: another loss, another network, another way to fill a batch."""
     fitting = {name: dict(table) for name, table in chosen.items()}
-    if given.get("loss", {}).get("name", "facility_location") != "facility_location":
+    name = given.get("loss", {}).get("name", "facility_location")
+    if name == "facility_location_subsets":  # γ goes with the subset
+        fitting["loss"] = {key: value for key, value in fitting["loss"].items() if key == "margin_decay_every"}
+    elif name != "facility_location":
         fitting["loss"] = {}
     if given.get("model", {}).get("backbone", chosen["model"]["backbone"]) != chosen["model"]["backbone"]:
         fitting["model"] = {key: fitting["model"][key] for key in ("head_init", "dim") if key in fitting["model"]}
@@ -227,7 +230,7 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
         _about_network(config, gpu=gpu),
         _about_batches(config),
         _about_steps(config, sizes),
-        f"all settings will be in {Path(config.run.folder) / config.run.name / 'config.toml'}; change any with --set, "
+        f"all settings will be in {Path(config.run.folder) / config.run.name / CONFIG_FILE}; change any with --set, "
         f"as in --set run.steps={2 * config.run.steps}",
     )
 
@@ -256,7 +259,7 @@ def _about_network(config: TrainConfig, *, gpu: bool) -> str:
 def _about_batches(config: TrainConfig) -> str:
     size, per_class = config.batches.size, config.batches.images_per_class
     n_classes = size // per_class if per_class else round((config.batches.class_ratio or 0.25) * size)
-    gamma = config.loss.margin_weight
+    gamma = getattr(config.loss, "margin_weight", None)
     return f"batches: {size} images of {n_classes} classes" + (f"; γ = {gamma:g}, half of the batch" if gamma == size / 2 else "")
 
 

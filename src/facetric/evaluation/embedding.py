@@ -119,7 +119,7 @@ def embed(
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
-    key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size)
+    key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size, block_size)
     blocks = BlockFolder(Path(folder or "."), key, n, block_size)
     share = blocks.share(rank, world_size)
     kept = []  # vectors that have no folder to go to
@@ -214,16 +214,23 @@ def image_names(images: Images) -> NDArray[np.str_]:
 
 
 def _key(
-    embedder: Embedder, images: Images, names: NDArray[np.str_], transform: EvalCrops, features: bool, batch_size: int
+    embedder: Embedder,
+    images: Images,
+    names: NDArray[np.str_],
+    transform: EvalCrops,
+    features: bool,
+    batch_size: int,
+    block_size: int,
 ) -> str:
     """A hash of all that decides the vectors: weights, images (files by name, size and time), views, and how they are batched."""
-    digest = hashlib.sha256(repr((embedder.name, embedder.normalize, transform, features, batch_size)).encode())
+    settings = (embedder.name, embedder.normalize, transform, features, batch_size, block_size)
+    digest = hashlib.sha256(repr(settings).encode())
     for name, tensor in sorted(embedder.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(images, np.ndarray):
         digest.update(np.ascontiguousarray(images).tobytes())
     for name in names.tolist():
-        digest.update(name.encode() + b"\0")
+        digest.update(os.fsencode(name) + b"\0")
         if not isinstance(images, np.ndarray | PreparedImages):
             status = Path(name).stat() if Path(name).exists() else None  # a missing file is reported when it is opened
             digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode() if status else b"\0")

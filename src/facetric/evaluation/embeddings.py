@@ -7,13 +7,14 @@ Blocks have a fixed number of images whatever the number of processes: work kill
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +45,52 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of vectors, labels, image names and source."""
+        digest = hashlib.sha256(json.dumps(self.source, sort_keys=True).encode())
+        for array in (self.vectors, self.labels, self.images):
+            digest.update(f"{array.dtype.str} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an .npz with the arrays vectors, labels, images and source (JSON); any NumPy reads it, nothing is pickled."""
+        """Write an .npz with the arrays vectors, labels, images, source (JSON) and fingerprint; nothing is pickled."""
+        source, fingerprint = np.array(json.dumps(self.source)), np.array(self.fingerprint)
         buffer = io.BytesIO()
-        np.savez(buffer, vectors=self.vectors, labels=self.labels, images=self.images, source=np.array(json.dumps(self.source)))
+        np.savez(buffer, vectors=self.vectors, labels=self.labels, images=self.images, source=source, fingerprint=fingerprint)
         write_atomically(Path(path), buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Embeddings:
-        """Read what `save` wrote."""
+        """Read what `save` wrote; a ValueError for anything else."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 source = json.loads(str(arrays["source"]))
-                return cls(arrays["vectors"], arrays["labels"], arrays["images"], source)
-        except (ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{path} holds no embeddings of facetric's ({error}): write it with `facetric evaluate RUN`"
-            ) from None
+                found = cls(arrays["vectors"], arrays["labels"], arrays["images"], source)
+                if str(arrays["fingerprint"]) != found.fingerprint:
+                    raise ValueError("its fingerprint does not match its content")
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # a damaged archive can raise nearly anything
+            raise _not_embeddings(path, error) from None
+        return found
+
+
+def read_fingerprint(path: str | os.PathLike[str]) -> str:
+    """The fingerprint in a file of embeddings, without reading its vectors."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return str(arrays["fingerprint"])
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # as in Embeddings.load
+        raise _not_embeddings(path, error) from None
+
+
+def _not_embeddings(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} is damaged or holds no embeddings of this version ({error}): write it with `facetric evaluate RUN`"
+    )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -111,7 +110,6 @@ def _method(metric: Metric, seed: int, n_restarts: int, memory_gib: float, block
             "facetric": version("facetric"),
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "faiss": faiss.__version__,
             "numba": version("numba"),
         },
     }

@@ -5,12 +5,14 @@ A comparison prints as text, Markdown or LaTeX, the best of every column in bold
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from facetric.evaluation.report import EvaluationReport
 
-Format = Literal["text", "markdown", "latex"]
+Format = Literal["text", "markdown", "latex", "csv"]
 
 
 def percent(value: float | None, sd: float | None = None) -> str:
@@ -124,7 +126,7 @@ def comparison_text(comparison: Comparison, format: Format = "text") -> str:
     """The whole table with its title and notes."""
     if format not in get_args(Format):
         raise ValueError(f"format must be one of {', '.join(get_args(Format))}; got {format!r}: choose one of these")
-    return {"text": _text, "markdown": _markdown, "latex": _latex}[format](comparison)
+    return {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}[format](comparison)
 
 
 def _cells(comparison: Comparison, row: Row, bold: str) -> list[str]:
@@ -156,6 +158,18 @@ def _markdown(comparison: Comparison) -> str:
         name = row.name.replace("|", "\\|")
         lines.append(f"| {name} | " + " | ".join(_cells(comparison, row, "**{}**")) + " |")
     return "\n".join([*lines, *(f"\n{note}" for note in comparison.notes)])
+
+
+def _csv(comparison: Comparison) -> str:
+    """A line per row, with the mean and the standard deviation of every column as numbers."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["name", "runs", *(name for column in comparison.columns for name in (column, f"{column} sd"))])
+    for row in comparison.rows:
+        scores = [row.scores.get(column) for column in comparison.columns]
+        cells = [cell for score in scores for cell in (("", "") if score is None else (score.mean, score.sd))]
+        writer.writerow([row.name, row.n_runs, *("" if cell is None or cell == "" else f"{cell:.4f}" for cell in cells)])
+    return file.getvalue().rstrip("\n")
 
 
 def _latex(comparison: Comparison) -> str:

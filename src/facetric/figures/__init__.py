@@ -38,4 +38,4 @@ _HOMES = {
     "tsne_positions": "tsne_map",
 }
 
-__getattr__ = loaded_on_use(__name__, _HOMES, __all__)
+__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

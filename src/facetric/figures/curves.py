@@ -13,8 +13,9 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from facetric.figures.report.curves import Panel, panels, read_rows
+from facetric.figures.report.curves import Panel, panels
 from facetric.figures.style import PALETTE, PLOT_STYLE
+from facetric.runs.metrics_log import read_rows
 
 _N_COLUMNS = 3
 _MARKERS_UP_TO = 30  # points of a curve that are marked one by one

@@ -19,6 +19,7 @@ from facetric.figures.thumbnails import Thumbnails
 from facetric.figures.tsne_map import draw_map
 from facetric.metrics.neighbors import Metric
 from facetric.progress import Progress, progress_bar
+from facetric.runs.run import Run
 
 N_NEIGHBORS = 8
 _N_ROWS = 10
@@ -42,11 +43,12 @@ def draw_run(
     `metric` is that of the evaluation; it decides neighbors and clusters.
     """
     folder = Path(folder)
-    target = folder / "figures"
+    run = Run(folder)
+    target = run.figures
     target.mkdir(parents=True, exist_ok=True)
     made = []
-    if (folder / "metrics.jsonl").is_file():
-        made.append(save_curves(folder / "metrics.jsonl", target / "curves.png", title=folder.name))
+    if run.metrics_file.is_file():
+        made.append(save_curves(run.metrics_file, target / "curves.png", title=folder.name))
     if len(vectors) == 0:
         return made
     with bar("t-SNE") as report:

@@ -113,3 +113,12 @@ def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> st
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def embedder_fingerprint(path: Path) -> str:
+    """The checksum in an embedder's file, without reading its tensors: which model this is."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str(json.loads((file.metadata() or {})["facetric"])["sha256"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"{path} is damaged or was not written by facetric ({error}): restore it, or train again") from error

@@ -1,17 +1,18 @@
 """Training on a CPU: the frozen first part of the network runs once per image and view, and its activations are cached on disk.
 
-A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop and one seed; later runs with the same
-ones reuse it. View v of image i is a random crop that depends on the seed, i and v alone. A build that is killed resumes where
-it stopped. `data/array_file.py` describes the file.
+A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop, one seed and the versions of the code
+that decides the activations; later runs with the same ones reuse it. View v of image i is a random crop that depends on the seed,
+i and v alone. A build that is killed resumes where it stopped. `data/array_file.py` describes the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Console
 from torch import Tensor
 
 from facetric.data.array_file import ArrayFile, cache_folder
+from facetric.data.cache_key import Description, activation_versions, described_files, images_key, preparation_versions
 from facetric.data.loader import Images, made_ahead, views
-from facetric.data.prepared import PreparedImages, images_key
+from facetric.data.prepared import PreparedImages
 from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transform
 from facetric.models.embedder import Embedder
 from facetric.models.input_spec import image_format
@@ -32,6 +33,7 @@ from facetric.progress import progress_bar
 
 # Crops per forward pass. On a CPU the layers' outputs should stay in its cache: 8 per core are 1.5 times as fast as 64.
 CPU_BATCH, GPU_BATCH = 16, 256
+_log = logging.getLogger("facetric")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class TrunkCache:
     @property
     def nbytes(self) -> int:
         """Size of the file."""
-        return self.file.n_bytes
+        return self.file.path.stat().st_size
 
     def batch(self, image_ids: ArrayLike, view_ids: ArrayLike) -> Tensor:
         """Activations of these images, each in its view: float32 (m, ...), what `embedder.from_activations` takes."""
@@ -91,14 +93,13 @@ def build_trunk_cache(
     center: bool = False,
     transform: Transform | None = None,
     folder: Path | None = None,
-    announce: Callable[[str], None] | None = None,
 ) -> TrunkCache:
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
     view. A cache of central crops alone is for evaluation and holds float32, so that scores are those of the network itself; one
-    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is announced, in a line on
-    stderr unless `announce` takes it. A PreparedCacheError if the disk has no room for it.
+    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged. A
+    PreparedCacheError if the disk has no room for it.
     """
     if embedder.freeze_through is None:
         raise ValueError(
@@ -120,11 +121,12 @@ def build_trunk_cache(
 
     def build() -> None:
         size = f"{file.n_bytes / 1e9:.2f} GB" if file.n_bytes > 1e8 else f"{file.n_bytes / 1e6:.1f} MB"
-        (announce or _print)(
-            f"computing activations of {len(images)} images in {shape[1]} views through {embedder.freeze_through}, once: "
-            f"{size} in {path}"
-        )
-        file.write(partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype)))
+        _log.info(
+            "computing activations of %d images in %d views through %s, once: %s in %s",
+            len(images), shape[1], embedder.freeze_through, size, path,
+        )  # fmt: skip
+        rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype))
+        file.write(rows, description=asdict(_description(embedder, images, transform, shape[1])))
 
     file.ensure(build)
     return _mapped(file, n_views, n_views if center else None)
@@ -211,7 +213,8 @@ def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np
 
 
 def _key(embedder: Embedder, images: Images, transform: Transform, **settings: int) -> str:
-    parts = {"backbone": embedder.name, "through": embedder.freeze_through, "transform": repr(transform), **settings}
+    network = {"backbone": embedder.name, "through": embedder.freeze_through}
+    parts = {"kind": "activations", **network, "transform": repr(transform), **settings, **activation_versions()}
     digest = hashlib.sha256(json.dumps(parts).encode())
     if isinstance(images, PreparedImages):
         digest.update(images.file.key.encode() + images.rows.tobytes())
@@ -222,6 +225,19 @@ def _key(embedder: Embedder, images: Images, transform: Transform, **settings: i
     for name, tensor in embedder.trunk_state().items():
         digest.update(name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _description(embedder: Embedder, images: Images, transform: Transform, n_views: int) -> Description:
+    name, source = "", None
+    if isinstance(images, PreparedImages):
+        prepared = images.file.description()
+        name, source = prepared.get("name", ""), prepared.get("source")
+    elif not isinstance(images, np.ndarray):
+        size = transform.format.size
+        source = described_files(images, size, images_key(images, size))
+    detail = f"{embedder.name} through {embedder.freeze_through}, {n_views} view{'s' if n_views > 1 else ''}"
+    versions = activation_versions() | (preparation_versions() if source else {})
+    return Description("activations", name, detail, versions, source)
 
 
 def _batch_size(device: torch.device) -> int:
@@ -247,7 +263,3 @@ def _evaluating(embedder: Embedder) -> Iterator[None]:
             yield
     finally:
         embedder.train(training)
-
-
-def _print(line: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from facetric.runs.run import RunFolderError
 
 _MAGIC = b"facetric resume state 1\n"
 _N_KEPT = 2
+_log = logging.getLogger("facetric")
 _NAME = re.compile(r"^state_(\d{8,})\.pt$")
 
 
@@ -40,14 +41,14 @@ def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_newest_state(folder: Path, *, say: Callable[[str], None]) -> dict[str, Any] | None:
+def read_newest_state(folder: Path) -> dict[str, Any] | None:
     """The newest state that is whole; None when none was ever saved. Damaged ones are named and passed over."""
     found = states(folder)
     for _, path in reversed(found):
         try:
             return read_state(path)
         except (DamagedStateError, OSError) as error:
-            say(f"{path.name} is damaged ({error}): using the one before it")
+            _log.warning("%s is damaged (%s): using the one before it", path.name, error)
     if found:
         raise RunFolderError(f"none of the {len(found)} resume states in {folder} can be read: train again under another name")
     return None
@@ -66,6 +67,12 @@ def read_state(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise DamagedStateError("it holds more than tensors and plain containers") from error
     return state
+
+
+def remove_states(folder: Path) -> None:
+    """Of a finished run that nobody will resume: only its embedders are kept."""
+    for _, path in states(folder):
+        path.unlink()
 
 
 def states(folder: Path) -> list[tuple[int, Path]]:

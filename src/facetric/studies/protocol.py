@@ -24,11 +24,11 @@ from multiprocessing import get_context, parent_process
 from pathlib import Path
 from typing import Any
 
-from facetric.allocator import keep_freed_memory
 from facetric.config.config import TrainConfig, first_difference
 from facetric.config.config_file import parse_config, read_config, set_key
 from facetric.evaluation.tables import Comparison, comparison_text
 from facetric.files import write_atomically
+from facetric.machine import prepare_process
 from facetric.runs import compare_runs, evaluate_run
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, read_trials, search
 from facetric.studies.spaces import Method, Range, Space
@@ -108,7 +108,7 @@ class Study:
 
         name = next(iter(self.methods))  # which method, and with which values, makes no difference to the caches
         anything = {key: where.low if isinstance(where, Range) else where[0] for key, where in self.space(name).items()}
-        prepare_caches(self.config(name, anything, steps=10), say)
+        prepare_caches(self.config(name, anything, steps=10))
 
     def _keep_protocol(self) -> None:
         """Write down what decides the runs; refuse a folder whose runs were decided by something else."""
@@ -186,8 +186,6 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
 
 def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     """Train on the whole training half with the chosen parameters, and evaluate on the test classes."""
-    from facetric.evaluation.embedding import embed_cached
-
     _end_with_parent()
     name, seed = which
     folder = study.final_folder(name, seed)
@@ -202,8 +200,7 @@ def _final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     if (folder / "evaluation.json").is_file():
         return "done before"
     _train(config)
-    cached = embed_cached if config.model.freeze_through is not None else None
-    report = evaluate_run(folder, checkpoint="last", facility=False, embed_with=cached).report
+    report = evaluate_run(folder, checkpoint="last", facility=False, use_cache=True).report
     for state in (folder / "checkpoints").glob("state_*.pt"):  # the run is finished: only its embedder is kept
         state.unlink()
     assert report is not None
@@ -254,7 +251,7 @@ def _end_with_parent() -> None:
 
 def one_thread() -> None:
     """For a worker: two processes with two threads each on two cores wait for each other most of the time."""
-    keep_freed_memory()
+    prepare_process()
     import numba
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]

@@ -17,10 +17,10 @@ from facetric.data import (
     BatchLoader,
     CenterCrop,
     ClassBalancedBatches,
+    ImageDataset,
     ImageFormat,
     RandomCrop,
     RandomResizedCrop,
-    load_dataset,
     prepare,
 )
 from facetric.data.loader import Images, made_ahead, take_images
@@ -67,11 +67,8 @@ class Feed(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-def load_splits(config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
+def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
     """Training images, and validation images of classes that do not train when `validate`. Test images are left alone."""
-    dataset = load_dataset(config.name, config.root, **config.options)
-    if validate and "validation" not in dataset.splits:
-        dataset = dataset.with_validation(config.validation_fraction, seed=config.validation_seed)
     images: Images
     if isinstance(dataset.images, np.ndarray):
         images = np.pad(dataset.images, ((0, 0), (config.pad, config.pad), (config.pad, config.pad)))
@@ -85,7 +82,9 @@ def load_splits(config: DataTable, *, validate: bool) -> tuple[LabeledImages, La
         labels = np.unique(dataset.labels[kept[rows]], return_inverse=True)[1].astype(np.int64)
         splits[name] = LabeledImages(take_images(half, rows), labels, half, rows)
     if len(splits["train"]) == 0:
-        raise ValueError(f"dataset {config.name!r} has no training images: lower test_fraction, or check its split column")
+        raise ValueError(
+            f"dataset {config.name!r} has no training images: lower --set data.options.test_fraction=…, or check its split column"
+        )
     return splits["train"], splits["validation"] if validate else None
 
 

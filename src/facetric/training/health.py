@@ -49,7 +49,7 @@ class CollapseWatch:
         if self.n_idle < self.patience or "idle" in self._said:
             return None
         self._said.add("idle")
-        way_out = "raise loss.margin_weight" if self.loss_name == "facility_location" else "raise loss.margin"
+        way_out = "raise loss.margin_weight" if self.loss_name.startswith("facility_location") else "raise loss.margin"
         return (
             f"nothing has been learned for {self.n_idle} steps: the loss is 0 because every batch is clustered as it should be. "
             f"To go on learning, {way_out} or enlarge the batches; else stop here"

@@ -60,6 +60,16 @@ def _same_threads() -> Iterator[None]:
         torch.set_num_threads(n_threads)
 
 
+def check_validation(labels: NDArray[np.int64]) -> None:
+    """Refuse validation images that cannot be scored, before anything is trained."""
+    n_images, n_classes = len(labels), len(np.unique(labels))
+    if n_classes < 2 or n_images <= max(KS):
+        raise ValueError(
+            f"validation scores Recall@{max(KS)} and needs {max(KS) + 1} images of 2 classes or more; there are {n_images} of "
+            f"{n_classes}: raise --set data.validation_fraction=…, or do without validation: --set run.validate_every=0"
+        )
+
+
 def check_metric(name: str) -> None:
     """Refuse a score that validation does not have."""
     if name not in SCORES:

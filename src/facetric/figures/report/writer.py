@@ -23,6 +23,7 @@ from facetric.figures.selection import cluster_medoids, worst_queries
 from facetric.figures.thumbnails import Thumbnails
 from facetric.files import write_atomically
 from facetric.progress import OnStep
+from facetric.runs.run import Run
 
 N_NEIGHBORS = 10
 MOST_FAILURES = 300
@@ -74,7 +75,7 @@ def report_run(
             run = replace(run, images=replace(images, clusters=filled))
         step("Clusters", 1, 1)
     run = replace(run, notes=(*run.notes, *notes))
-    target = folder / "report.html" if path is None else Path(path)
+    target = Run(folder).report_file if path is None else Path(path)
     return write_report(
         target, run, positions=positions, thumbnails=thumbnails, largest_side=largest_side, footer=footer, on_step=on_step
     )
@@ -109,7 +110,7 @@ def write_report(
     about = _about(run, data, sheets, largest_side, footer)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, page(title=f"{run.title} · facetric report", about=about, binary=binary))
+    write_atomically(target, page(title=f"{run.title} · facetric report", about=about, binary=binary, made_from=run.made_from))
     return target
 
 

@@ -10,8 +10,10 @@ import timm
 import torch
 from safetensors.torch import save_file
 
+from facetric.config.config_file import parse_config
 from facetric.models import Embedder, InputSpec, WeightsError, build_embedder, load_embedder, save_embedder
 from facetric.models.input_spec import image_format
+from facetric.training import train
 
 DINO = "vit_small_patch14_dinov2"
 WITH_REGISTERS = "vit_small_patch14_reg4_dinov2"
@@ -132,12 +134,26 @@ def test_a_saved_embedder_keeps_its_size(name: str, size: int, tmp_path: Path) -
     assert torch.equal(embeddings(loaded), embeddings(embedder))
 
 
+def test_training_refuses_a_crop_larger_than_data_size_before_it_reads_an_image(tmp_path: Path) -> None:
+    for name in "abcdef":
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / "photos" / name / f"{number}.jpg").write_bytes(b"no picture")  # reading it would fail
+    data = {"name": "folder", "root": str(tmp_path / "photos")}
+    model = {"backbone": "test_resnet", "weights": "none", "image_size": 288}
+    run = {"folder": str(tmp_path / "runs"), "validate_every": 0}
+    config = parse_config({"run": run, "data": data, "model": model, "batches": {"size": 4}})
+    with pytest.raises(ValueError, match=r"images of 256 pixels are smaller than the backbone's crop \(288\): .*data.size=330"):
+        train(config)
+    assert not (tmp_path / "runs").exists()
+
+
 @pytest.mark.parametrize(
     ("name", "size", "reason"),
     [
-        (DINO, 100, r"no multiple of its patch size 14 \(98 or 112 would be\)"),
-        (DINO, 7, r"no multiple of its patch size 14 \(14 would be\)"),
-        ("vit_tiny_patch16_224", 250, r"no multiple of its patch size 16 \(240 or 256 would be\)"),
+        (DINO, 100, r"not a multiple of its patch size 14 \(98 or 112 would be\)"),
+        (DINO, 7, r"not a multiple of its patch size 14 \(14 would be\)"),
+        ("vit_tiny_patch16_224", 250, r"not a multiple of its patch size 16 \(240 or 256 would be\)"),
         ("resnet18", 16, "below its stride 32"),
         ("googlenet", 31, "below its stride 32"),
         ("glyphnet", 4, "below its stride 8"),

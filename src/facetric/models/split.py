@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NetworkSplit:
     """The cut behind the module `last`."""
 

@@ -171,13 +171,6 @@ class Plan:
 def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> Plan:
     """The parts that may turn out to be impossible; no communication between processes."""
     run = config.run
-    training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
-    if held_out is not None:
-        check_validation(held_out.labels)
-    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
-    sampler = build_sampler(
-        training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
-    )
     embedder = build_embedder(
         config.model.backbone,
         dim=config.model.dim,
@@ -186,6 +179,15 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
         seed=run.seed,
+    )
+    if config.data.root is not None:
+        image_format(embedder.input_spec, (), size=config.data.size)  # refuses a crop that is too large before images are read
+    training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
+    if held_out is not None:
+        check_validation(held_out.labels)
+    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
+    sampler = build_sampler(
+        training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
     )
     fabric.to_device(embedder)
     form = image_format(embedder.input_spec, training.images)

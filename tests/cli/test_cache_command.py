@@ -127,7 +127,7 @@ def test_it_asks_first_and_no_removes_nothing(pictures: list[Path], folder: Path
     assert "Remove 1 file, 0.0 MB, in" in command("clean", answer="n\n")
     result = CliRunner().invoke(app, ["cache", "clean"], input="")
     assert result.exit_code == 1
-    assert "nothing was removed, because nobody answered: pass --yes" in result.stderr
+    assert "no answer, so nothing was removed: pass --yes" in result.stderr
     assert names(folder) == before
     assert "Removed 1 of 1" in command("clean", answer="y\n")
     assert names(folder) == set()
@@ -198,7 +198,7 @@ def test_a_cache_that_is_being_built_is_left_alone(pictures: list[Path], folder:
     path.with_suffix(".part").rename(path)  # finished, and being rebuilt
     result = CliRunner().invoke(app, ["cache", "clean", "--all", "--yes"])
     assert result.exit_code == 1
-    assert "Removed 0 of 1." in result.stdout
+    assert "Removed 0 of 1 files." in result.stdout
     assert "another process is building it" in result.stderr
     holder.communicate("go\n")
     assert "Removed 1 of 1" in command("clean", "--all", "--yes")

@@ -6,10 +6,12 @@ Every field carries its description; docs/training.md shows them all.
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from facetric.config.keys import dotted_keys, renamed
 from facetric.spelling import did_you_mean
 
 
@@ -205,6 +207,14 @@ class TrainConfig(Table):
     batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="What a batch is made of.")
     optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The steps.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_renamed_keys(cls, values: Any) -> Any:
+        for key in dotted_keys(values) if isinstance(values, dict) else ():
+            if new := renamed(key):
+                raise ValueError(f"unknown key {key!r}; did you mean {new!r}?")
+        return values
+
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:
         if self.optimizer.warmup_steps >= self.run.steps:
@@ -225,13 +235,21 @@ class TrainConfig(Table):
 
 
 def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
-    """The first "table.key" in which two runs differ; where they lie, their names and their threads do not matter."""
+    """The first "table.key" in which two runs differ. Run folder, name, threads and the spelling of paths do not count."""
     for name, table in config.model_dump().items():
         for key, value in table.items():
-            of_no_consequence = name == "run" and key in {"folder", "name", "threads"}
-            if not of_no_consequence and getattr(getattr(other, name), key) != value:
+            ignored = name == "run" and key in {"folder", "name", "threads"}
+            there = getattr(getattr(other, name), key)
+            if (name, key) == ("data", "root") and value is not None and there is not None:
+                ignored = real_path(value) == real_path(there)
+            if not ignored and there != value:
                 return f"{name}.{key}"
     return None
+
+
+def real_path(path: str) -> str:
+    """One spelling for every path to the same place."""
+    return os.path.realpath(os.path.expanduser(path))
 
 
 TABLES: dict[str, type[Table]] = {

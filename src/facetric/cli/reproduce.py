@@ -100,8 +100,8 @@ def reproduce(
             )
             setup = study.setting
             say(
-                f"{dataset}, {name}: {len(study.methods)} losses, up to {setup.n_trials} trials × {setup.n_folds} folds, then "
-                f"{setup.n_seeds} seeds: {study.n_runs} runs in {place}"
+                f"{place}: {dataset}, {name}; {', '.join(study.methods)}; trials {setup.n_trials}, folds {setup.n_folds}, seeds "
+                f"{setup.n_seeds}: {study.n_runs} runs in all"
             )
             comparison = study.run(n_jobs=jobs or (1 if gpu else os.cpu_count() or 1))
             picture = save_comparison(comparison, study.folder / "table.png")

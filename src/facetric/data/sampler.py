@@ -141,7 +141,9 @@ class ClassBalancedBatches:
             kind = "classes" if self.images_per_class is None else f"classes with {self.images_per_class} images or more"
             way_out = "class_ratio (--set batches.class_ratio=…)"
             if self.images_per_class is not None:
-                way_out = "images_per_class or batch_size (--set batches.size=…)"
+                way_out = "images_per_class (--set batches.images_per_class=…)"
+                if n_eligible > 1:
+                    way_out = f"batch_size (--set batches.size={n_eligible * self.images_per_class})"
             raise ValueError(f"{rule}; the dataset has {n_eligible} {kind}: lower {way_out}")
         most = int(np.sort(self._sizes)[-self.classes_per_batch :].sum())
         if self.images_per_class is None and most < self.batch_size:

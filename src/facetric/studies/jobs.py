@@ -28,7 +28,7 @@ def run_search(study: Study, n_jobs: int, name: str) -> str:
     trials = search(path, space, study.setting.n_trials, partial(_run_trial, study, n_jobs, name))
     best = best_trial(trials)
     n_new, edge = len(trials) - n_before, at_the_edge(best, space)
-    spent = f"{n_new} trials in {time.perf_counter() - start:.0f} s" if n_new else "already searched"
+    spent = f"searched in {time.perf_counter() - start:.0f} s" if n_new else "already searched"
     note = f"; close to the end of its range: {', '.join(edge)}" if edge else ""
     return f"{spent}; best {100 * best.objective:.2f} on validation classes with {_shown(best.parameters)}{note}"
 

@@ -69,7 +69,7 @@ def test_it_prints_the_table_and_writes_it(place, finished):
 
 
 def test_a_loss_that_cannot_fill_its_batches_is_left_out_and_named(place, finished):
-    reason = "npairs is left out: a batch of 16 needs 8 distinct classes; the dataset has 6 classes with 2 images or more"
+    reason = "npairs is left out: a batch of 16 needs 8 distinct classes; the training set has 6 classes with 2 images or more"
     assert reason in finished.stderr
     assert finished.stderr.index(reason) < finished.stderr.index("trial 1 of 1")
     assert reason in finished.stdout

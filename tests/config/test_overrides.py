@@ -4,7 +4,7 @@ import pytest
 
 from facetric.config import ConfigError, read_config
 from facetric.config.config import first_difference
-from facetric.config.config_file import parse_config
+from facetric.config.config_file import parse_config, resolve_paths
 from facetric.config.defaults import choose_run
 from facetric.config.keys import RENAMED
 
@@ -101,6 +101,11 @@ def test_two_spellings_of_one_root_are_the_same_run(tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to("photos")
     spelled = [parse_config({"data": {"name": "folder", "root": str(root)}}) for root in ("photos", tmp_path / "photos", "link")]
     assert [first_difference(spelled[0], other) for other in spelled] == [None] * 3
+    tables = [
+        parse_config({"data": {"name": "csv", "options": {"file": f}}}) for f in ("a.csv", "./a.csv", str(tmp_path / "a.csv"))
+    ]
+    assert [first_difference(tables[0], other) for other in (*tables, resolve_paths(tables[0]))] == [None] * 4
+    assert resolve_paths(tables[0]).data.options["file"] == str(tmp_path / "a.csv")
     other = parse_config({"data": {"name": "folder", "root": "elsewhere"}})
     assert first_difference(spelled[0], other) == "data.root"
     assert first_difference(spelled[0], parse_config({"data": {"name": "folder"}})) == "data.root"

@@ -46,7 +46,7 @@ def test_npairs_is_left_out_where_its_batches_cannot_be_filled(photos):
     assert list(study.methods) == ["triplet_semihard", "lifted_structure", "facility_location"]
     size = some_config(study).batches.size
     assert study.left_out == {
-        "npairs": f"a batch of {size} needs {size // 2} distinct classes; the dataset has 10 classes with 2 images or more: "
+        "npairs": f"a batch of {size} needs {size // 2} distinct classes; the training set has 10 classes with 2 images or more: "
         "lower batch_size (--set batches.size=20)"
     }
     assert study.n_runs == 3 * (16 * 3 + 5)

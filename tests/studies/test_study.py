@@ -84,7 +84,7 @@ def test_final_runs_that_a_longer_search_replaces_are_kept(tmp_path, capsys):
         path.write_text(json.dumps([*json.loads(path.read_text()), better]))
         study.run()
         assert read_config(folder / "config.toml").optimizer.head_lr == rate
-        assert "(optimizer.backbone_lr differs); it is kept in" in capsys.readouterr().err
+        assert "(optimizer.backbone_lr differs) and is kept in" in capsys.readouterr().err
     kept = sorted(tmp_path.glob("superseded/*"))
     assert [run.name for run in kept] == ["facility_location-seed0-1", "facility_location-seed0-2"]
     assert (kept[0] / "evaluation.json").read_bytes() == first_report

@@ -236,20 +236,23 @@ class TrainConfig(Table):
 
 def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
     """The first "table.key" in which two runs differ. Run folder, name, threads and the spelling of paths do not count."""
-    for name, table in config.model_dump().items():
+    tables, others = (real_paths(run.model_dump()) for run in (config, other))
+    for name, table in tables.items():
         for key, value in table.items():
             ignored = name == "run" and key in {"folder", "name", "threads"}
-            there = getattr(getattr(other, name), key)
-            if (name, key) == ("data", "root") and value is not None and there is not None:
-                ignored = real_path(value) == real_path(there)
-            if not ignored and there != value:
+            if not ignored and others[name][key] != value:
                 return f"{name}.{key}"
     return None
 
 
-def real_path(path: str) -> str:
-    """One spelling for every path to the same place."""
-    return os.path.realpath(os.path.expanduser(path))
+def real_paths(tables: dict[str, Any]) -> dict[str, Any]:
+    """Plain tables with one spelling for every path to the same data."""
+    data = dict(tables.get("data", {}))
+    if data.get("root"):
+        data["root"] = os.path.realpath(os.path.expanduser(data["root"]))
+    if (options := data.get("options", {})).get("file"):
+        data["options"] = {**options, "file": os.path.realpath(os.path.expanduser(options["file"]))}
+    return {**tables, "data": data}
 
 
 TABLES: dict[str, type[Table]] = {

@@ -76,9 +76,10 @@ def to_toml(config: TrainConfig) -> str:
 
 def resolve_paths(config: TrainConfig) -> TrainConfig:
     """The same run with absolute paths, so that it can be resumed from any folder."""
-    root = config.data.root
-    folder = str(Path(config.run.folder).expanduser().absolute())
-    data = config.data.model_copy(update={"root": None if root is None else str(Path(root).expanduser().absolute())})
+    data, folder = config.data, _absolute(config.run.folder)
+    root = None if data.root is None else _absolute(data.root)
+    options = {key: _absolute(str(value)) if key == "file" else value for key, value in data.options.items()}
+    data = data.model_copy(update={"root": root, "options": options})
     return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data})
 
 
@@ -125,6 +126,10 @@ def set_key(raw: dict[str, Any], parts: Sequence[str], value: Any) -> None:
         if not isinstance(table, dict):
             raise ConfigError(f"{part!r} is a value, not a table: set {part} itself")
     table[parts[-1]] = value
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def _toml_key(key: str) -> str:

@@ -144,7 +144,7 @@ class ClassBalancedBatches:
                 way_out = "images_per_class (--set batches.images_per_class=…)"
                 if n_eligible > 1:
                     way_out = f"batch_size (--set batches.size={n_eligible * self.images_per_class})"
-            raise ValueError(f"{rule}; the dataset has {n_eligible} {kind}: lower {way_out}")
+            raise ValueError(f"{rule}; the training set has {n_eligible} {kind}: lower {way_out}")
         most = int(np.sort(self._sizes)[-self.classes_per_batch :].sum())
         if self.images_per_class is None and most < self.batch_size:
             raise ValueError(

@@ -46,7 +46,7 @@ def run_final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     config = study.config(name, best.parameters, seed=seed, **place, **_threads(n_jobs))
     if folder.exists() and (difference := _difference(folder, config)):
         moved = _supersede(study, folder)
-        say(f"{name}, seed {seed}: the run there is another one ({difference}); it is kept in {moved}")
+        say(f"{name}, seed {seed}: the earlier run is not this one ({difference}) and is kept in {moved}")
     if (folder / "evaluation.json").is_file():
         return "already done"
     _train(config)

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from facetric.config.config import TrainConfig, real_path
+from facetric.config.config import TrainConfig, real_paths
 from facetric.config.config_file import parse_config, set_key
 from facetric.evaluation.tables import Comparison, comparison_text
 from facetric.files import write_atomically
@@ -114,7 +114,7 @@ class Study:
         if "optimizer.warmup_steps" not in self.setting.overrides:
             warmup = raw.setdefault("optimizer", {}).get("warmup_steps", 0)
             raw["optimizer"]["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)
-        return parse_config(raw, source=method_name)
+        return parse_config(real_paths(raw), source=method_name)
 
     def prepare(self) -> None:
         """Build the caches with all threads, before several runs ask for them at once."""
@@ -139,7 +139,8 @@ class Study:
     def _keep_protocol(self) -> None:
         """Write down what decides the runs; refuse a folder whose runs were decided by something else."""
         setting = self.setting
-        shared = {"tables": setting.tables, "overrides": setting.overrides, "tied": setting.tied, "n_folds": setting.n_folds}
+        tables = real_paths(setting.tables)
+        shared = {"tables": tables, "overrides": setting.overrides, "tied": setting.tied, "n_folds": setting.n_folds}
         own = {name: {"method": asdict(method), "space": _plain(self.space(name))} for name, method in self.methods.items()}
         now = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"
@@ -179,11 +180,9 @@ def _plain(space: Space) -> dict[str, Any]:
 
 
 def _differences(before: Any, now: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Where two nested records differ, and the two values. Two spellings of one path are no difference."""
+    """Where two nested records differ, and the two values."""
     if isinstance(before, dict) and isinstance(now, dict):
         for key in {**before, **now}:
             yield from _differences(before.get(key), now.get(key), f"{place}.{key}" if place else key)
-    elif place.endswith("data.root") and before and now and real_path(before) == real_path(now):
-        return
     elif before != now:
         yield place.removeprefix("tables.").removeprefix("overrides."), before, now

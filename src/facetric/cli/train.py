@@ -46,7 +46,7 @@ def train(
     overrides: Overrides = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="TABLE.KEY", help="Drop a setting of the file; may be repeated.", show_default=False),
+        typer.Option("--unset", metavar="TABLE.KEY", help="Drop a setting of the file, or a chosen one; may be repeated.", show_default=False),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -111,13 +111,11 @@ def _chosen(
     if data is None:
         rule = "--root says where the dataset is, and --data what it is" if root is not None else "pass a config file or --data"
         raise ValueError(f"{rule}: {own}")
-    if unset:
-        raise ValueError(f"--unset drops settings of a config file; got --unset {unset[0]} with --data: leave it out")
     from facetric.config.defaults import choose_run
 
     with said_if_slow("loading torch"):
         import torch
-    chosen = choose_run(data, root, overrides=overrides, gpu=torch.cuda.is_available())
+    chosen = choose_run(data, root, overrides=overrides, unset=unset, gpu=torch.cuda.is_available())
     if is_first_process() and not quiet:
         for line in chosen.reasons:
             typer.echo(line, err=True)

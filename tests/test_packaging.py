@@ -103,6 +103,6 @@ from facetric import FacilityLocationLoss
 print(facetric.__file__)
 print(FacilityLocationLoss()(torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 6).item() > 0)
 """
-    where, positive = run(python, "-c", script, cwd=tmp_path).split()
+    where, positive = run(python, "-I", "-c", script, cwd=tmp_path).split()
     assert Path(where).is_relative_to(here)
     assert positive == "True"

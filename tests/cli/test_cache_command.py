@@ -82,7 +82,7 @@ def test_a_cache_is_listed_with_what_it_was_made_from(pictures: list[Path]) -> N
 def test_activations_are_listed_and_go_out_of_date_with_the_images_of_their_prepared_cache(pictures: list[Path]) -> None:
     embedder = build_embedder("test_resnet", weights="none", freeze_through="layer1")
     prepared = prepare(pictures, name="birds")
-    build_trunk_cache(embedder, prepared.take([0, 2]), n_views=1, announce=lambda line: None)
+    build_trunk_cache(embedder, prepared.take([0, 2]), n_views=1)
     entry = listed()[".f16"]
     assert (entry["kind"], entry["name"], entry["n_images"], entry["state"]) == ("activations", "birds", 2, "current")
     assert entry["detail"] == "test_resnet through layer1, 1 view"
@@ -93,7 +93,7 @@ def test_activations_are_listed_and_go_out_of_date_with_the_images_of_their_prep
 
 def test_activations_of_pictures_in_memory_stay_current(folder: Path) -> None:
     embedder = build_embedder("glyphnet", dim=8, freeze_through="stages.1", seed=1)
-    build_trunk_cache(embedder, np.zeros((2, 40, 40), dtype=np.uint8), n_views=1, announce=lambda line: None)
+    build_trunk_cache(embedder, np.zeros((2, 40, 40), dtype=np.uint8), n_views=1)
     assert state(".f16") == "current"
     assert "in memory" in command("list")
     command("clean", "--yes")
@@ -127,7 +127,7 @@ def test_it_asks_first_and_no_removes_nothing(pictures: list[Path], folder: Path
     assert "Remove 1 file, 0.0 MB, in" in command("clean", answer="n\n")
     result = CliRunner().invoke(app, ["cache", "clean"], input="")
     assert result.exit_code == 1
-    assert "nothing was removed, because nobody answered: pass --yes" in result.stderr
+    assert "no answer, so nothing was removed: pass --yes" in result.stderr
     assert names(folder) == before
     assert "Removed 1 of 1" in command("clean", answer="y\n")
     assert names(folder) == set()
@@ -198,7 +198,7 @@ def test_a_cache_that_is_being_built_is_left_alone(pictures: list[Path], folder:
     path.with_suffix(".part").rename(path)  # finished, and being rebuilt
     result = CliRunner().invoke(app, ["cache", "clean", "--all", "--yes"])
     assert result.exit_code == 1
-    assert "Removed 0 of 1." in result.stdout
+    assert "Removed 0 of 1 files." in result.stdout
     assert "another process is building it" in result.stderr
     holder.communicate("go\n")
     assert "Removed 1 of 1" in command("clean", "--all", "--yes")

@@ -14,7 +14,7 @@ from facetric.losses import (
     TripletSemihardLoss,
 )
 from facetric.losses.npairs import npairs_cross_entropy
-from oracles import losses as oracle
+from oracles import loss_values as oracle
 
 CASES = {
     "triplet_semihard": (TripletSemihardLoss, {"margin": 0.7}, oracle.triplet_semihard),

@@ -47,7 +47,7 @@ def clean(
     older_than: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="DAYS", help="Remove current caches too that were not used for DAYS days.", show_default=False
+            min=0, metavar="DAYS", help="Also remove current caches that have not been used for DAYS days.", show_default=False
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all caches.")] = False,
@@ -55,8 +55,8 @@ def clean(
 ) -> None:
     """Remove caches that will not be used again, after asking.
 
-    These are: caches whose images have changed or are gone, or that other versions made than those installed; old formats; what
-    killed processes left behind. A cache that is being built is left alone, and so is every file that is not facetric's.
+    These are: caches whose images have changed or are gone; caches made by versions that are no longer installed; old formats;
+    leftovers of killed processes. A cache that is being built is left alone, and so is every file that is not facetric's.
 
     Exit status: 0 done, 1 not everything could be removed, 2 usage error.
     """
@@ -82,7 +82,7 @@ def clean(
                 typer.echo("Nothing was removed.")
                 return
         except typer.Abort:
-            typer.echo("\nfacetric cache clean: nothing was removed, because nobody answered: pass --yes", err=True)
+            typer.echo("\nfacetric cache clean: no answer, so nothing was removed: pass --yes to remove without asking", err=True)
             raise typer.Exit(1) from None
     kept = []
     for cache in chosen:
@@ -91,7 +91,7 @@ def clean(
                 kept.append(f"{cache.path}: another process is building it")
         except OSError as error:
             kept.append(f"{cache.path}: {error.strerror or error}")
-    typer.echo(f"Removed {len(chosen) - len(kept):,} of {len(chosen):,}.")
+    typer.echo(f"Removed {len(chosen) - len(kept):,} of {len(chosen):,} files.")
     for line in kept:
         typer.echo(f"facetric cache clean: not removed: {line}", err=True)
     if kept:

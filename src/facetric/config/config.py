@@ -5,10 +5,12 @@ Every field carries its description; docs/training.md shows them all.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import os
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from facetric.config.keys import dotted_keys, renamed
 from facetric.config.loss_table import LossTable
 from facetric.config.table import Table
 
@@ -121,6 +123,14 @@ class TrainConfig(Table):
     batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="What a batch is made of.")
     optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The steps.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_renamed_keys(cls, values: Any) -> Any:
+        for key in dotted_keys(values) if isinstance(values, dict) else ():
+            if new := renamed(key):
+                raise ValueError(f"unknown key {key!r}; did you mean {new!r}?")
+        return values
+
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:
         if self.optimizer.warmup_steps >= self.run.steps:
@@ -141,14 +151,24 @@ class TrainConfig(Table):
 
 
 def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
-    """The first "table.key" in which two runs differ; where they lie, their names and their threads do not matter."""
-    others = other.model_dump()
-    for name, table in config.model_dump().items():
+    """The first "table.key" in which two runs differ. Run folder, name, threads and the spelling of paths do not count."""
+    tables, others = (real_paths(run.model_dump()) for run in (config, other))
+    for name, table in tables.items():
         for key, value in table.items():
-            of_no_consequence = name == "run" and key in {"folder", "name", "threads"}
-            if not of_no_consequence and others[name].get(key) != value:
+            ignored = name == "run" and key in {"folder", "name", "threads"}
+            if not ignored and others[name].get(key) != value:
                 return f"{name}.{key}"
     return None
+
+
+def real_paths(tables: dict[str, Any]) -> dict[str, Any]:
+    """Plain tables with one spelling for every path to the same data."""
+    data = dict(tables.get("data", {}))
+    if data.get("root"):
+        data["root"] = os.path.realpath(os.path.expanduser(data["root"]))
+    if (options := data.get("options", {})).get("file"):
+        data["options"] = {**options, "file": os.path.realpath(os.path.expanduser(options["file"]))}
+    return {**tables, "data": data}
 
 
 TABLES: dict[str, type[Table]] = {

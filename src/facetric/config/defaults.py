@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from facetric.config.config import TrainConfig
-from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, parse_config
+from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
 from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
@@ -70,11 +70,17 @@ class Sizes:
 
 
 def choose_run(
-    data: str, root: str | os.PathLike[str] | None = None, *, overrides: Iterable[str] = (), gpu: bool = False
+    data: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    unset: Iterable[str] = (),
+    gpu: bool = False,
 ) -> ChosenRun:
-    """A run on this dataset with settings that suit it; `overrides` such as "run.steps=50" come last. `gpu`: there is one.
+    """A run on this dataset with settings that suit it. `gpu`: whether the machine has one.
 
-    A ConfigError or ValueError, of one line, when the dataset cannot be read or cannot teach.
+    `unset` keys such as "model.cached_views" are dropped from the chosen settings, then `overrides` such as "run.steps=50" are
+    set. A ConfigError or ValueError of one line when the dataset cannot be read or has too little to train on.
     """
     given: Tables = {"data": {"name": data} if root is None else {"name": data, "root": str(root)}}
     for override in overrides:
@@ -83,7 +89,7 @@ def choose_run(
     if asked.data.name == BUILT_IN:
         if asked.data.root is not None:
             load_dataset(BUILT_IN, asked.data.root)  # says that it has none
-        config = parse_config(_merged(_fitting(GLYPHS, given), given))
+        config = parse_config(_merged(_without(_fitting(GLYPHS, given), unset), given))
         return ChosenRun(config, ("glyphs: a small network from scratch, as in configs/glyphs.toml",))
     if asked.data.name in READERS and asked.data.root is None:
         raise ConfigError(f"dataset {asked.data.name!r} is read from disk: say where it lies, as in --root path/to/it")
@@ -93,7 +99,7 @@ def choose_run(
     batch = batch_shape(sizes.training, ratio=PAPER_RATIOS.get(asked.data.name), asked_size=given.get("batches", {}).get("size"))
     chosen = _tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
-    config = parse_config(_merged(_fitting(chosen, given), given))
+    config = parse_config(_merged(_without(_fitting(chosen, given), unset), given))
     return ChosenRun(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0))
 
 
@@ -204,6 +210,12 @@ def _fitting(chosen: Tables, given: Tables) -> Tables:
     if isinstance(steps, int):
         fitting["optimizer"]["warmup_steps"] = min(fitting["optimizer"]["warmup_steps"], max(0, steps // 12))
     return fitting
+
+
+def _without(chosen: Tables, unset: Iterable[str]) -> Tables:
+    for key in unset:
+        apply_unset(chosen, key, source="the choice of settings")
+    return chosen
 
 
 def _merged(first: Tables, second: Tables) -> Tables:

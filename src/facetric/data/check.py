@@ -114,7 +114,9 @@ def check_dataset(
 def _count_findings(listing: Listing) -> Iterator[Finding]:
     for difference in count_differences(listing.name, listing.counts()):
         split, _, detail = difference.partition(" ")
-        yield Finding(PROBLEM, "counts", split, f"{detail}: complete the copy")
+        yield Finding(
+            PROBLEM, "counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false"
+        )
 
 
 def _class_findings(found: Survey) -> Iterator[Finding]:
@@ -134,7 +136,10 @@ def _class_findings(found: Survey) -> Iterator[Finding]:
         homes[label].add(split)
     for label, splits in sorted(homes.items()):
         if len(splits) > 1:
-            detail = f"class is in the splits {' and '.join(sorted(splits))}: move it to one"
+            detail = (
+                f"class is in the splits {' and '.join(sorted(splits))}: move it to one, or accept it with "
+                "--set data.options.shared_classes=true"
+            )
             yield Finding(PROBLEM, "leak", printable(listing.class_names[label]), detail)
     for label in np.flatnonzero(np.bincount(listing.labels, minlength=len(listing.class_names)) == 1):
         yield Finding(

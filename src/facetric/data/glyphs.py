@@ -48,16 +48,22 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
     """
     if size < 16 or size % 8:
         raise ValueError(
-            f"size must be a multiple of 8, at least 16, or characters blur into each other; got {size}: 32 is customary"
+            f"size must be a multiple of 8, at least 16, or characters blur into each other; got {size}: 32 is customary "
+            "(--set data.options.size=32)"
         )
     if min_images < 2:
-        raise ValueError(f"min_images must be at least 2, or a class has nothing to retrieve; got {min_images}: 8 is customary")
+        raise ValueError(
+            f"min_images must be at least 2, or a class has nothing to retrieve; got {min_images}: 8 is customary "
+            "(--set data.options.min_images=8)"
+        )
     images, characters, faces = _draw_all(size, min_images)
     chosen = _choose(images, characters, faces, min_images)
     images, characters = images[chosen], characters[chosen]
     codes, labels = np.unique(characters, return_inverse=True)
     if len(codes) < 2:
-        raise ValueError(f"{len(codes)} characters have {min_images} different images: lower min_images (8 is customary)")
+        raise ValueError(
+            f"{len(codes)} characters have {min_images} different images: lower min_images (--set data.options.min_images=8)"
+        )
     trains = np.zeros(len(codes), dtype=bool)
     trains[np.random.default_rng(seed).permutation(len(codes))[: len(codes) // 2]] = True
     return ImageDataset(
@@ -204,7 +210,8 @@ def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.
                 faces.append(face)
     if not images:
         raise ValueError(
-            f"no character of the DejaVu and STIX fonts in {folder} has {min_faces} faces: lower min_images (8 is customary)"
+            f"no character of the DejaVu and STIX fonts in {folder} has {min_faces} faces: lower min_images "
+            "(--set data.options.min_images=8)"
         )
     return np.stack(images), np.array(characters, dtype=np.int64), np.array(faces, dtype=np.int64)
 

@@ -37,7 +37,7 @@ class ImageFormat:
 
     def __post_init__(self) -> None:
         if not 0 < self.crop <= self.size:
-            raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): lower crop or raise size")
+            raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): raise size (--set data.size=…)")
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 (gray) or 3 (RGB); got {self.channels}: choose one of these")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
@@ -188,7 +188,8 @@ def _checked(images: NDArray[np.uint8], crop: int, image_format: ImageFormat) ->
         )
     if min(height, width) < crop:
         raise ValueError(
-            f"images of {height}×{width} are smaller than the crop ({crop}): resize them, or lower the format's crop"
+            f"images of {height}×{width} are smaller than the crop ({crop}): resize them (--set data.size=…), or lower "
+            "the format's crop"
         )
     return images
 

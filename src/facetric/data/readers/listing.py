@@ -50,7 +50,8 @@ class Listing:
             )
         if check_counts and (differences := count_differences(self.name, self.counts())):
             raise ValueError(
-                f"{self.name}: {'; '.join(differences)}: complete the copy, or pass check_counts=False to use it as it is"
+                f"{self.name}: {'; '.join(differences)}: complete the copy, or use it as it is with check_counts=False "
+                "(--set data.options.check_counts=false)"
             )
         return ImageDataset(self.name, list(self.paths), self.labels, self.class_names, self.splits, shared_classes)
 
@@ -70,12 +71,15 @@ def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> L
             "add another class"
         )
     if not 0 <= test_fraction <= 1:
-        raise ValueError(f"test_fraction must lie between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes")
+        raise ValueError(
+            f"test_fraction must lie between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes "
+            "(--set data.options.test_fraction=0.5)"
+        )
     n_test = round(test_fraction * n_classes)
     if 0 < test_fraction < 1 and not 0 < n_test < n_classes:
         raise ValueError(
             f"test_fraction={test_fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
-            "both need at least one; change test_fraction"
+            "both need at least one; change it (--set data.options.test_fraction=0.5)"
         )
     tests = np.random.default_rng(seed).permutation(n_classes)[:n_test]
     return replace(listing, splits=np.where(np.isin(listing.labels, tests), "test", "train"))
@@ -85,9 +89,9 @@ def existing_root(root: str | os.PathLike[str], what: str) -> Path:
     """The folder as a Path, or a ValueError that says what should be there."""
     path = Path(root).expanduser()
     if not path.exists():
-        raise ValueError(f"{printable(path)} does not exist: pass {what} as root")
+        raise ValueError(f"{printable(path)} does not exist: pass {what} as root (--root)")
     if not path.is_dir():
-        raise ValueError(f"{printable(path)} is not a folder: pass {what} as root")
+        raise ValueError(f"{printable(path)} is not a folder: pass {what} as root (--root)")
     return path
 
 

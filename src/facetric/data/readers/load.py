@@ -40,7 +40,7 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
         raise ValueError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{did_you_mean(str(name), DATASETS)}")
     if name == BUILT_IN:
         if root is not None:
-            raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out")
+            raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
         from facetric.data.glyphs import load_glyphs
 
         _refuse_unknown_options(name, load_glyphs, options)
@@ -48,7 +48,7 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     reader = READERS[name]
     _refuse_unknown_options(name, reader, options)
     if root is None:
-        raise ValueError(f"dataset {name!r} is read from disk: pass root, as in load_dataset({name!r}, root='path/to/it')")
+        raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
     return reader(root, **options)
 
 

@@ -52,7 +52,6 @@ def uncut(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
         ("vit_small_patch14_reg4_dinov2", "blocks.9", 98, (49 + 1 + 4, 384)),
         ("vit_small_patch16_dinov3", "blocks.5", 64, (16 + 1 + 4, 384)),  # rotary positions
         ("eva02_tiny_patch14_224", "blocks.5", 56, (16 + 1, 192)),  # rotary positions
-        ("beit_base_patch16_224", "blocks.1", 64, (16 + 1, 768)),  # relative positions
         ("swin_tiny_patch4_window7_224", "layers.1", 64, (8, 8, 192)),
         ("test_vit", "blocks.2", 96, (36 + 1, 64)),
     ],

@@ -237,3 +237,18 @@ def test_without_a_hub_one_line_comes_soon_and_names_the_alternatives(
 def test_glyphnet_has_no_pretrained_weights() -> None:
     with pytest.raises(WeightsError, match="glyphnet has no pretrained weights: use none, or a file"):
         build_embedder("glyphnet", weights="hub")
+
+
+@pytest.mark.usefixtures("no_hub")
+def test_weights_in_the_hubs_local_cache_need_no_connection_and_follow_the_image_size(tmp_path: Path) -> None:
+    torch.manual_seed(12)
+    state = dict(timm.create_model("test_vit", pretrained=False).state_dict())
+    repository = tmp_path / "hub" / "models--timm--test_vit.r160_in1k"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("0" * 40)
+    (repository / "snapshots" / ("0" * 40)).mkdir(parents=True)
+    save_file(state, repository / "snapshots" / ("0" * 40) / "model.safetensors")
+    same, smaller = (build_embedder("test_vit", weights="hub", image_size=size).backbone.state_dict() for size in (None, 96))
+    assert all(torch.equal(tensor, state[key]) for key, tensor in same.items())
+    assert smaller["pos_embed"].shape == (1, 36 + 1, 64)
+    assert all(torch.equal(tensor, state[key]) for key, tensor in smaller.items() if key != "pos_embed")

@@ -44,9 +44,9 @@ def test_values_that_are_not_finite_are_refused(value):
 
 def test_wrong_distances_are_named():
     estimator = FacilityLocation(opening_cost=1.0, metric="precomputed")
-    with pytest.raises(ValueError, match="distances must not be negative; got -1"):
+    with pytest.raises(ValueError, match="distances must be at least 0; got -1"):
         estimator.fit(np.array([[0.0, -1], [1, 0]]))
-    with pytest.raises(ValueError, match="distances must not be negative; got -1"):
+    with pytest.raises(ValueError, match="distances must be at least 0; got -1"):
         estimator.fit(csr_array(np.array([[0.0, -1], [1, 0]])))
     with pytest.raises(ValueError, match="distance of a point to itself must be 0; got 2"):
         estimator.fit(np.array([[2.0, 1], [1, 0]]))

@@ -162,6 +162,7 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == "precomputed"
         tags.input_tags.sparse = self.metric == "precomputed"
+        tags.input_tags.positive_only = self.metric == "precomputed"
         return tags
 
     def _points(self, X: ArrayLike, on_step: OnStep | None) -> Points:

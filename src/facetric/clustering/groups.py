@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
 from facetric.clustering.distances import pair_cost
 from facetric.clustering.graph import sparse_problem
 from facetric.clustering.neighbors import in_blocks
-from facetric.clustering.search import Sparse
+from facetric.clustering.search import Sparse, unserved_cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,8 +108,8 @@ def contracted_pattern(graph: Sparse, codes: NDArray[np.int64]) -> csr_array:
 
 def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse:
     """Caps: the opening cost and what a group pays at its own representative; without one, more than any cost."""
-    own = costs.diagonal().astype(np.float64)
-    caps = np.full(len(own), float(costs.data.max())) if opening_cost is None else opening_cost + own
+    own = costs.diagonal().astype(np.float32).astype(np.float64)  # as the search sees them
+    caps = np.full(len(own), unserved_cost(costs.data)) if opening_cost is None else opening_cost + own
     return sparse_problem(costs, caps, symmetric=False)
 
 

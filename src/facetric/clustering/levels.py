@@ -20,7 +20,7 @@ from facetric.clustering.graph import sparse_problem, symmetric_graph
 from facetric.clustering.groups import Groups, contracted_pattern, first_members, group_costs, sparse_group_problem
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.neighbors import in_blocks, neighbor_graph
-from facetric.clustering.search import Sparse
+from facetric.clustering.search import Sparse, unserved_cost
 from facetric.progress import OnStep
 
 _POINTS_PER_CLUSTER = 4  # a level is fine enough for n_clusters when it has this many times as many points
@@ -117,7 +117,7 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
         pattern = contracted_pattern(cloud.graph, links.codes)
         costs = group_costs(cloud.vectors, groups, pattern, cosine=cloud.cosine, squared=cloud.squared)
         return groups, sparse_group_problem(costs, opening_cost)
-    cap = float(cloud.graph.client_costs.max()) if opening_cost is None else opening_cost
+    cap = unserved_cost(cloud.graph.client_costs) if opening_cost is None else opening_cost
     problem = cloud.graph._replace(caps=np.full(len(links.codes), cap))
     return groups, one_sided(problem) if len(links.cannot) else problem
 

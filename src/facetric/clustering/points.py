@@ -15,7 +15,7 @@ from facetric.clustering.graph import sparse_problem, symmetric_graph
 from facetric.clustering.groups import Groups, dense_groups, first_members, graph_groups, sparse_group_problem
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
 from facetric.clustering.links import Links, one_sided, solve_apart
-from facetric.clustering.search import Costs, Dense, Sparse
+from facetric.clustering.search import Costs, Dense, Sparse, unserved_cost
 from facetric.clustering.solve import Medoids
 from facetric.progress import OnStep
 
@@ -56,7 +56,7 @@ class Points:
     @classmethod
     def of_matrix(cls, distances: NDArray[np.floating], squared: bool) -> Points:
         if (distances < 0).any():
-            raise ValueError(f"distances must not be negative; got {distances.min():.3g}: pass distances, not similarities")
+            raise ValueError(f"Negative values in data: distances must be at least 0; got {distances.min():.3g}: pass distances, not similarities")
         diagonal = np.diagonal(distances)
         if diagonal.any():
             raise ValueError(
@@ -68,7 +68,7 @@ class Points:
     @classmethod
     def of_graph(cls, distances: csr_array, squared: bool) -> Points:
         if len(distances.data) and distances.data.min() < 0:
-            raise ValueError(f"distances must not be negative; got {distances.data.min():.3g}: pass distances, not similarities")
+            raise ValueError(f"Negative values in data: distances must be at least 0; got {distances.data.min():.3g}: pass distances, not similarities")
         graph = symmetric_graph(csr_array(distances))
         if squared:
             graph.data **= 2
@@ -109,13 +109,13 @@ class Points:
                 groups, costs = dense_groups(costs, links.codes)
             elif len(links.cannot):
                 costs = costs.copy()  # where assignments are forbidden
-            cap = costs.max() if opening_cost is None else opening_cost + np.diagonal(costs)
+            cap = unserved_cost(costs) if opening_cost is None else opening_cost + np.diagonal(costs).astype(np.float64)
             return groups, Dense(costs, np.broadcast_to(np.asarray(cap, dtype=np.float64), (len(costs),)).copy())
         assert self.graph is not None
         if links.joins:
             groups, table = graph_groups(self.graph, links.codes)
             return groups, sparse_group_problem(table, opening_cost)
-        cap = float(self.graph.client_costs.max()) if opening_cost is None else opening_cost
+        cap = unserved_cost(self.graph.client_costs) if opening_cost is None else opening_cost
         problem = self.graph._replace(caps=np.full(self.n, cap))
         groups = Groups.of(links.codes, first_members(links.codes))
         return groups, one_sided(problem) if len(links.cannot) else problem

@@ -60,6 +60,11 @@ class State(NamedTuple):
     losses: NDArray[np.float64]  # (n,) by facility: what its clients pay more when it closes
 
 
+def unserved_cost(costs: NDArray[np.floating]) -> float:
+    """A cap for a given number of medoids: being served, however far, is always better."""
+    return 2.0 * float(costs.max(initial=0.0)) or 1.0
+
+
 def empty_state(caps: NDArray[np.float64]) -> State:
     """Nobody is open: every client pays its cap."""
     n = len(caps)

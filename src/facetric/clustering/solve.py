@@ -70,7 +70,8 @@ def solve(
     while not fixed and (alone := np.flatnonzero(state.near == UNSERVED)).size:
         for facility in alone:
             open_facility(problem, state, facility)
-        n_sweeps += improve(problem, state, order, fixed, price, tolerance, max_sweeps)
+        if n_sweeps < max_sweeps:
+            n_sweeps += improve(problem, state, order, fixed, price, tolerance, max_sweeps - n_sweeps)
     return _medoids(problem, state, price, n_sweeps)
 
 

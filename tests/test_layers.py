@@ -11,6 +11,7 @@ ALLOWED = {
     "metrics": set(),
     "data": set(),
     "solver": {"metrics"},
+    "clustering": {"metrics"},
     "losses": {"solver", "metrics"},
     "config": {"losses", "data"},
     "models": {"data"},
@@ -21,7 +22,7 @@ ALLOWED = {
     "studies": {"config", "training", "evaluation", "runs", "data"},
 }
 PACKAGE = Path(facetric.__file__).parent
-EXTERNAL_BANS = {"solver": {"torch", "torchvision", "timm"}, "metrics": {"torch", "torchvision", "timm"}}
+EXTERNAL_BANS = {layer: {"torch", "torchvision", "timm"} for layer in ("solver", "metrics", "clustering")}
 
 
 def imported_names(source):

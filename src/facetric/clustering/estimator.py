@@ -50,11 +50,11 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         n_clusters: k. Exactly one of n_clusters and opening_cost.
         opening_cost: λ, in units of the distance (of its square when `squared`).
-        centers: "means" runs k-means from the medoids' clusters, the default with n_clusters; "medoids" stays with the medoids,
-            the default and the only choice with opening_cost, whose promises are about medoids.
+        centers: "means" runs k-means from the clusters of medoids for squared distances, the default with n_clusters; "medoids"
+            stays with the medoids, the default and the only choice with opening_cost, whose promises are about medoids.
         metric: "euclidean", "cosine" (1 − cos), or "precomputed": X is an (n, n) array of distances, or a sparse one whose
             missing entries are pairs too far apart to share a medoid (explicit zeros are duplicates).
-        squared: minimize squared distances.
+        squared: minimize squared distances (means always do).
         n_neighbors: neighbors per point in the graph of large data.
         max_iter: at most this many sweeps over all points, and iterations of k-means.
 
@@ -110,13 +110,13 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         step, how much of it is done, and how much there is.
         """
         self._check_options()
-        points = self._points(X, on_step)
+        means = self.n_clusters is not None and self.centers != "medoids" and self.metric != "precomputed"
+        points = self._points(X, on_step, means=means)
         links = Links.parse(must_link, cannot_link, points.n)
         if self.n_clusters is None:
             fit = points.by_cost(float(self.opening_cost), links, self.max_iter, on_step)  # type: ignore[arg-type]
         else:
             self._check_number(self.n_clusters, points.n, links)
-            means = self.centers in (None, "means") and self.metric != "precomputed"
             fit = points.by_number(int(self.n_clusters), means, links, self.max_iter, on_step)
         self._keep(points, fit)
         return self
@@ -138,13 +138,13 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             steps.append(PathStep(cost, fit.labels, fit.medoids, fit.doubt, fit.objective))
         return steps
 
-    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+    def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of the nearest center; with an opening cost, −1 where that is farther than λ: none of these clusters.
 
         With a precomputed metric, X holds the distances of new points (rows) to the points of fit (columns).
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, accept_sparse=False, dtype=[np.float64, np.float32])
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
         if self.metric == "precomputed":
             costs = X[:, self.medoid_indices_] ** (2 if self.squared else 1)
             near, near_costs = costs.argmin(axis=1), costs.min(axis=1)
@@ -165,8 +165,8 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = self.metric == "precomputed"
         return tags
 
-    def _points(self, X: ArrayLike, on_step: OnStep | None) -> Points:
-        """The checked input: vectors, a matrix or a graph."""
+    def _points(self, X: Any, on_step: OnStep | None, *, means: bool = False) -> Points:
+        """The checked input: vectors, a matrix or a graph. Means ask for squared Euclidean distances."""
         precomputed = self.metric == "precomputed"
         X = validate_data(self, X, accept_sparse="csr" if precomputed else False, dtype=[np.float64, np.float32])
         if precomputed:
@@ -177,7 +177,11 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             return Points.of_graph(X, self.squared) if issparse(X) else Points.of_matrix(X, self.squared)
         self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
         return Points.of_vectors(
-            self._prepared(X), cosine=self.metric == "cosine", squared=self.squared, n_neighbors=self.n_neighbors, on_step=on_step
+            self._prepared(X),
+            cosine=self.metric == "cosine" and not means,
+            squared=self.squared or means,
+            n_neighbors=self.n_neighbors,
+            on_step=on_step,
         )
 
     def _prepared(self, X: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -13,10 +13,12 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
 
-from facetric.clustering.distances import pair_cost
+from facetric.clustering.distances import cost_of_square, pair_cost
 from facetric.clustering.graph import sparse_problem
 from facetric.clustering.neighbors import in_blocks
 from facetric.clustering.search import Sparse, unserved_cost
+
+_ROWS = 512  # points of a matrix product
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,6 +99,26 @@ def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array
     return csr_array((costs, facilities, first), shape=pattern.shape)
 
 
+def all_group_costs(vectors: NDArray[np.float32], groups: Groups, *, cosine: bool, squared: bool) -> NDArray[np.float64]:
+    """The costs of every group at every group, (m, m) facility × client, from float32 products."""
+    centers = vectors[groups.representatives]
+    shift = centers.mean(axis=0)
+    right = np.ascontiguousarray((centers - shift).T)
+    squares = np.einsum("dm,dm->m", right, right)
+    costs = np.zeros((len(centers), len(centers)))
+
+    def add_up(block: slice) -> None:  # groups of one block
+        for start in range(groups.first[block.start], groups.first[block.stop], _ROWS):
+            rows = groups.members[start : min(start + _ROWS, groups.first[block.stop])]
+            points = vectors[rows] - shift
+            _add_products(
+                points @ right, points, squares, groups.codes[rows], groups.representatives, rows, cosine, squared, costs
+            )
+
+    in_blocks(add_up, len(centers), block_size=64)
+    return np.ascontiguousarray(costs.T)
+
+
 def contracted_pattern(graph: Sparse, codes: NDArray[np.int64]) -> csr_array:
     """Which groups have an edge between any two of their members; every group has one to itself."""
     n, m = len(codes), int(codes.max()) + 1
@@ -117,6 +139,29 @@ def _without_forbidden(costs: csr_array) -> csr_array:
     table = coo_array(costs)
     kept = np.isfinite(table.data)
     return csr_array((table.data[kept], (table.row[kept], table.col[kept])), shape=costs.shape)
+
+
+@njit(cache=True, nogil=True)
+def _add_products(
+    products: NDArray[np.float32],
+    points: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    clients: NDArray[np.int64],
+    representatives: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    cosine: bool,
+    squared: bool,
+    costs: NDArray[np.float64],
+) -> None:
+    """Add what every row pays at every representative to its group's row of costs, client × facility."""
+    for row in range(len(products)):
+        own = 0.0
+        for x in points[row]:
+            own += np.float64(x) * np.float64(x)
+        for facility in range(len(squares)):
+            if representatives[facility] != rows[row]:
+                square = max(own + squares[facility] - 2.0 * products[row, facility], 0.0)
+                costs[clients[row], facility] += cost_of_square(square, cosine, squared)
 
 
 @njit(cache=True, nogil=True)

@@ -17,12 +17,20 @@ from numpy.typing import NDArray
 from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
 from facetric.clustering.distances import pair_cost
 from facetric.clustering.graph import sparse_problem, symmetric_graph
-from facetric.clustering.groups import Groups, contracted_pattern, first_members, group_costs, sparse_group_problem
+from facetric.clustering.groups import (
+    Groups,
+    all_group_costs,
+    contracted_pattern,
+    first_members,
+    group_costs,
+    sparse_group_problem,
+)
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.neighbors import in_blocks, neighbor_graph
-from facetric.clustering.search import Sparse, unserved_cost
+from facetric.clustering.search import Costs, Dense, Sparse, unserved_cost
 from facetric.progress import OnStep
 
+_DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
 _POINTS_PER_CLUSTER = 4  # a level is fine enough for n_clusters when it has this many times as many points
 _SHRINKAGE = 5  # a level for a given number of clusters has this many times fewer points than the one before
 _MAX_ROUNDS = 20
@@ -72,13 +80,14 @@ class Clusters:
 def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, on_step: OnStep | None) -> Clusters:
     """Exactly n_clusters clusters: greedy picks ever fewer points to stand for the others, the last ones are searched."""
     groups, problem = _first_level(cloud, links, None)
-    while len(groups.representatives) > max(_POINTS_PER_CLUSTER * n_clusters, _POINTS_PER_CLUSTER * cloud.n_neighbors):
-        n_kept = max(_POINTS_PER_CLUSTER * n_clusters, len(groups.representatives) // _SHRINKAGE)
+    n_last = max(_POINTS_PER_CLUSTER * n_clusters, _DENSE_LEVEL)
+    while len(groups.representatives) > n_last:
+        n_kept = max(n_last, len(groups.representatives) // _SHRINKAGE)
         found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_kept, max_sweeps=0)
         _report(on_step, "levels", n_kept)
         groups, problem = _next_level(cloud, _expand(cloud, groups, found.medoids, found.near), None)
     found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_clusters, max_sweeps=max_sweeps)
-    clusters = _expand(cloud, groups, found.medoids, found.near, found.n_sweeps)
+    clusters = _separate(cloud, _expand(cloud, groups, found.medoids, found.near, found.n_sweeps), links)
     return _polish(cloud, clusters, links.linked, None, on_step)
 
 
@@ -110,7 +119,7 @@ def _report(on_step: OnStep | None, name: str, n: int) -> None:
         on_step(name, n, n)
 
 
-def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tuple[Groups, Sparse]:
+def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tuple[Groups, Costs]:
     """Points, or groups of must-linked points, on the graph of all neighbors."""
     groups = Groups.of(links.codes, first_members(links.codes))
     if links.joins:
@@ -122,9 +131,13 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
     return groups, one_sided(problem) if len(links.cannot) else problem
 
 
-def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Sparse]:
-    """The clusters as points, each with the neighbors of its medoid among the medoids."""
+def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Costs]:
+    """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
     groups = Groups.of(clusters.labels, clusters.medoids)
+    if len(clusters.medoids) <= _DENSE_LEVEL:
+        table = all_group_costs(cloud.vectors, groups, cosine=cloud.cosine, squared=cloud.squared)
+        cap = unserved_cost(table) if opening_cost is None else opening_cost + np.diagonal(table)
+        return groups, Dense(table, np.broadcast_to(cap, (len(table),)).copy())
     centers = cloud.vectors[clusters.medoids]
     pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cosine=cloud.cosine, squared=cloud.squared))
     costs = group_costs(cloud.vectors, groups, pattern, cosine=cloud.cosine, squared=cloud.squared)
@@ -141,6 +154,24 @@ def _expand(cloud: Cloud, groups: Groups, medoids: NDArray[np.int64], near: NDAr
         vectors = cloud.vectors[groups.representatives[lost]]
         labels_of_groups[lost] = two_nearest(vectors, cloud.vectors[points], cosine=cloud.cosine, squared=cloud.squared).near
     return Clusters(labels_of_groups[groups.codes], points, n_sweeps)
+
+
+def _separate(cloud: Cloud, clusters: Clusters, links: Links) -> Clusters:
+    """Move cannot-linked points that still share a cluster, because their graph reached no other, to the nearest one free of such."""
+    labels = clusters.labels.copy()
+    for a, b in links.cannot:
+        if labels[a] != labels[b]:
+            continue
+        medoid = clusters.medoids[labels[b]]
+        leaving = a if links.codes[b] == links.codes[medoid] else b
+        group = np.flatnonzero(links.codes == links.codes[leaving])
+        apart = links.cannot[np.isin(links.cannot, group).any(axis=1)]
+        taken = labels[apart[~np.isin(apart, group)]]
+        squares = ((cloud.vectors[clusters.medoids] - cloud.vectors[group].mean(axis=0)) ** 2).sum(axis=1)
+        squares[taken] = np.inf
+        if np.isfinite(squares).any():
+            labels[group] = squares.argmin()
+    return Clusters(labels, clusters.medoids, clusters.n_sweeps)
 
 
 def _polish(

@@ -20,6 +20,7 @@ from facetric.clustering.solve import Medoids
 from facetric.progress import OnStep
 
 MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
+MAX_ALL_PAIRS = 5e9  # points × means; beyond, a point looks at the means of its neighbors' clusters only
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +57,9 @@ class Points:
     @classmethod
     def of_matrix(cls, distances: NDArray[np.floating], squared: bool) -> Points:
         if (distances < 0).any():
-            raise ValueError(f"Negative values in data: distances must be at least 0; got {distances.min():.3g}: pass distances, not similarities")
+            raise ValueError(
+                f"Negative values in data: distances must be at least 0; got {distances.min():.3g}: pass distances, not similarities"
+            )
         diagonal = np.diagonal(distances)
         if diagonal.any():
             raise ValueError(
@@ -68,7 +71,9 @@ class Points:
     @classmethod
     def of_graph(cls, distances: csr_array, squared: bool) -> Points:
         if len(distances.data) and distances.data.min() < 0:
-            raise ValueError(f"Negative values in data: distances must be at least 0; got {distances.data.min():.3g}: pass distances, not similarities")
+            raise ValueError(
+                f"Negative values in data: distances must be at least 0; got {distances.data.min():.3g}: pass distances, not similarities"
+            )
         graph = symmetric_graph(csr_array(distances))
         if squared:
             graph.data **= 2
@@ -187,7 +192,7 @@ class Points:
 
     def _is_wide(self, n_clusters: int) -> bool:
         """Whether points should look at the centers in their reach only: at all of them would take n·k time."""
-        return self.cloud is not None and self.n * n_clusters > 5e9
+        return self.cloud is not None and self.n * n_clusters > MAX_ALL_PAIRS
 
     def _assign_in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.cloud is not None

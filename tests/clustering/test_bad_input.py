@@ -36,9 +36,9 @@ def test_wrong_options_are_named(options, message):
 def test_values_that_are_not_finite_are_refused(value):
     points = POINTS.copy()
     points[3, 1] = value
-    with pytest.raises(ValueError, match="NaN|infinity"):
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
         FacilityLocation(n_clusters=2).fit(points)
-    with pytest.raises(ValueError, match="NaN|infinity"):
+    with pytest.raises(ValueError, match=r"NaN|infinity"):
         FacilityLocation(opening_cost=1.0, metric="precomputed").fit(np.array([[0, value], [1, 0]]))
 
 

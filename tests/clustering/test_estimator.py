@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from clustering.piles import blobs, distances
-from oracles import medoids as oracle
 from scipy.sparse import csr_array
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
+from clustering.piles import blobs, distances
 from facetric.clustering import FacilityLocation
+from oracles import medoids as oracle
 
 ESTIMATORS = [
     FacilityLocation(n_clusters=3),

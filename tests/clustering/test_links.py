@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from clustering.piles import blobs, distances
-from oracles import medoids as oracle
 
+from clustering.piles import blobs, distances
 from facetric.clustering import FacilityLocation
 from facetric.clustering.points import Points
+from oracles import medoids as oracle
 
 OPTIONS = [
     {"n_clusters": 8},
@@ -74,7 +74,7 @@ def test_linked_points_cost_what_they_cost_together():
 
 def test_a_split_takes_the_neighbors_along():
     rng = np.random.default_rng(0)
-    points = np.concatenate([rng.normal(0, 0.1, (20, 2)), rng.normal(0, 0.1, (20, 2)) + [1.0, 0]])
+    points = np.concatenate([rng.normal(0, 0.1, (20, 2)), rng.normal((1.0, 0.0), 0.1, (20, 2))])
     merged = FacilityLocation(opening_cost=25.0).fit(points)
     assert len(merged.medoid_indices_) == 1
     split = FacilityLocation(opening_cost=25.0).fit(points, cannot_link=[(3, 30)])

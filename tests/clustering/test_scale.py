@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from clustering.piles import blobs, distances
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.neighbors import kneighbors_graph
 
+from clustering.piles import blobs, distances
 from facetric.clustering import FacilityLocation, neighbors, points
 from facetric.clustering import levels as levels_module
 from facetric.clustering.neighbors import neighbor_graph

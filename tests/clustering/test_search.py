@@ -2,13 +2,14 @@
 
 import numpy as np
 import pytest
-from clustering.piles import blobs, distances
-from oracles import medoids as oracle
 from scipy.sparse import csr_array
 
+from clustering.piles import blobs, distances
 from facetric.clustering.graph import sparse_problem
-from facetric.clustering.search import Dense, empty_state, exchange_gain, greedy, improve, open_facilities, opening_gain
+from facetric.clustering.search import exchange_gain, greedy, improve, opening_gain
 from facetric.clustering.solve import solve
+from facetric.clustering.state import Dense, empty_state, open_facilities
+from oracles import medoids as oracle
 
 
 def costs_of(seed, n=None):
@@ -64,7 +65,7 @@ def test_the_gain_of_every_move_is_what_a_plain_loop_finds(problem_of, seed):
 @PROBLEMS
 @pytest.mark.parametrize("seed", range(6))
 def test_opening_and_closing_leave_the_state_of_the_open_set(problem_of, seed):
-    from facetric.clustering.search import close_facility, open_facility
+    from facetric.clustering.state import close_facility, open_facility
 
     cost = costs_of(seed, n=15)
     problem = problem_of(cost)

@@ -1,4 +1,4 @@
-"""k-medoids and facility location by plain loops. `cost[i][j]` is what point i pays at point j. No code shared with the package."""
+"""k-medoids and facility location by plain loops: `cost[i][j]` is what point i pays at point j."""
 
 import itertools
 import math
@@ -47,7 +47,7 @@ def greedy(cost, n_clusters):
 
 
 def eager_swaps(cost, medoids):
-    """FasterPAM by definition: for each point in turn its best exchange, made at once when it helps; until a round without one."""
+    """FasterPAM by definition: each point in turn, its best exchange made at once when it helps, until a round without one."""
     S, idle, j = list(medoids), 0, 0
     while idle < len(cost):
         idle += 1

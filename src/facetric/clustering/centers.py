@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from facetric.clustering.distances import pair_cost
 from facetric.clustering.neighbors import in_blocks
-from facetric.clustering.search import Sparse
+from facetric.clustering.state import Sparse
 
 _SMALLEST_GAIN = 1e-7  # Lloyd stops when an iteration improves the objective by less than this fraction
 
@@ -52,7 +52,9 @@ def two_nearest(
 
     def search(rows: slice) -> None:
         products = (-2 * (vectors[rows] - shift)) @ right
-        _pick_two(products, squares, vectors[rows], centers, cosine, squared, *(array[rows] for array in found))
+        near, second, near_costs, second_costs = found
+        out = near[rows], second[rows], near_costs[rows], second_costs[rows]
+        _pick_two(products, squares, vectors[rows], centers, cosine, squared, *out)
 
     in_blocks(search, len(vectors))
     return found
@@ -88,7 +90,7 @@ def lloyd(
     assign: Assign | None = None,
     max_iterations: int = 100,
 ) -> Means:
-    """k-means from the means of this clustering. Points that are `frozen` keep their cluster; an empty one takes the farthest point."""
+    """k-means from the means of this clustering. `frozen` points keep their cluster; an empty one takes the farthest point."""
     weights = np.ones(len(vectors)) if weights is None else weights
     frozen = np.zeros(len(vectors), dtype=np.bool_) if frozen is None else frozen
     assign = assign or (lambda centers, _: two_nearest(vectors, centers, squared=True))

@@ -34,7 +34,7 @@ class PathStep:
         return len(self.medoid_indices)
 
 
-class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class FacilityLocation(ClusterMixin, BaseEstimator):
     """Clusters around medoids that minimize the sum of distances: k of them, or as many as pay for their opening cost λ.
 
         n_clusters = k:     min over |S| = k of  Σ_i min_{j ∈ S} d(i, j)
@@ -60,12 +60,12 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         labels_: (n,) the cluster of every point. −1 only for a point of a precomputed graph that no medoid reaches (n_clusters).
-        medoid_indices_: (n_clusters,) the medoid of every cluster, a row of X; ascending. With means, the medoids it started from.
+        medoid_indices_: (n_clusters,) the medoid of every cluster, a row of X; ascending. With means, those it started from.
         cluster_centers_: (n_clusters, d) medoids or means; absent when precomputed.
         objective_: the minimum found; with means, Σ squared distances to the own mean.
         doubt_: (n,) in [0, 1]: the distance to the own center over the distance to the next best choice, which is the second
-            center or, with an opening cost, staying alone at λ. 1: indifferent. For a point that is alone: λ over the distance to
-            the nearest medoid. A medoid of others has no doubt.
+            center or, with an opening cost, staying alone at λ. 1: indifferent. For a point that is alone: λ over the distance
+            to the nearest medoid. A medoid of others has no doubt.
         n_iter_: sweeps of the search, plus iterations of k-means.
 
     >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]]
@@ -156,7 +156,8 @@ class FacilityLocation(ClusterMixin, BaseEstimator):  # type: ignore[misc]
             near, near_costs = found.near, found.near_costs
         if self.opening_cost is not None:
             near = np.where(near_costs <= self.opening_cost, near, -1)
-        return near.astype(np.int64)
+        clusters: NDArray[np.int64] = near.astype(np.int64)
+        return clusters
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

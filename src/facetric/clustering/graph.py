@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
-from facetric.clustering.search import Sparse
+from facetric.clustering.state import Sparse
 
 
 def symmetric_graph(graph: csr_array) -> csr_array:

@@ -1,7 +1,7 @@
 """Contraction: groups of points that move together become the points of a smaller problem.
 
-Must-linked points are such groups, and so are the clusters of a finer clustering. The cost of group g at group h is the sum of its
-members' costs at h's representative.
+Must-linked points are such groups, and so are the clusters of a finer clustering. The cost of group g at group h is the sum of
+its members' costs at h's representative.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
 from facetric.clustering.distances import cost_of_square, pair_cost
 from facetric.clustering.graph import sparse_problem
 from facetric.clustering.neighbors import in_blocks
-from facetric.clustering.search import Sparse, unserved_cost
+from facetric.clustering.state import Sparse, unserved_cost
 
 _ROWS = 512  # points of a matrix product
 
@@ -57,7 +57,7 @@ def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple
 
 
 def graph_groups(graph: Sparse, codes: NDArray[np.int64]) -> tuple[Groups, csr_array]:
-    """The same on a graph: a group reaches another when each of its members does; a missing edge inside a group costs the most."""
+    """The same on a graph: a group reaches another when each of its members does; an edge missing inside a group costs most."""
     groups = Groups.of(codes, first_members(codes))
     missing = float(graph.client_costs.max())
     representatives = groups.representatives.copy()

@@ -2,7 +2,7 @@
 
 The clusters found on the graph of the points become the points of the next level, with the exact costs of moving a whole cluster
 (:mod:`facetric.clustering.groups`) and a neighbor graph of their own, until no level changes anything. In the end every point
-looks at the medoids of its neighbors' clusters, and every cluster looks for a better medoid. Linked points stay with their cluster.
+looks at the medoids of its neighbors' clusters, and every cluster for a better medoid. Linked points stay with their cluster.
 Time and memory grow linearly with the number of points, but for the neighbors.
 """
 
@@ -27,7 +27,7 @@ from facetric.clustering.groups import (
 )
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.neighbors import in_blocks, neighbor_graph
-from facetric.clustering.search import Costs, Dense, Sparse, unserved_cost
+from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
 from facetric.progress import OnStep
 
 _DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
@@ -157,7 +157,7 @@ def _expand(cloud: Cloud, groups: Groups, medoids: NDArray[np.int64], near: NDAr
 
 
 def _separate(cloud: Cloud, clusters: Clusters, links: Links) -> Clusters:
-    """Move cannot-linked points that still share a cluster, because their graph reached no other, to the nearest one free of such."""
+    """Where cannot-linked points share a cluster, because the graph reached no other, one goes to the nearest that is free."""
     labels = clusters.labels.copy()
     for a, b in links.cannot:
         if labels[a] != labels[b]:

@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-from facetric.clustering.search import Costs, Dense, Sparse
 from facetric.clustering.solve import Medoids, solve
+from facetric.clustering.state import Costs, Dense, Sparse
 
 _MAX_ROUNDS = 50  # searches after which conflicts are settled where the medoids are
 

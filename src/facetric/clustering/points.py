@@ -15,11 +15,12 @@ from facetric.clustering.graph import sparse_problem, symmetric_graph
 from facetric.clustering.groups import Groups, dense_groups, first_members, graph_groups, sparse_group_problem
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
 from facetric.clustering.links import Links, one_sided, solve_apart
-from facetric.clustering.search import Costs, Dense, Sparse, unserved_cost
 from facetric.clustering.solve import Medoids
+from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
 from facetric.progress import OnStep
 
 MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
+_NEGATIVE = "Negative values in data: distances must be at least 0; got {:.3g}: pass distances, not similarities"
 MAX_ALL_PAIRS = 5e9  # points × means; beyond, a point looks at the means of its neighbors' clusters only
 
 
@@ -57,9 +58,7 @@ class Points:
     @classmethod
     def of_matrix(cls, distances: NDArray[np.floating], squared: bool) -> Points:
         if (distances < 0).any():
-            raise ValueError(
-                f"Negative values in data: distances must be at least 0; got {distances.min():.3g}: pass distances, not similarities"
-            )
+            raise ValueError(_NEGATIVE.format(distances.min()))
         diagonal = np.diagonal(distances)
         if diagonal.any():
             raise ValueError(
@@ -71,9 +70,7 @@ class Points:
     @classmethod
     def of_graph(cls, distances: csr_array, squared: bool) -> Points:
         if len(distances.data) and distances.data.min() < 0:
-            raise ValueError(
-                f"Negative values in data: distances must be at least 0; got {distances.data.min():.3g}: pass distances, not similarities"
-            )
+            raise ValueError(_NEGATIVE.format(distances.data.min()))
         graph = symmetric_graph(csr_array(distances))
         if squared:
             graph.data **= 2

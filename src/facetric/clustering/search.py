@@ -8,195 +8,24 @@ Swaps are accounted for as in FasterPAM (Schubert and Rousseeuw, "Fast and eager
 knows its nearest and second nearest open facility, every open facility the loss of closing it. One look at the clients of a
 candidate then gives the gain of opening it, alone or in exchange for the best of the open ones, and a move that helps is made at
 once. The same bookkeeping gives the gain of closing a facility.
-
-A client whose cap is the cheapest choice is unserved (facility −1). With an opening cost the cap is the price of staying alone:
-opening a facility of one's own.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numba import njit
-from numba.extending import overload
 from numpy.typing import NDArray
 
-UNSERVED = -1
-
-
-class Dense(NamedTuple):
-    """All costs, +∞ where an assignment is forbidden."""
-
-    costs: NDArray[np.floating]  # (n, n) facility × client
-    caps: NDArray[np.float64]  # (n,) what a client pays when nobody serves it
-
-
-class Sparse(NamedTuple):
-    """The costs of some pairs; every other pair is forbidden. Once by facility, once by client and there nearest first."""
-
-    facility_first: NDArray[np.int64]  # (n + 1,)
-    clients: NDArray[np.int32]
-    facility_costs: NDArray[np.float32]
-    client_first: NDArray[np.int64]  # (n + 1,)
-    facilities: NDArray[np.int32]
-    client_costs: NDArray[np.float32]
-    caps: NDArray[np.float64]  # (n,)
-
-
-Costs = Dense | Sparse
-
-
-class State(NamedTuple):
-    """Who is open, and where every client stands."""
-
-    medoids: NDArray[np.int64]  # (n,) the open facilities, the first n_open[0] entries
-    n_open: NDArray[np.int64]  # (1,)
-    slots: NDArray[np.int64]  # (n,) facility → position in medoids, −1 when closed
-    near: NDArray[np.int64]  # (n,) the nearest open facility of a client
-    second: NDArray[np.int64]  # (n,) and the one after it
-    near_costs: NDArray[np.float64]  # (n,) never above the cap
-    second_costs: NDArray[np.float64]  # (n,) never above the cap
-    losses: NDArray[np.float64]  # (n,) by facility: what its clients pay more when it closes
-
-
-def unserved_cost(costs: NDArray[np.floating]) -> float:
-    """A cap for a given number of medoids: being served, however far, is always better."""
-    return 2.0 * float(costs.max(initial=0.0)) or 1.0
-
-
-def empty_state(caps: NDArray[np.float64]) -> State:
-    """Nobody is open: every client pays its cap."""
-    n = len(caps)
-    nobody = [np.full(n, UNSERVED, dtype=np.int64) for _ in range(4)]
-    return State(nobody[0], np.zeros(1, dtype=np.int64), *nobody[1:], caps.copy(), caps.copy(), np.zeros(n))
-
-
-def open_facilities(problem: Costs, medoids: NDArray[np.int64]) -> State:
-    """The state in which exactly these facilities are open."""
-    state = empty_state(problem.caps)
-    for facility in medoids:
-        open_facility(problem, state, facility)
-    return state
-
-
-def _span(problem, facility):  # type: ignore[no-untyped-def]
-    raise NotImplementedError("compiled code only")
-
-
-def _entry(problem, facility, position):  # type: ignore[no-untyped-def]
-    raise NotImplementedError("compiled code only")
-
-
-def _two_nearest(problem, state, client):  # type: ignore[no-untyped-def]
-    raise NotImplementedError("compiled code only")
-
-
-@overload(_span)
-def _span_compiled(problem, facility):  # type: ignore[no-untyped-def]
-    """The positions at which a facility's clients lie."""
-    if problem.instance_class is Dense:
-        return lambda problem, facility: (0, problem.costs.shape[1])
-    return lambda problem, facility: (problem.facility_first[facility], problem.facility_first[facility + 1])
-
-
-@overload(_entry, inline="always")
-def _entry_compiled(problem, facility, position):  # type: ignore[no-untyped-def]
-    """(client, cost) at a position of a facility."""
-    if problem.instance_class is Dense:
-        return lambda problem, facility, position: (position, problem.costs[facility, position])
-    return lambda problem, facility, position: (problem.clients[position], problem.facility_costs[position])
-
-
-@overload(_two_nearest)
-def _two_nearest_compiled(problem, state, client):  # type: ignore[no-untyped-def]
-    """(cost, facility) of the two nearest open facilities; ties go to the lower index, the cap wins no tie."""
-    if problem.instance_class is Dense:
-
-        def dense(problem, state, client):  # type: ignore[no-untyped-def]
-            cap = problem.caps[client]
-            near, second, near_cost, second_cost = UNSERVED, UNSERVED, cap, cap
-            for position in range(state.n_open[0]):
-                facility = state.medoids[position]
-                cost = problem.costs[facility, client]
-                if cost < near_cost or (cost == near_cost and (near == UNSERVED or facility < near)):
-                    second, second_cost = near, near_cost
-                    near, near_cost = facility, cost
-                elif cost < second_cost or (cost == second_cost and (second == UNSERVED or facility < second)):
-                    second, second_cost = facility, cost
-            return near_cost, near, second_cost, second
-
-        return dense
-
-    def sparse(problem, state, client):  # type: ignore[no-untyped-def]
-        cap = problem.caps[client]
-        near, second, near_cost, second_cost = UNSERVED, UNSERVED, cap, cap
-        for position in range(problem.client_first[client], problem.client_first[client + 1]):
-            facility = np.int64(problem.facilities[position])
-            cost = np.float64(problem.client_costs[position])
-            if state.slots[facility] >= 0 and cost <= cap:
-                if near == UNSERVED:
-                    near, near_cost = facility, cost
-                else:
-                    second, second_cost = facility, cost
-                    break
-        return near_cost, near, second_cost, second
-
-    return sparse
-
-
-@njit(cache=True, nogil=True)
-def _place(state: State, client: int, near_cost: float, near: int, second_cost: float, second: int) -> None:
-    """Set where a client stands, and keep the losses true."""
-    if state.near[client] >= 0:
-        state.losses[state.near[client]] -= state.second_costs[client] - state.near_costs[client]
-    state.near[client], state.near_costs[client] = near, near_cost
-    state.second[client], state.second_costs[client] = second, second_cost
-    if near >= 0:
-        state.losses[near] += second_cost - near_cost
-
-
-@njit(cache=True, nogil=True)
-def open_facility(problem: Costs, state: State, facility: int) -> None:
-    """Open one, and let the clients that it suits come over."""
-    state.slots[facility] = state.n_open[0]
-    state.medoids[state.n_open[0]] = facility
-    state.n_open[0] += 1
-    state.losses[facility] = 0.0
-    start, stop = _span(problem, facility)
-    for position in range(start, stop):
-        client, cost = _entry(problem, facility, position)
-        if cost > state.second_costs[client] or (cost == state.second_costs[client] and state.second[client] >= 0):
-            continue  # an equal cost does not displace an open facility, but it beats being unserved
-        if cost < state.near_costs[client] or (cost == state.near_costs[client] and state.near[client] == UNSERVED):
-            _place(state, client, cost, facility, state.near_costs[client], state.near[client])
-        else:
-            _place(state, client, state.near_costs[client], state.near[client], cost, facility)
-
-
-@njit(cache=True, nogil=True)
-def close_facility(problem: Costs, state: State, facility: int) -> None:
-    """Close one; its clients, and those whose second choice it was, look around again."""
-    last = state.medoids[state.n_open[0] - 1]
-    state.medoids[state.slots[facility]] = last
-    state.slots[last] = state.slots[facility]
-    state.slots[facility] = -1
-    state.n_open[0] -= 1
-    start, stop = _span(problem, facility)
-    for position in range(start, stop):
-        client, _ = _entry(problem, facility, position)
-        if state.near[client] == facility or state.second[client] == facility:
-            near_cost, near, second_cost, second = _two_nearest(problem, state, client)
-            _place(state, client, near_cost, near, second_cost, second)
+from facetric.clustering.state import Costs, State, close_facility, entry, open_facility, span
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})  # a sum of terms ≥ 0 in vector registers: four times as fast
 def opening_gain(problem: Costs, state: State, facility: int) -> float:
     """What all clients together pay less when this facility opens, its opening cost not counted."""
     gain = 0.0
-    start, stop = _span(problem, facility)
+    start, stop = span(problem, facility)
     for position in range(start, stop):
-        client, cost = _entry(problem, facility, position)
+        client, cost = entry(problem, facility, position)
         gain += max(state.near_costs[client] - cost, 0.0)
     return gain
 
@@ -212,9 +41,9 @@ def exchange_gain(
     where facilities may also open and close alone, an exchange of two that share no client is two moves, and helps when one does.
     """
     gain, n_touched = 0.0, 0
-    start, stop = _span(problem, candidate)
+    start, stop = span(problem, candidate)
     for position in range(start, stop):
-        client, cost = _entry(problem, candidate, position)
+        client, cost = entry(problem, candidate, position)
         if cost < state.second_costs[client]:
             facility = state.near[client]
             if cost < state.near_costs[client]:
@@ -241,7 +70,7 @@ def exchange_gain(
 
 @njit(cache=True, nogil=True)
 def _ahead(gains: NDArray[np.float64], ranks: NDArray[np.int64], a: int, b: int) -> bool:
-    return gains[a] > gains[b] or (gains[a] == gains[b] and ranks[a] < ranks[b])
+    return bool(gains[a] > gains[b] or (gains[a] == gains[b] and ranks[a] < ranks[b]))
 
 
 @njit(cache=True, nogil=True)
@@ -262,7 +91,7 @@ def _sift_down(heap: NDArray[np.int64], size: int, root: int, gains: NDArray[np.
 def greedy(
     problem: Costs, state: State, gains: NDArray[np.float64], n_clusters: int, opening_cost: float, tolerance: float
 ) -> None:
-    """Open the facility with the largest gain, again and again: up to n_clusters of them, while the gain exceeds the opening cost.
+    """Open the facility with the largest gain, again and again: up to n_clusters, while the gain exceeds the opening cost.
 
     `gains` are upper bounds (the gains in `state`), and lazily brought up to date: gains only fall, so the top of the heap is the
     best as soon as its own value is fresh. Ties go to the lower index.
@@ -298,7 +127,7 @@ def _cheapest(state: State) -> int:
         loss = state.losses[facility]
         if loss < state.losses[best] or (loss == state.losses[best] and facility < best):
             best = facility
-    return best
+    return int(best)
 
 
 @njit(cache=True, nogil=True)

@@ -9,18 +9,8 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering.search import (
-    UNSERVED,
-    Costs,
-    Dense,
-    State,
-    empty_state,
-    fill_gains,
-    greedy,
-    improve,
-    open_facilities,
-    open_facility,
-)
+from facetric.clustering.search import fill_gains, greedy, improve
+from facetric.clustering.state import UNSERVED, Costs, Dense, State, empty_state, open_facilities, open_facility
 
 _TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
 _CHUNK = 256  # facilities whose first gains one task computes
@@ -69,7 +59,7 @@ def solve(
     n_sweeps = improve(problem, state, order, fixed, price, tolerance, max_sweeps)
     while not fixed and (alone := np.flatnonzero(state.near == UNSERVED)).size:
         for facility in alone:
-            open_facility(problem, state, facility)
+            open_facility(problem, state, int(facility))
         if n_sweeps < max_sweeps:
             n_sweeps += improve(problem, state, order, fixed, price, tolerance, max_sweeps - n_sweeps)
     return _medoids(problem, state, price, n_sweeps)

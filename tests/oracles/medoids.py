@@ -52,11 +52,10 @@ def eager_swaps(cost, medoids):
     while idle < len(cost):
         idle += 1
         if j not in S:
-            values = {out: objective(cost, [*(m for m in S if m != out), j]) for out in sorted(S)}
+            values = {out: objective(cost, [*(m for m in S if m != out), j]) for out in S}
             lowest = min(values.values())
             if lowest < objective(cost, S) - 1e-9:
-                S.remove(next(out for out, value in values.items() if value <= lowest + 1e-12))
-                S.append(j)
+                S[S.index(next(out for out, value in values.items() if value <= lowest + 1e-12))] = j  # takes its place
                 idle = 0
         j = (j + 1) % len(cost)
     return sorted(S)

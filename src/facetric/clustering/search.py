@@ -62,7 +62,7 @@ def exchange_gain(
     for position in range(n_touched):
         facility = touched[position]
         exchange = relief[facility] - state.losses[facility]
-        if exchange > best or (exchange == best and facility < leaving):
+        if exchange > best or (exchange == best and state.slots[facility] < state.slots[leaving]):
             best, leaving = exchange, facility
         relief[facility] = 0.0
     return gain, gain + best, leaving
@@ -120,12 +120,11 @@ def greedy(
 
 @njit(cache=True, nogil=True)
 def _cheapest(state: State) -> int:
-    """The open facility whose closing costs least; ties go to the lower index."""
+    """The open facility whose closing costs least; ties go to the first in the list of medoids."""
     best = state.medoids[0]
     for position in range(1, state.n_open[0]):
         facility = state.medoids[position]
-        loss = state.losses[facility]
-        if loss < state.losses[best] or (loss == state.losses[best] and facility < best):
+        if state.losses[facility] < state.losses[best]:
             best = facility
     return int(best)
 

@@ -87,7 +87,9 @@ def fasterpam(vectors, labels, k, ours, objective):
     found, theirs = timed(run)
     clusters = np.asarray(found.labels)
     row("kmedoids.fasterpam, random start, 2 threads", theirs, found.loss, labels, clusters.astype(np.int64))
-    print(f"    → {theirs[0] / ours[0]:.1f}x ({theirs[1] / ours[1]:.1f}x) faster at {objective / found.loss:.4f} of its objective")
+    print(
+        f"    → {theirs[0] / ours[0]:.1f}x ({theirs[1] / ours[1]:.1f}x) faster at {objective / found.loss:.4f} of its objective"
+    )
 
 
 def k_means(vectors, labels, k, ours, objective):

@@ -1,9 +1,9 @@
 """Which opening cost suits an embedding: chosen on labeled classes that it was not trained on.
 
-λ is weighed against a sum over the points of a cluster, so the best λ depends on how many photos a class has, and nobody knows that
-of an unsorted pile. So the labeled classes are resampled into piles of several shapes, and the setting is chosen that does best on
-average over the piles. What it reached there is what to expect. Linkage is not weighed against a sum, and holds up better when
-class sizes vary: it is offered under its name, for as many points as their distances fit in memory.
+λ is weighed against a sum over the points of a cluster, so the best λ depends on how many photos a class has, which nobody knows
+of an unsorted pile. So the labeled classes are resampled into piles of several shapes, and the setting is chosen that does best
+on average over the piles. What it reached there is what to expect. Average linkage is not weighed against a sum, and holds up
+better when class sizes vary: it is offered under its name, for as many points as their distances fit in memory.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sklearn.cluster import AgglomerativeClustering  # type: ignore[import-untyp
 from facetric.clustering.estimator import FacilityLocation
 from facetric.metrics.contingency import contingency, label_codes
 
-Method = Literal["facility_location", "average_linkage", "single_linkage"]
+Method = Literal["facility_location", "average_linkage"]
 _N_SETTINGS = 40
 _SMALL, _TAIL = 5, (20, 2)  # photos per class of a small pile; of the largest and the smallest class of a long tail
 MAX_PILE = 5000  # points; larger piles are thinned by leaving out classes
@@ -39,7 +39,16 @@ class Agreement:
 
     @property
     def bcubed_f1(self) -> float:
-        return 2 * self.bcubed_precision * self.bcubed_recall / (self.bcubed_precision + self.bcubed_recall)
+        return _f1(self.bcubed_precision, self.bcubed_recall)
+
+    @property
+    def pairwise_f1(self) -> float:
+        return _f1(self.pairwise_precision, self.pairwise_recall)
+
+    @property
+    def score(self) -> float:
+        """What settings are chosen by. BCubed alone would accept one giant cluster beside many points that are alone."""
+        return (self.bcubed_f1 + self.pairwise_f1) / 2
 
     @classmethod
     def of(cls, classes: ArrayLike, clusters: ArrayLike) -> Agreement:
@@ -72,7 +81,7 @@ class Calibration:
         """An estimator with this setting, for vectors of length one or of any length, as they were calibrated."""
         if self.method == "facility_location":
             return FacilityLocation(opening_cost=self.threshold, squared=True)
-        return AgglomerativeClustering(None, linkage=self.method.removesuffix("_linkage"), distance_threshold=self.threshold)
+        return AgglomerativeClustering(None, linkage="average", distance_threshold=self.threshold)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
@@ -88,7 +97,9 @@ class Calibration:
 def calibrate(
     embeddings: ArrayLike, labels: ArrayLike, *, method: Method | None = None, n_repeats: int = 2, seed: int = 0
 ) -> Calibration:
-    """The setting with the best mean BCubed F1 over resampled piles; of all methods when `method` is None.
+    """The setting with the best mean score over resampled piles, of all methods when `method` is None.
+
+    The score is the mean of BCubed F1 and pairwise F1.
 
     `embeddings` (n, d) and `labels` (n,) are of classes that were not trained on: at least 4 classes, some with 2 images or more.
     Distances are Euclidean; pass unit vectors to compare directions.
@@ -96,7 +107,7 @@ def calibrate(
     vectors, classes = np.asarray(embeddings, dtype=np.float32), label_codes(labels)
     _check(vectors, classes, method)
     results = [_calibrate(name, vectors, classes, n_repeats, seed) for name in ([method] if method else get_args(Method))]
-    return max(results, key=lambda result: result.expected.bcubed_f1)
+    return max(results, key=lambda result: _mean_score(result.piles))
 
 
 def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str | None) -> None:
@@ -152,7 +163,7 @@ def _calibrate(
             for scores, clusters in zip(found, cluster(vectors[rows], thresholds), strict=True):
                 scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
     piles = [{name: _mean(scores) for name, scores in setting.items()} for setting in found]
-    best = max(range(len(thresholds)), key=lambda i: float(np.mean([pile.bcubed_f1 for pile in piles[i].values()])))
+    best = max(range(len(thresholds)), key=lambda i: _mean_score(piles[i]))
     return Calibration(method, float(thresholds[best]), _mean(list(piles[best].values())), piles[best])
 
 
@@ -169,19 +180,23 @@ def _by_path(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> l
     return [step.labels for step in FacilityLocation(squared=True).path(vectors, thresholds)]
 
 
-def _by_linkage(kind: str) -> Callable[[NDArray[np.float32], NDArray[np.float64]], list[NDArray[np.int64]]]:
-    def cluster(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-        tree = linkage(pdist(vectors), kind)
-        return [fcluster(tree, threshold, "distance").astype(np.int64) for threshold in thresholds]
-
-    return cluster
+def _by_linkage(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+    tree = linkage(pdist(vectors), "average")
+    return [fcluster(tree, threshold, "distance").astype(np.int64) for threshold in thresholds]
 
 
 _CLUSTERINGS: dict[Method, Callable[[NDArray[np.float32], NDArray[np.float64]], list[NDArray[np.int64]]]] = {
     "facility_location": _by_path,
-    "average_linkage": _by_linkage("average"),
-    "single_linkage": _by_linkage("single"),
+    "average_linkage": _by_linkage,
 }
+
+
+def _mean_score(piles: Mapping[str, Agreement]) -> float:
+    return float(np.mean([pile.score for pile in piles.values()]))
+
+
+def _f1(precision: float, recall: float) -> float:
+    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
 
 
 def _mean(scores: list[Agreement]) -> Agreement:

@@ -11,6 +11,7 @@ ALLOWED = {
     "metrics": set(),
     "data": set(),
     "solver": {"metrics"},
+    "clustering": {"metrics"},
     "losses": {"solver", "metrics"},
     "config": {"losses", "data"},
     "models": {"data"},
@@ -24,7 +25,7 @@ BASELINES = {
     f"losses/{name}.py" for name in ("affinity", "contrastive", "lifted_structure", "npairs", "triplet", "triplet_semihard")
 }
 PACKAGE = Path(facetric.__file__).parent
-EXTERNAL_BANS = {"solver": {"torch", "torchvision", "timm"}, "metrics": {"torch", "torchvision", "timm"}}
+EXTERNAL_BANS = {layer: {"torch", "torchvision", "timm"} for layer in ("solver", "metrics", "clustering")}
 
 
 def imported_names(source):

@@ -8,6 +8,7 @@ from facetric.lazy import loaded_on_use
 if TYPE_CHECKING:
     from facetric import (  # noqa: F401
         cli,
+        clustering,
         config,
         data,
         evaluation,
@@ -50,7 +51,8 @@ _HOMES = {
 }
 
 _PACKAGES = (
-    "cli", "config", "data", "evaluation", "figures", "losses", "metrics", "models", "runs", "solver", "studies", "training",
+    "cli", "clustering", "config", "data", "evaluation", "figures", "losses", "metrics", "models", "runs", "solver", "studies",
+    "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

@@ -46,7 +46,12 @@ def train(
     overrides: Overrides = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option("--unset", metavar="TABLE.KEY", help="Drop a setting of the file, or a chosen one; may be repeated.", show_default=False),
+        typer.Option(
+            "--unset",
+            metavar="TABLE.KEY",
+            help="Drop a setting of the file, or a chosen one; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:

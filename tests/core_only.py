@@ -43,6 +43,13 @@ def arrays_are_scored_and_clustered():
     assert set(kmeans(VECTORS.astype(np.float32), 8, seed=0).assignment) == set(range(8))
 
 
+def the_clustering_engine_finds_clear_clusters():
+    from facetric.clustering import FacilityLocation
+    from facetric.metrics import nmi
+
+    assert nmi(LABELS, FacilityLocation(n_clusters=8).fit_predict(VECTORS)) > 0.999
+
+
 def packages_that_need_the_extra_say_so():
     from facetric import evaluation
 
@@ -72,6 +79,7 @@ if __name__ == "__main__":
     every_loss_has_a_gradient()
     the_solver_finds_clear_clusters()
     arrays_are_scored_and_clustered()
+    the_clustering_engine_finds_clear_clusters()
     packages_that_need_the_extra_say_so()
     the_command_says_so_too(*sys.argv[1:])
     print("fine")

@@ -35,8 +35,8 @@ print(*(getattr(facetric, name).__name__ for name in dir(facetric) if name in fa
     assert in_a_new_process(script) == [
         "1.0 False",
         "True True",
-        "facetric.cli facetric.clustering facetric.config facetric.data facetric.evaluation facetric.figures facetric.losses facetric.metrics "
-        "facetric.models facetric.runs facetric.solver facetric.studies facetric.training",
+        "facetric.cli facetric.clustering facetric.config facetric.data facetric.evaluation facetric.figures facetric.losses "
+        "facetric.metrics facetric.models facetric.runs facetric.solver facetric.studies facetric.training",
     ]
 
 

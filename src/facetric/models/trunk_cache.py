@@ -122,8 +122,8 @@ def build_trunk_cache(
     def build() -> None:
         size = f"{file.n_bytes / 1e9:.2f} GB" if file.n_bytes > 1e8 else f"{file.n_bytes / 1e6:.1f} MB"
         _log.info(
-            "computing activations of %d images in %d views through %s, once: %s in %s",
-            len(images), shape[1], embedder.freeze_through, size, path,
+            "computing activations of %d images in %d view%s through %s, once: %s in %s",
+            len(images), shape[1], "s" * (shape[1] > 1), embedder.freeze_through, size, path,
         )  # fmt: skip
         rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype))
         file.write(rows, description=asdict(_description(embedder, images, transform, shape[1])))

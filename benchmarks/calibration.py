@@ -80,9 +80,7 @@ def main():
     known = labels < (labels.max() + 1) // 2
     halves = [(vectors[half], np.unique(labels[half], return_inverse=True)[1]) for half in (known, ~known)]
     piles = list(resampled_piles(halves[0][1], 0))
-    print(
-        f"{options.features}: {known.sum():,} points choose, {(~known).sum():,} points of other classes show; BCubed / pairwise F1"
-    )
+    print(f"{options.features}: {known.sum():,} points choose, {(~known).sum():,} of other classes show; BCubed / pairwise F1")
     print(f"{'':38} {'setting':>7} " + " ".join(f"{pile:>20}" for pile in piles) + f" {'mean score':>12}")
     for name, cluster in METHODS.items():
         chosen, shown = (scores(cluster, *half, options.seeds) for half in halves)

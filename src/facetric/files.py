@@ -1,4 +1,4 @@
-"""Files that are never half written."""
+"""Atomic writes: files that are never half-written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def remove_stale_parts(*folders: Path) -> None:
-    """Remove what writers that were killed have left: temporary files of processes that are no more."""
+    """Remove temporary files left by killed processes."""
     for folder in folders:
         with suppress(OSError):
             for path in folder.iterdir():
@@ -41,12 +41,12 @@ def remove_stale_parts(*folders: Path) -> None:
 
 
 def _is_alive(process: int) -> bool:
-    if process == os.getpid() or os.name != "posix":  # elsewhere os.kill does more than ask
+    if process == os.getpid() or os.name != "posix":  # elsewhere os.kill would end the process
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
     except (OSError, OverflowError):
-        return True  # somebody else's
+        return True  # another user's process
     return True

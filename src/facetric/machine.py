@@ -1,4 +1,4 @@
-"""A process of our own on a machine that does other things too: threads that yield, as many as there are cores, memory kept.
+"""Process settings for a shared machine: threads that yield, as many as there are cores, freed memory kept.
 
 `prepare_process` is for entry points (commands, workers, tests) and has to run before torch, faiss or scikit-learn is imported:
 an OpenMP runtime reads its settings once, when it is loaded. Importing facetric as a library changes nothing; see docs/speed.md
@@ -13,7 +13,7 @@ import os
 import sys
 from pathlib import Path
 
-_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # any of these is the user's own choice
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # any of these counts as the user's choice
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
 _LARGEST = 2**31 - 1
 

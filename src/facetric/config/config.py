@@ -21,58 +21,58 @@ class RunTable(Table):
     seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=1, description="Training steps.")
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = Field(
-        "32", description="Numbers of the forward pass; the loss is always float32."
+        "32", description="Precision of the forward pass; the loss is always float32."
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to compute.")
-    threads: int | None = Field(None, ge=1, description="CPU threads of torch; its own choice, written down, when left out.")
-    log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.jsonl.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch; torch's default when left out, which is recorded.")
+    log_every: int = Field(10, ge=1, description="Steps between rows of metrics.jsonl.")
     validate_every: int = Field(
-        200, ge=0, description="Steps between two validations; 0 for none. The last step is validated too."
+        200, ge=0, description="Steps between validations; 0 for none. The last step is always validated."
     )
-    checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints. The last step is saved too.")
-    best_metric: str = Field("recall_at_1", description="Validation score that chooses checkpoints/best.safetensors.")
+    checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints. The last step is always saved.")
+    best_metric: str = Field("recall_at_1", description="Validation score that selects checkpoints/best.safetensors.")
     tensorboard: bool = Field(False, description="Write TensorBoard files too (needs the package tensorboard).")
 
 
 class DataTable(Table):
     name: str = Field(description="Dataset: glyphs, cub, cars, products, folder or csv.")
-    root: str | None = Field(None, description="Where the dataset lies; glyphs are built in and have none.")
+    root: str | None = Field(None, description="Where the dataset is; glyphs is built in and has none.")
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Further options of the reader, such as test_fraction and seed for folder."
     )
-    validation_fraction: float = Field(0.2, gt=0, lt=1, description="Share of the training classes that validate.")
-    validation_seed: int = Field(0, ge=0, description="Seed of the choice of the validation classes.")
-    size: int = Field(256, ge=8, description="Pictures on disk are stretched to size × size before they are cropped.")
-    pad: int = Field(0, ge=0, description="Black pixels added on every side of pictures in memory, so that crops shift them.")
+    validation_fraction: float = Field(0.2, gt=0, lt=1, description="Fraction of the training classes held out for validation.")
+    validation_seed: int = Field(0, ge=0, description="Seed of the random choice of validation classes.")
+    size: int = Field(256, ge=8, description="Image files are resized to size × size before cropping.")
+    pad: int = Field(0, ge=0, description="Black pixels added on every side of in-memory images, so that random crops shift them.")
     augment: Literal["crop", "resized_crop", "none"] = Field(
-        "crop", description="To train: a crop anywhere (the paper), a part of any size and aspect, or the center."
+        "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
     )
-    flip: bool = Field(True, description="Flip every second picture; not where left and right matter.")
+    flip: bool = Field(True, description="Random horizontal flips; turn off where orientation matters.")
     threads: int = Field(2, ge=1, description="Threads that prepare batches ahead.")
 
 
 class ModelTable(Table):
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
     dim: int = Field(64, ge=1, description="d: dimensions of the embedding.")
-    weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's own choice when left out.")
+    weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
     image_size: int | None = Field(
-        None, ge=1, description="Side of the square crop that the backbone takes; the backbone's own when left out."
+        None, ge=1, description="Side of the square input crop; the backbone's default when left out."
     )
     freeze_through: str | None = Field(
-        None, description='The last part of the backbone that stays as it is, such as "blocks.4"; "all" trains the head only.'
+        None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'
     )
     cached_views: int = Field(
-        0, ge=0, description="Views per image whose frozen activations are kept on disk; 0 runs the frozen part every time."
+        0, ge=0, description="Augmented views per image whose frozen activations are cached on disk; 0 runs the frozen part in every step."
     )
     views_seed: int = Field(
-        0, ge=0, description="Seed of the cached views; apart from run.seed, so that runs of several seeds share a cache."
+        0, ge=0, description="Seed of the cached views; separate from run.seed, so that runs with different seeds share a cache."
     )
     head_init: Literal["pca", "orthogonal", "default"] = Field(
-        "pca", description="The head before training: half-whitened PCA of the training features, orthogonal, or torch's."
+        "pca", description="Initialization of the head: half-whitened PCA of the training features, orthogonal, or torch's default."
     )
 
     head_scale: float = Field(
-        1.0, gt=0, description="The new head is multiplied by this; matters to losses that do not normalize, such as npairs."
+        1.0, gt=0, description="Scale of the initial head; matters for losses that do not normalize, such as npairs."
     )
 
     @model_validator(mode="after")
@@ -86,11 +86,11 @@ class ModelTable(Table):
 
 
 class BatchTable(Table):
-    size: int = Field(128, ge=2, description="m: images in a batch, all processes together.")
+    size: int = Field(128, ge=2, description="m: images in the global batch of all processes.")
     class_ratio: float | None = Field(
-        None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 unless told otherwise."
+        None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 by default."
     )
-    images_per_class: int | None = Field(None, ge=1, description="Instead of class_ratio: this many images of each class.")
+    images_per_class: int | None = Field(None, ge=1, description="Images of each class, instead of class_ratio.")
 
     @model_validator(mode="after")
     def _one_way_to_fill_a_batch(self) -> Self:
@@ -106,22 +106,22 @@ class OptimizerTable(Table):
     name: Literal["rmsprop", "adamw"] = Field("rmsprop", description="rmsprop (the paper) or adamw.")
     backbone_lr: float = Field(1e-5, ge=0, description="Learning rate of the backbone.")
     head_lr: float = Field(1e-4, ge=0, description="Learning rate of the embedding head.")
-    loss_lr: float = Field(1e-2, ge=0, description="Learning rate of a loss's own weights, such as proxies.")
-    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights; never of norms and biases.")
-    warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rates rise from 0.")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="The learning rates after the warm-up.")
-    clip_norm: float | None = Field(None, gt=0, description="Longest gradient, over all parameters; no limit when left out.")
+    loss_lr: float = Field(1e-2, ge=0, description="Learning rate of the loss's own parameters, such as proxies.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay; not applied to norms and biases.")
+    warmup_steps: int = Field(0, ge=0, description="Steps of linear learning-rate warm-up from 0.")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="Learning-rate schedule after the warm-up.")
+    clip_norm: float | None = Field(None, gt=0, description="Maximum gradient norm over all parameters; no clipping when left out.")
 
 
 class TrainConfig(Table):
-    """Everything that decides a run. `read_config` makes it from a TOML file."""
+    """All settings of a run. `read_config` reads them from a TOML file."""
 
-    run: RunTable = Field(default_factory=lambda: RunTable.model_validate({}), description="Name, length and rhythm.")
+    run: RunTable = Field(default_factory=lambda: RunTable.model_validate({}), description="Name, length and logging.")
     data: DataTable = Field(description="The images.")
     model: ModelTable = Field(default_factory=lambda: ModelTable.model_validate({}), description="The network.")
     loss: LossTable = Field(default_factory=lambda: LossTable.model_validate({}), description="The loss.")
-    batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="What a batch is made of.")
-    optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The steps.")
+    batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="Batch composition.")
+    optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The optimizer.")
 
     @model_validator(mode="before")
     @classmethod

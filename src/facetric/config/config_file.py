@@ -16,11 +16,11 @@ from facetric.config.keys import dotted_keys, renamed
 from facetric.config.table import Table
 from facetric.spelling import did_you_mean
 
-CONFIG_FILE = "config.toml"  # what it is called in a run folder
+CONFIG_FILE = "config.toml"  # its name in a run folder
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be a run; the message is one line that says why and what to do."""
+    """An invalid configuration; the message is one line that says why and what to do."""
 
 
 def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), unset: Iterable[str] = ()) -> TrainConfig:
@@ -61,7 +61,7 @@ def parse_config(raw: dict[str, Any], *, source: str = "the configuration") -> T
 
 
 def to_toml(config: TrainConfig) -> str:
-    """The resolved configuration; reading it gives the same run."""
+    """The resolved configuration as TOML; reading it gives the same run."""
     lines: list[str] = []
     for name in TABLES:
         table: Table = getattr(config, name)

@@ -12,7 +12,7 @@ from facetric.spelling import did_you_mean
 if TYPE_CHECKING:
     from facetric.losses.options import Option
 
-NONE = "none"  # None in TOML, which has no word for it
+NONE = "none"  # stands for None, which TOML lacks
 
 
 class LossTable(Table):
@@ -28,17 +28,17 @@ class LossTable(Table):
         default_factory=dict, description="Options of a loss of pytorch-metric-learning, by its own names."
     )
     normalize: bool | None = Field(
-        None, description="Unit embeddings, in training and evaluation; by default as the paper does for the loss."
+        None, description="Normalize embeddings to unit length, in training and evaluation; by default as in the paper for the loss."
     )
     margin_decay: float = Field(0.94, gt=0, le=1, description="γ is multiplied by this at every decay; 1 keeps it constant.")
-    margin_decay_every: int | None = Field(None, ge=1, description="Steps between two decays of γ; one pass over the images.")
+    margin_decay_every: int | None = Field(None, ge=1, description="Steps between decays of γ; by default one pass over the images.")
     n_subsets: int = Field(
         0,
         ge=0,
         description="The loss is averaged over this many random subsets of the batch; 0 for the batch itself. "
         "16 for facility_location_subsets.",
     )
-    subset_size: int | None = Field(None, ge=2, description="Images in a subset; half of the batch unless given.")
+    subset_size: int | None = Field(None, ge=2, description="Images in a subset; by default half of the batch.")
 
     @classmethod
     def known_keys(cls) -> list[str]:
@@ -51,7 +51,7 @@ class LossTable(Table):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_the_options_of_the_loss(cls, values: Any) -> Any:
-        """Refuse options that the loss does not take, and write out those that were left to it."""
+        """Refuse options that the loss does not take, and fill in its defaults."""
         if not isinstance(values, dict):
             return values
         from facetric.losses import LOSSES
@@ -84,12 +84,12 @@ class LossTable(Table):
     @model_validator(mode="after")
     def _a_size_is_of_subsets(self) -> Self:
         if self.subset_size is not None and not self.n_subsets:
-            raise ValueError(f"loss.subset_size ({self.subset_size}) is without subsets: set loss.n_subsets too, or leave it out")
+            raise ValueError(f"loss.subset_size ({self.subset_size}) has no effect without subsets: set loss.n_subsets too, or leave it out")
         return self
 
     @model_validator(mode="after")
     def _the_loss_can_be_made(self) -> Self:
-        """Its constructor knows which values are possible."""
+        """Its constructor validates the values."""
         from facetric.losses import LOSSES
 
         if self.name in LOSSES:

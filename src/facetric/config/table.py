@@ -40,4 +40,4 @@ def unknown_key(table: type[Table], key: str, known: Iterable[str]) -> str:
     if hint := did_you_mean(key, known):
         return where + hint
     homes = [name for name, other in TABLES.items() if key in other.known_keys()]
-    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known are {', '.join(known)}"
+    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known keys: {', '.join(known)}"

@@ -1,12 +1,12 @@
-"""One array in a memory-mapped file that all processes share: built once, keyed by what it was made from, never half there.
+"""One array in a memory-mapped file that all processes share: built once, keyed by its inputs, never half-written.
 
 A file is a page of header, the rows, a CRC-32 of every 4 MiB of them, and a description of what they were made from. It is
-written under a temporary name, synced, and renamed, one builder at a time: other processes wait for it. A builder notes every
-few seconds how far it is; when it is killed, the next one goes on from there.
+written under a temporary name, synced, and renamed, one builder at a time: other processes wait for it. A builder records
+its progress every few seconds; if it is killed, the next one continues from there.
 
 A file is checked whenever it is opened: its header, its length, its table of checksums, and 8 blocks of 4 MiB, namely the first,
-the last and 6 others at random. All blocks are read when the file's time of change is not the one that its builder gave
-it, and with `verify=True`. A file that fails is rebuilt. Files may be deleted at any time.
+the last and 6 others at random. All blocks are read when the file's modification time is not the one that its builder set,
+and with `verify=True`. A file that fails is rebuilt. Files may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class ArrayFile:
 
     @classmethod
     def stored_at(cls, path: Path) -> ArrayFile | None:
-        """What a finished file says of itself; None when there is no such file in today's format."""
+        """What the header of a finished file says; None when there is no such file in the current format."""
         try:
             with path.open("rb") as file:
                 header = unpacked_header(file.read(HEADER_BYTES))
@@ -95,16 +95,16 @@ class ArrayFile:
             return {}
 
     def ensure(self, build: Callable[[], None], *, verify: bool = False) -> None:
-        """Call `build`, which has to call `write`, unless the file is there and good."""
+        """Call `build`, which must call `write`, unless the file exists and is valid."""
         if not self.is_good(verify=verify):
             with self._only_builder():
-                if not self.is_good(verify=verify):  # unless another process has built it meanwhile
+                if not self.is_good(verify=verify):  # another process may have built it meanwhile
                     build()
         with suppress(OSError):  # the time of the lock says when the file was last used
             self.path.with_suffix(LOCK).touch()
 
     def is_good(self, *, verify: bool = False, on_progress: Progress | None = None) -> bool:
-        """Whether the file with this key is there and passes the checks; `on_progress` is told of the blocks that are read."""
+        """Whether the file with this key exists and passes the checks; `on_progress` reports the blocks read."""
         try:
             with self.path.open("rb") as file:
                 header = unpacked_header(file.read(HEADER_BYTES))
@@ -122,12 +122,12 @@ class ArrayFile:
         except OSError as error:
             raise self._cannot("read", error) from error
         if everything:
-            with suppress(OSError):  # a file that was copied need not be read through again, if we may say so
+            with suppress(OSError):  # so that a copied file is read in full only once, where we may write
                 os.utime(self.path, ns=(header["written"], header["written"]))
         return True
 
     def write(self, rows: Rows, *, description: Mapping[str, Any] | None = None) -> None:
-        """Write all rows, or those that a killed builder left to do. An error leaves nothing behind, an interrupt its notes.
+        """Write all rows, or those that a killed builder left undone. An error leaves nothing behind, an interrupt its progress.
 
         `description` (what JSON can hold) is kept with the rows.
         """
@@ -138,7 +138,7 @@ class ArrayFile:
             with part.open("r+b" if n_done else "wb") as file, closing(rows(n_done)) as blocks:
                 file.seek(HEADER_BYTES + n_done * self._row_bytes)
                 file.truncate()
-                self._note(file, n_done=n_done, checksum=zlib.crc32(checksums.table))  # an unfinished file says whose it is
+                self._note(file, n_done=n_done, checksum=zlib.crc32(checksums.table))  # an unfinished file carries its key
                 noted = time.monotonic()
                 for block in blocks:
                     data = np.ascontiguousarray(block, dtype=self.dtype).reshape(-1).view(np.uint8).data
@@ -201,7 +201,7 @@ class ArrayFile:
 
     def _note(self, file: BinaryIO, **state: int) -> None:
         file.flush()
-        os.fsync(file.fileno())  # the rows before the word that they are there
+        os.fsync(file.fileno())  # the rows must be on disk before the header that counts them
         end = file.tell()
         file.seek(0)
         file.write(packed_header({"key": self.key, "shape": list(self.shape), "dtype": self.dtype, **state}))
@@ -220,7 +220,7 @@ class ArrayFile:
 
     @contextmanager
     def _only_builder(self) -> Iterator[None]:
-        """One process at a time; a killed one lets go."""
+        """One process at a time; a killed process releases the lock."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             lock = FileLock(self.path.with_suffix(LOCK))
@@ -228,7 +228,7 @@ class ArrayFile:
                 lock.acquire(timeout=0)
             except Timeout:
                 Console(stderr=True, soft_wrap=True).print(
-                    f"waiting for another process that prepares {self.path.name}", highlight=False
+                    f"waiting for another process that is preparing {self.path.name}", highlight=False
                 )
                 lock.acquire()
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The bytes of an array file: a header that nobody can half write, and a checksum for every block of what follows it."""
+"""The bytes of an array file: a header with its own checksum, and a checksum for every block of rows."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-ANY_MAGIC = b"facetric array file "  # how files of every format begin
+ANY_MAGIC = b"facetric array file "  # the start of files of every format version
 MAGIC = ANY_MAGIC + b"2\n"
 HEADER_BYTES = 4096  # a page, so that rows are aligned
-BLOCK_BYTES = 1 << 22  # of rows, with a checksum of their own
+BLOCK_BYTES = 1 << 22  # of rows per checksum
 N_SAMPLED = 8  # blocks that are read when a file is opened
 
 
@@ -23,7 +23,7 @@ def packed_header(header: dict[str, Any]) -> bytes:
 
 
 def unpacked_header(raw: bytes) -> dict[str, Any]:
-    """Empty when it is not what `packed_header` made, byte for byte."""
+    """The header that `packed_header` made; empty for anything else."""
     text = raw[len(MAGIC) + 8 :].rstrip(b"\0")
     if not raw.startswith(MAGIC + b"%08x" % zlib.crc32(text)):
         return {}
@@ -32,7 +32,7 @@ def unpacked_header(raw: bytes) -> dict[str, Any]:
 
 
 class Checksums:
-    """CRC-32 of every block of the bytes that are added, however they are cut."""
+    """CRC-32 of every block of the bytes added, however they are chunked."""
 
     def __init__(self) -> None:
         self._blocks: list[int] = []
@@ -53,7 +53,7 @@ class Checksums:
 
 
 def sampled_blocks(n_blocks: int) -> Sequence[int]:
-    """The first block, the last, and others at random: other ones each time, so that damage is met sooner or later."""
+    """The first block, the last, and others at random, different each time, so that damage is found sooner or later."""
     if n_blocks <= N_SAMPLED:
         return range(n_blocks)
     return sorted([0, n_blocks - 1, *random.Random().sample(range(1, n_blocks - 1), N_SAMPLED - 2)])

@@ -1,4 +1,4 @@
-"""What decides the content of a cache: the files that it was made from, and the versions of the code that made it.
+"""What determines the content of a cache: the files it was made from, and the versions of the code that made it.
 
 A cache is found by a hash of these, and keeps them as its `Description`, so that `facetric cache` can tell whether it is current.
 """
@@ -25,20 +25,20 @@ Versions = dict[str, int | str]
 
 
 def preparation_versions() -> Versions:
-    """What prepared images depend on, beside the files."""
+    """What prepared images depend on, besides the files."""
     return {"preparation": PREPARATION, "pillow": PIL.__version__}
 
 
 def activation_versions() -> Versions:
-    """What activations depend on, beside the prepared images, the network and its settings."""
+    """What activations depend on, besides the prepared images, the network and its settings."""
     return {"activations": ACTIVATIONS, "torch": version("torch"), "timm": version("timm")}
 
 
 def images_key(images: Sequence[Path], size: int) -> str:
-    """A hash of what decides the pixels of these files at this size, without reading them.
+    """A hash of what determines the pixels of these files at this size, without reading them.
 
-    A file is known by its absolute path, its size, its times of change (mtime and ctime) and its inode. A program can keep or
-    set a file's size and mtime, but not its ctime; two files that change places keep everything but the inode.
+    A file is known by its absolute path, its size, mtime, ctime and inode. A program can keep or
+    set a file's size and mtime, but not its ctime; two files that are swapped keep everything but the inode.
     """
     settings = {"kind": "prepared images", "size": size, **preparation_versions()}
     digest = hashlib.sha256(json.dumps(settings).encode())
@@ -47,7 +47,7 @@ def images_key(images: Sequence[Path], size: int) -> str:
         try:
             status = path.stat()
         except OSError:
-            open_image(path)  # says what is wrong with it, better than stat does
+            open_image(path)  # gives a better error message than stat does
             raise
         known = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         digest.update(os.fsencode(path) + f"\0{known}\0".encode())
@@ -56,12 +56,12 @@ def images_key(images: Sequence[Path], size: int) -> str:
 
 @dataclass(frozen=True)
 class Description:
-    """What a cache says of itself; kept in its file as JSON."""
+    """The description of a cache; kept in its file as JSON."""
 
     kind: str  # "prepared images" or "activations"
     name: str  # of the dataset; empty for pictures in memory
     detail: str
-    versions: Versions  # of the code that decides the content
+    versions: Versions  # of the code that determines the content
     source: dict[str, Any] | None  # the files that it was made from: see `described_files`; None for pictures in memory
     made_by: str = field(default_factory=lambda: f"facetric {version('facetric')}")
 

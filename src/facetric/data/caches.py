@@ -1,8 +1,8 @@
-"""What lies in the cache folder: which caches are current, which can go, which are damaged. For `facetric cache`.
+"""The contents of the cache folder: which caches are current, obsolete or damaged. For `facetric cache`.
 
-Only files that facetric wrote are looked at: their names end in 16 digits of their key, and they begin as our files do. A cache
-is *current* when its images are as they were and the versions that decided its content are those of this installation.
-Any other is never used again.
+Only files that facetric wrote are looked at: their names end in 16 digits of their key, and they begin with our magic bytes. A cache
+is *current* when its images are unchanged and the versions that determine its content are those installed.
+Any other will never be used again.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Cache:
     kind: str  # "prepared images", "activations", "unfinished", "lock", or "unknown" when the file does not say
     n_bytes: int
     last_used: float  # seconds since 1970
-    state: str  # CURRENT, BEING_BUILT, or why it is of no use
+    state: str  # CURRENT, BEING_BUILT, or why it is obsolete
     n_images: int | None = None
     name: str = ""  # of the dataset
     detail: str = ""
@@ -50,7 +50,7 @@ class Cache:
 
 
 def find_caches(folder: Path | None = None) -> list[Cache]:
-    """Every cache, unfinished cache and forgotten lock of ours in `folder`, which is `cache_folder()` unless given; by name."""
+    """Every cache, unfinished cache and stale lock in `folder` (default `cache_folder()`), by name."""
     folder = cache_folder() if folder is None else Path(folder)
     if not folder.is_dir():
         return []
@@ -68,7 +68,7 @@ def find_caches(folder: Path | None = None) -> list[Cache]:
 
 
 def remove_cache(cache: Cache) -> bool:
-    """Remove the file and the lock beside it; False, and nothing removed, when another process is building it just now."""
+    """Remove the file and the lock beside it; False, and nothing removed, when another process is building it."""
     lock = FileLock(cache.path.with_suffix(LOCK))
     try:
         lock.acquire(timeout=0)
@@ -85,7 +85,7 @@ def remove_cache(cache: Cache) -> bool:
 
 
 def verify_caches(caches: Sequence[Cache], on_progress: Progress | None = None) -> list[Cache]:
-    """Read every file in full; those whose checksums do not hold, which are marked, so that their next use rebuilds them."""
+    """Read every file in full; returns those whose checksums fail, and marks them so that their next use rebuilds them."""
     files = [ArrayFile.stored_at(cache.path) for cache in caches]
     total = sum(file.n_blocks for file in files if file)
     n_read, damaged = 0, []
@@ -93,7 +93,7 @@ def verify_caches(caches: Sequence[Cache], on_progress: Progress | None = None) 
         if file is None or not _is_sound(file, partial(_shifted, on_progress, n_read, total)):
             damaged.append(cache)
             with suppress(OSError):
-                os.utime(cache.path)  # a time of change other than the builder's: the next use reads everything
+                os.utime(cache.path)  # an mtime other than the builder's: the next use reads everything
         n_read += file.n_blocks if file else 0
     return damaged
 
@@ -166,13 +166,13 @@ def _common_folder(description: Description) -> str:
 
 
 def _last_used(path: Path) -> float:
-    """Whoever uses a cache touches its lock."""
+    """Every use of a cache touches its lock."""
     lock = path.with_suffix(LOCK)
     return (lock if lock.exists() else path).stat().st_mtime
 
 
 def _is_locked(path: Path) -> bool:
-    """Whether a builder is at work on this file, or we cannot tell."""
+    """Whether a builder is working on this file, or may be."""
     if not path.with_suffix(LOCK).exists():
         return False
     try:

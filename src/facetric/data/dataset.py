@@ -1,4 +1,4 @@
-"""The one record that every reader gives: images, labels, class names, and which split each image belongs to."""
+"""The record that every reader returns: images, labels, class names, and which split each image belongs to."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _WAYS_OUT = {
 class ImageDataset:
     """Labeled images with a class-disjoint split: no class is in two splits, so evaluation is always on unseen classes.
 
-    * ``images``: paths, or a uint8 array (n, height, width) of grayscale pictures held in memory;
+    * ``images``: paths, or a uint8 array (n, height, width) of grayscale pictures in memory;
     * ``labels`` (n,): index into ``class_names``;
     * ``splits`` (n,): "train", "validation" or "test" for each image.
 
-    ``shared_classes=True`` lifts the rule that splits share no class; it has to be asked for by name.
+    ``shared_classes=True`` allows classes in more than one split.
     """
 
     name: str
@@ -64,18 +64,18 @@ class ImageDataset:
         return replace(self, images=images, labels=self.labels[image_ids], splits=self.splits[image_ids])
 
     def with_validation(self, share: float = 0.2, *, seed: int = 0) -> ImageDataset:
-        """The same dataset with a share of its training *classes* moved to the validation split, at random by seed."""
+        """The same dataset with a random fraction of its training *classes* moved to the validation split."""
         if not 0 < share < 1:
             raise ValueError(
-                f"share of validation classes must lie between 0 and 1; got {share}: 0.2 is customary "
+                f"the fraction of validation classes must be between 0 and 1; got {share}: 0.2 is typical "
                 "(--set data.validation_fraction=0.2)"
             )
         train_classes = np.unique(self.labels[self.splits == "train"])
         n_validation = round(share * len(train_classes))
         if not 0 < n_validation < len(train_classes):
             raise ValueError(
-                f"a share of {share} of {len(train_classes)} training classes leaves {n_validation} for validation and "
-                f"{len(train_classes) - n_validation} for training: both need at least one; change the share "
+                f"a fraction of {share} of {len(train_classes)} training classes leaves {n_validation} for validation and "
+                f"{len(train_classes) - n_validation} for training: both need at least one; change it "
                 "(--set data.validation_fraction=…)"
             )
         chosen = np.random.default_rng(seed).permutation(train_classes)[:n_validation]
@@ -89,7 +89,7 @@ def _refuse_leaks(dataset: ImageDataset) -> None:
         if label in home:
             raise ValueError(
                 f"class {dataset.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no "
-                "class, or the scores are not those of unseen classes: move it to one split, or allow it for a CSV file with "
+                "class, or test scores are not on unseen classes: move it to one split, or allow it for a CSV file with "
                 "shared_classes=True (--set data.options.shared_classes=true)"
             )
         home[label] = split

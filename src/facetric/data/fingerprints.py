@@ -1,4 +1,4 @@
-"""What is in the pictures: a hash per image, so that a picture that was changed after training is noticed.
+"""Content hashes, one per image, so that an image changed after training is noticed.
 
 Hashes of files are kept in the cache folder under the key of the prepared images (paths, sizes, times of change), so that files
 are read once, not at every run.
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from facetric.data.array_file import ArrayFile, cache_folder
 from facetric.data.cache_key import Description, described_files, images_key
-from facetric.data.images import ImageError
+from facetric.data.images import ImageError, printable
 from facetric.progress import progress_bar
 
 DIGEST_BYTES = 16
@@ -55,7 +55,7 @@ def _file_digest(path: Path) -> bytes:
     try:
         return _digest(Path(path).read_bytes())
     except OSError as error:
-        raise ImageError(f"{path} cannot be read: {error.strerror}: check its permissions, or remove it") from error
+        raise ImageError(f"{printable(path)} cannot be read: {error.strerror}: check its permissions, or remove it") from error
 
 
 def _digest(data: bytes) -> bytes:

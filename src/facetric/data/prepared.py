@@ -1,8 +1,8 @@
 """The prepared cache: every image decoded and resized once, into one memory-mapped file of bytes that all processes share.
 
-A cache file belongs to one list of images at one size. Its key (`cache_key.py`) is a hash of what the file system says of the
-images (not of their content: that would mean reading them all), of the size and of the versions that decide the pixels.
-How the file is written, found again and checked is told in `array_file.py`.
+A cache file belongs to one list of images at one size. Its key (`cache_key.py`) is a hash of the images' file-system metadata
+(not of their content: that would mean reading them all), of the size and of the versions that determine the pixels.
+`array_file.py` describes how the file is written, found again and checked.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PreparedImages:
 
     @property
     def path(self) -> Path:
-        """Of the cache file."""
+        """The cache file."""
         return self.file.path
 
     def __len__(self) -> int:
@@ -70,7 +70,7 @@ def prepare(
     if len(images) == 0:
         raise ValueError("there are no images to prepare: check the dataset's folder and split")
     if size < 1 or n_workers < 1:
-        raise ValueError(f"size and n_workers must be at least 1; got {size} and {n_workers}: 256 and 2 are customary")
+        raise ValueError(f"size and n_workers must be at least 1; got {size} and {n_workers}: 256 and 2 are typical")
     folder = cache_folder() if folder is None else Path(folder)
     key = images_key(images, size)
     safe_name = re.sub(r"[^\w-]", "_", name)
@@ -93,7 +93,7 @@ def _build(file: ArrayFile, images: Sequence[Path], size: int, n_workers: int, n
 def _decoded(
     images: Sequence[Path], first: int, size: int, n_workers: int, title: str
 ) -> Generator[NDArray[np.uint8], None, None]:
-    """The images in order from `first` on, decoded by threads (Pillow lets go of the interpreter while it works), a few ahead."""
+    """The images in order from `first` on, decoded by threads (Pillow releases the GIL), a few ahead."""
     columns = (TextColumn("preparing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     ahead: deque[Future[NDArray[np.uint8]]] = deque()

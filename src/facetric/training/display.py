@@ -36,7 +36,7 @@ class Display:
             _log.info("%s", line)
 
     def start(self, step: int) -> None:
-        """Training begins, or goes on, after this step."""
+        """Training starts, or resumes, after this step."""
         if self.console is not None and self.console.is_terminal:
             columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
             self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)

@@ -35,7 +35,7 @@ from facetric.training.writer import Progress, Writer
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run."""
+    """The outcome of a run."""
 
     folder: Path
     step: int  # steps trained so far
@@ -49,7 +49,7 @@ def train(config: TrainConfig, *, console: Console | None = None) -> RunResult:
     """Train a new run. Its folder must not exist; whatever stops training, `resume` continues from the last checkpoint.
 
     Progress is shown on `console`; without one, messages go through logging under the name "facetric". Settings of torch that
-    a run needs (threads, generators, determinism) are put back at the end.
+    a run needs (threads, generators, determinism) are restored at the end.
     """
     config = resolve_paths(config)
     return _run(config, Run.of(config), is_new=True, accept_changes=False, console=console)
@@ -68,13 +68,13 @@ def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, c
     check_metric(config.run.best_metric)
     if config.run.tensorboard:
         require_tensorboard()
-    if config.run.threads is None:  # written down: sums depend on it, and a resumed run must have the same
+    if config.run.threads is None:  # recorded: sums depend on it, and a resumed run must use the same
         config = config.model_copy(update={"run": config.run.model_copy(update={"threads": torch.get_num_threads()})})
     with ExitStack() as stack, torch_settings(threads=config.run.threads or 1):
         fabric = start_fabric(config.run)
         processes = Processes(fabric.device)
         display = Display(console, n_steps=config.run.steps, silent=not processes.is_first)
-        # What may be wrong with the configuration is found before the folder is made; the long work comes after.
+        # Configuration errors are found before the folder is created; the long work comes after.
         with processes.fail_together():
             if is_new and processes.is_first:
                 run.refuse_existing()
@@ -124,7 +124,7 @@ def _train_steps(
     validator: Validator | None,
     writer: Writer | None,
 ) -> int:
-    """The loop. Gives the number of the signal that stopped it, 0 when it came to the end."""
+    """The loop. Returns the number of the signal that stopped it, 0 when it finished."""
     run, processes, device = config.run, session.processes, session.fabric.device
     clock = StepClock(device)
     watch = CollapseWatch(loss_name=config.loss.name)
@@ -183,7 +183,7 @@ def _train_steps(
 def _step(
     config: TrainConfig, session: Session, batch: TrainingBatch, step: int, clock: StepClock, writer: Writer | None
 ) -> tuple[float, Tensor]:
-    """Forward, loss of the global batch, backward, update. Gives the loss and the embeddings of the global batch."""
+    """Forward, loss of the global batch, backward, update. Returns the loss and the embeddings of the global batch."""
     fabric, processes = session.fabric, session.processes
     with clock.part("network"):
         session.optimizer.zero_grad(set_to_none=True)
@@ -237,7 +237,7 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
     """The closing lines, and the result."""
     best = progress.best_step(config.run.best_metric)
     if signal_number:
-        display.say(f"stopped by a signal after step {progress.step}, which is saved. To continue: {run.resume_command}")
+        display.say(f"stopped by a signal after step {progress.step}, which was saved. To continue: {run.resume_command}")
     else:
         moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
         rows = {name: progress.validation[step] for name, step in moments.items() if step in progress.validation}

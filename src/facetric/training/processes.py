@@ -1,6 +1,6 @@
-"""The processes of a run, seen as one: a global batch, one inference, and one end.
+"""The processes of a run, acting as one: a global batch, one inference, and a common exit.
 
-`losses/global_batch.py` says how the gradient of the global batch comes about.
+`losses/global_batch.py` explains the gradient of the global batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Processes:
         return rows if self.n == 1 else gather_rows(rows, [len(rows)] * self.n)
 
     def broadcast(self, make: Callable[[], Result]) -> Result:
-        """What `make` gives in the first process, in all of them. If it fails there, all fail."""
+        """The result of `make` in the first process, in all of them. If it fails there, all fail."""
         return broadcast(make, device=self.device)
 
     def all_gather(self, value: Result) -> list[Result]:

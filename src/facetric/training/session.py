@@ -1,4 +1,4 @@
-"""The parts of a run, from its configuration to what a step runs: images, network, cached activations, loss, optimizer."""
+"""The parts of a run, built from its configuration: images, network, cached activations, loss, optimizer."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Session:
             self.decay.load_state_dict(state["decay"])
         self.feed.load_state_dict(state["feed"])
         load_loss_state(self.loss, state["loss"])
-        if len(state["random"]) == self.processes.n:  # else the number of processes has changed, and the seeds stand
+        if len(state["random"]) == self.processes.n:  # otherwise the number of processes has changed: keep the fresh seeds
             _load_random_state(self.fabric.device, state["random"][self.processes.rank])
 
 
@@ -93,7 +93,7 @@ def start_fabric(run: RunTable) -> Fabric:
     """Devices, precision and, under torchrun or SLURM, the process group."""
     n_processes = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", n_processes))
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process
     strategy = DDPStrategy(timeout=TIMEOUT, **_no_buffers()) if n_processes > 1 else "auto"
     try:
         fabric = Fabric(
@@ -112,14 +112,14 @@ def start_fabric(run: RunTable) -> Fabric:
 
 
 def _no_buffers() -> dict[str, Any]:
-    """Buffers are equal in all processes, or their own: none is sent in a step. torch 2.15 has a new word for it."""
+    """Buffers are equal in all processes, or local: none is sent in a step. torch 2.15 renames the option."""
     known = inspect.signature(DistributedDataParallel).parameters
     return {"forward_sync_buffers": False} if "forward_sync_buffers" in known else {"broadcast_buffers": False}
 
 
 @contextmanager
 def torch_settings(*, threads: int) -> Iterator[None]:
-    """torch as a run needs it; everything is put back afterwards: threads, random generators, the deterministic mode.
+    """torch configured for a run; threads, random generators and the deterministic mode are restored afterwards.
 
     Deterministic: the same sums in the same order every time, where torch can. Without it, equal runs may differ.
     """
@@ -130,7 +130,7 @@ def torch_settings(*, threads: int) -> Iterator[None]:
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # else every new tensor is written twice: a fifth of a step
+    memory.fill_uninitialized_memory = False  # otherwise every new tensor is written twice: a fifth of a step
     try:
         yield
     finally:
@@ -143,7 +143,7 @@ def torch_settings(*, threads: int) -> Iterator[None]:
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """Dropout and its kin draw from torch's own generators. Everything else in facetric has a generator of its own."""
+    """Dropout and the like draw from torch's own generators. Everything else in facetric has a generator of its own."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -158,7 +158,7 @@ def _load_random_state(device: torch.device, state: dict[str, Tensor]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a configuration asks for, found to be possible."""
+    """The parts that a configuration asks for, validated."""
 
     training: LabeledImages
     held_out: LabeledImages | None
@@ -169,7 +169,7 @@ class Plan:
 
 
 def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> Plan:
-    """The parts that may turn out to be impossible; no communication between processes."""
+    """Build and validate the parts; no communication between processes."""
     run = config.run
     embedder = build_embedder(
         config.model.backbone,
@@ -197,7 +197,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
 def build_session(
     config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool
 ) -> tuple[Session, Validator | None]:
-    """The long work before the first step, and everything handed to Fabric. All processes call it together."""
+    """The long work before the first step, and the setup with Fabric. All processes call it together."""
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
@@ -230,7 +230,7 @@ def build_session(
 
 
 def prepare_caches(config: TrainConfig) -> None:
-    """Build the prepared images and the activations that runs like this one train from, before several of them start at once."""
+    """Build the prepared images and activations of such runs, before several of them start at once."""
     fabric = start_fabric(config.run)
     dataset = new_images(config.data, validate=config.run.validate_every > 0)
     _trunk_cache(config, make_plan(config, dataset, fabric, Processes(fabric.device)))

@@ -52,7 +52,7 @@ class Validator:
 
 @contextmanager
 def _same_threads() -> Iterator[None]:
-    """numba's first parallel kernel resets the thread count of the OpenMP that torch uses too: sums would change with it."""
+    """numba's first parallel kernel resets the OpenMP thread count, which torch shares: sums would change with it."""
     n_threads = torch.get_num_threads()
     try:
         yield
@@ -66,7 +66,7 @@ def check_validation(labels: NDArray[np.int64]) -> None:
     if n_classes < 2 or n_images <= max(KS):
         raise ValueError(
             f"validation scores Recall@{max(KS)} and needs {max(KS) + 1} images of 2 classes or more; there are {n_images} of "
-            f"{n_classes}: raise --set data.validation_fraction=…, or do without validation: --set run.validate_every=0"
+            f"{n_classes}: raise --set data.validation_fraction=…, or turn validation off: --set run.validate_every=0"
         )
 
 

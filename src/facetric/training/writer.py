@@ -24,7 +24,7 @@ class Progress:
     validation: dict[int, Scores] = field(default_factory=dict)
 
     def best_step(self, metric: str) -> int | None:
-        """The validated step with the highest score, the first among equals; the untrained network does not compete."""
+        """The validated step with the highest score, the first of ties; the untrained network does not count."""
         trained = [step for step in self.validation if step > 0]
         return max(trained, key=lambda step: (self.validation[step][metric], -step), default=None)
 
@@ -58,7 +58,7 @@ class Writer:
         self.display.validated(step, scores, best=best)
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
-        """The rows and the embedder reach the disk before the state: a state that is there never lacks them."""
+        """The rows and the embedder are written before the state: an existing state always has them."""
         refuse_non_finite_weights(session.embedder, self.progress.step)
         self.run.save_embedder(session.embedder, "last")
         with self.run.writing():

@@ -27,13 +27,13 @@ def read_csv(
     """``root`` is the CSV file, or the folder that the paths in it start from; then ``file`` is the CSV file.
 
     Without ``file``, a folder must hold exactly one CSV file. Paths start from the folder of the CSV file when root is the file.
-    A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes test, drawn by
-    ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true.
+    A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes are test classes,
+    drawn by ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true.
     """
     listing = list_csv(root, file=file)
     if UNDECIDED in listing.splits:
-        share = 0.5 if test_fraction is None else test_fraction
-        listing = split_by_fraction(listing, test_fraction=share, seed=0 if seed is None else seed)
+        fraction = 0.5 if test_fraction is None else test_fraction
+        listing = split_by_fraction(listing, test_fraction=fraction, seed=0 if seed is None else seed)
     elif test_fraction is not None or seed is not None:
         raise ValueError(
             "the CSV file has a split column, so test_fraction and seed do nothing: leave them (data.options.test_fraction and "
@@ -43,7 +43,7 @@ def read_csv(
 
 
 def list_csv(root: str | os.PathLike[str], *, file: str | os.PathLike[str] | None = None) -> Listing:
-    """What the table says; class names are the labels in order of the alphabet."""
+    """What the table says; class names are the labels in alphabetical order."""
     table, base = find_csv(root, file)
     rows = _rows(table)
     paths = [base / row["path"] for row in rows]
@@ -81,7 +81,7 @@ def find_csv(root: str | os.PathLike[str], file: str | os.PathLike[str] | None =
         found = name_some(p.name for p in tables) or "none"
         raise ValueError(
             f"{printable(path)} must hold exactly one CSV file; found {found}: pass the file itself as root (--root), or, if it "
-            "lies elsewhere, as file (--set data.options.file=path/to/table.csv)"
+            "is elsewhere, as file (--set data.options.file=path/to/table.csv)"
         )
     return tables[0], path
 

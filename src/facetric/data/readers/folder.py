@@ -23,7 +23,7 @@ from facetric.data.readers.listing import (
 
 @dataclass(frozen=True)
 class FolderScan:
-    """What lies in the sub-folders of a folder."""
+    """The contents of a folder with one sub-folder per class."""
 
     images: dict[str, tuple[Path, ...]]  # class name → its images, by name; empty for a folder without images
     others: tuple[Path, ...]  # files and folders in the class folders that no reader opens
@@ -31,7 +31,7 @@ class FolderScan:
 
 
 def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
-    """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them test, drawn by ``seed``."""
+    """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them are test classes, drawn by ``seed``."""
     return split_by_fraction(list_folder(root), test_fraction=test_fraction, seed=seed).dataset()
 
 
@@ -47,7 +47,7 @@ def list_folder(root: str | os.PathLike[str]) -> Listing:
         way_out = "put images in or remove the folder"
         if deeper := sub_folders(path / empty[0]):
             inside = name_some(p.name for p in deeper)
-            way_out = f"if its sub-folders ({inside}) are the classes, pass {path / empty[0]} as root (--root)"
+            way_out = f"if its sub-folders ({inside}) are the classes, pass {printable(path / empty[0])} as root (--root)"
         raise ValueError(
             f"every class folder must hold images; {len(empty):,} of {len(scan.images):,} in {printable(path)} hold none: "
             f"{name_some(empty)}: {way_out}"

@@ -43,7 +43,9 @@ class DataTable(Table):
     validation_fraction: float = Field(0.2, gt=0, lt=1, description="Fraction of the training classes held out for validation.")
     validation_seed: int = Field(0, ge=0, description="Seed of the random choice of validation classes.")
     size: int = Field(256, ge=8, description="Image files are resized to size × size before cropping.")
-    pad: int = Field(0, ge=0, description="Black pixels added on every side of in-memory images, so that random crops shift them.")
+    pad: int = Field(
+        0, ge=0, description="Black pixels added on every side of in-memory images, so that random crops shift them."
+    )
     augment: Literal["crop", "resized_crop", "none"] = Field(
         "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
     )
@@ -55,20 +57,21 @@ class ModelTable(Table):
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
     dim: int = Field(64, ge=1, description="d: dimensions of the embedding.")
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
-    image_size: int | None = Field(
-        None, ge=1, description="Side of the square input crop; the backbone's default when left out."
-    )
+    image_size: int | None = Field(None, ge=1, description="Side of the square input crop; the backbone's default when left out.")
     freeze_through: str | None = Field(
         None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'
     )
     cached_views: int = Field(
-        0, ge=0, description="Augmented views per image whose frozen activations are cached on disk; 0 runs the frozen part in every step."
+        0,
+        ge=0,
+        description="Augmented views per image whose frozen activations are cached on disk; 0 runs the frozen part in every step.",
     )
     views_seed: int = Field(
         0, ge=0, description="Seed of the cached views; separate from run.seed, so that runs with different seeds share a cache."
     )
     head_init: Literal["pca", "orthogonal", "default"] = Field(
-        "pca", description="Initialization of the head: half-whitened PCA of the training features, orthogonal, or torch's default."
+        "pca",
+        description="Initialization of the head: half-whitened PCA of the training features, orthogonal, or torch's default.",
     )
 
     head_scale: float = Field(
@@ -87,9 +90,7 @@ class ModelTable(Table):
 
 class BatchTable(Table):
     size: int = Field(128, ge=2, description="m: images in the global batch of all processes.")
-    class_ratio: float | None = Field(
-        None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 by default."
-    )
+    class_ratio: float | None = Field(None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 by default.")
     images_per_class: int | None = Field(None, ge=1, description="Images of each class, instead of class_ratio.")
 
     @model_validator(mode="after")
@@ -110,7 +111,9 @@ class OptimizerTable(Table):
     weight_decay: float = Field(0.0, ge=0, description="Weight decay; not applied to norms and biases.")
     warmup_steps: int = Field(0, ge=0, description="Steps of linear learning-rate warm-up from 0.")
     schedule: Literal["constant", "cosine"] = Field("constant", description="Learning-rate schedule after the warm-up.")
-    clip_norm: float | None = Field(None, gt=0, description="Maximum gradient norm over all parameters; no clipping when left out.")
+    clip_norm: float | None = Field(
+        None, gt=0, description="Maximum gradient norm over all parameters; no clipping when left out."
+    )
 
 
 class TrainConfig(Table):

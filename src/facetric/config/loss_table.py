@@ -28,10 +28,13 @@ class LossTable(Table):
         default_factory=dict, description="Options of a loss of pytorch-metric-learning, by its own names."
     )
     normalize: bool | None = Field(
-        None, description="Normalize embeddings to unit length, in training and evaluation; by default as in the paper for the loss."
+        None,
+        description="Normalize embeddings to unit length, in training and evaluation; by default as in the paper for the loss.",
     )
     margin_decay: float = Field(0.94, gt=0, le=1, description="γ is multiplied by this at every decay; 1 keeps it constant.")
-    margin_decay_every: int | None = Field(None, ge=1, description="Steps between decays of γ; by default one pass over the images.")
+    margin_decay_every: int | None = Field(
+        None, ge=1, description="Steps between decays of γ; by default one pass over the images."
+    )
     n_subsets: int = Field(
         0,
         ge=0,
@@ -84,7 +87,9 @@ class LossTable(Table):
     @model_validator(mode="after")
     def _a_size_is_of_subsets(self) -> Self:
         if self.subset_size is not None and not self.n_subsets:
-            raise ValueError(f"loss.subset_size ({self.subset_size}) has no effect without subsets: set loss.n_subsets too, or leave it out")
+            raise ValueError(
+                f"loss.subset_size ({self.subset_size}) has no effect without subsets: set loss.n_subsets too, or leave it out"
+            )
         return self
 
     @model_validator(mode="after")

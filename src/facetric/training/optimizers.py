@@ -13,7 +13,9 @@ from facetric.config.config import OptimizerTable
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:
     """`groups` as Embedder.parameter_groups returns them, with their learning rates and weight decay."""
-    if config.name == "rmsprop":  # 0.9 is TensorFlow's decay, which the paper used; torch's 0.99 starts with steps ten times too long
+    if (
+        config.name == "rmsprop"
+    ):  # 0.9 is TensorFlow's decay, which the paper used; torch's 0.99 starts with steps ten times too long
         return torch.optim.RMSprop(groups, alpha=0.9)
     return torch.optim.AdamW(groups)
 

@@ -64,7 +64,7 @@ def test_a_table_is_recognized_by_its_columns(tmp_path, path):
 def test_wrong_counts_are_a_problem(tmp_path):
     check = check_dataset(write_cub(tmp_path))
     assert kinds_of(check, "problem") == {("counts", "train"), ("counts", "test")}
-    assert "has 3 classes with 9 images, published are 100 classes with 5,864 images" in check.problems[0].detail
+    assert "has 3 classes with 9 images, published: 100 classes with 5,864 images" in check.problems[0].detail
 
 
 @pytest.mark.parametrize("layout", ["flat", "folder", "csv"])

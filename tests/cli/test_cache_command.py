@@ -221,7 +221,7 @@ def test_verify_reads_every_block_and_a_damaged_cache_is_built_again(
     told = command("verify", status=1)
     assert "51 × 51 pixels" in told
     assert "50 × 50 pixels" not in told
-    assert told.endswith(": 1 damaged, to be built again at their next use.\n")
+    assert told.endswith(": 1 damaged, to be rebuilt at their next use.\n")
     assert np.array_equal(prepare(pictures, size=51).pixels, right)
     assert good.file.is_good(verify=True)
     assert command("verify").endswith(": all sound.\n")

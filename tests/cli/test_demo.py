@@ -85,7 +85,7 @@ def test_a_second_time_everything_is_there_already(place):
     started = time.monotonic()
     second = run_demo("run.steps=3")
     assert second.exit_code == 0
-    assert second.stderr.count("done before") == 4
+    assert second.stderr.count("already done") == 4
     assert second.stdout.split("report.html")[0] == first.stdout.split("report.html")[0]
     assert all(path.stat().st_mtime_ns == at for path, at in times.items())
     assert time.monotonic() - started < 30

@@ -101,7 +101,7 @@ def test_finished_runs_survive_any_spelling_of_the_root(place, command, finished
     ("arguments", "words"),
     [
         (("birds",), "dataset must be one of glyphs, cub"),
-        (("folder", "--setting", "head"), "say where it lies, as in --root path/to/it"),
+        (("folder", "--setting", "head"), "pass its folder, as in --root path/to/it"),
         (("folder", "--root", "nowhere", "--setting", "head"), "nowhere does not exist"),
         (("folder", "--root", "photos", "--setting", "haed"), "did you mean 'head'?"),
         (("folder", "--root", "photos", *HEAD, "--method", "npair"), "did you mean 'npairs'?"),

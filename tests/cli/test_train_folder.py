@@ -56,8 +56,8 @@ def trained(tmp_path_factory):
 def test_it_trains_and_says_what_it_chose(trained):
     run, result = trained
     assert result.exit_code == 0, result.stderr
-    assert "60 images of 12 classes; 4 classes (20 images) train, 2 validate, 6 others test" in result.stderr
-    assert "tf_efficientnet_lite0, frozen through blocks.4 and run once, for 1 crops of each image (no GPU)" in result.stderr
+    assert "60 images of 12 classes; 4 classes (20 images) for training, 2 for validation, 6 for testing" in result.stderr
+    assert "tf_efficientnet_lite0, frozen through blocks.4 and cached for 1 crops of each image (no GPU)" in result.stderr
     config = read_config(run / "config.toml")
     assert (config.run.steps, config.model.cached_views) == (2, 1)  # the user's
     assert (config.model.freeze_through, config.model.head_init) == ("blocks.4", "orthogonal")  # 20 images: too few for a PCA
@@ -159,7 +159,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
     for arguments, words in {
         (): "pass a config file or --data: facetric train --data folder --root path/to/photos",
         ("--root", "flat"): "--root says where the dataset is, and --data what it is",
-        ("--data", "folder"): "say where it lies, as in --root path/to/it",
+        ("--data", "folder"): "pass its folder, as in --root path/to/it",
         ("--data", "foldr", "--root", "flat"): "did you mean 'folder'?",
         ("--data", "glyphs", "--root", "flat"): "leave root out",
         ("flat",): "to train on its images: facetric train --data folder --root flat",
@@ -181,7 +181,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
 def test_three_classes_train_when_none_tests(tmp_path):
     root = name_photos(tmp_path / "three", n_classes=3, n_images=4)
     chosen = choose_run("folder", root, overrides=["data.options.test_fraction=0"])
-    assert "3 classes (12 images) train, none validate (too few to spare any), none test" in chosen.reasons[0]
+    assert "3 classes (12 images) for training, none for validation (too few), none for testing" in chosen.reasons[0]
 
 
 def test_a_broken_photo_is_named_with_the_way_out(tmp_path, monkeypatch):
@@ -202,3 +202,14 @@ def test_an_existing_run_is_refused_before_anything_long(tmp_path, monkeypatch):
     root = name_photos(tmp_path / "photos", n_classes=4, n_images=4)  # empty files: opening one would be another error
     line = refused(tmp_path, "--data", "folder", "--root", root)
     assert "runs/photos exists and is not overwritten: choose another folder with --output" in line
+
+
+def test_the_reasons_cannot_send_escape_sequences_to_the_terminal(tmp_path):
+    photos = write_photos(tmp_path / "photos\x1b[31m", n_classes=4, n_images=3)
+    output = tmp_path / "runs\x1b[2J" / "first"
+    output.mkdir(parents=True)  # a run that exists is refused after the reasons are printed
+    result = facetric("train", "--data", "folder", "--root", photos, "--output", output)
+    assert result.exit_code == 1
+    assert "photos\\x1b[31m: 12 images of 4 classes" in result.stderr
+    assert "exists and is not overwritten" in result.stderr
+    assert "\x1b" not in result.output

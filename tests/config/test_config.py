@@ -48,7 +48,7 @@ def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
         ({"optimiser": {}}, "unknown table or key 'optimiser'; did you mean 'optimizer'?"),
         ({"steps": 10}, "did you mean 'run.steps'?"),
         ({"run": {"margin_weight": 1}}, "did you mean 'loss.margin_weight'?"),
-        ({"model": {"zzz": 1}}, "known are backbone, dim"),
+        ({"model": {"zzz": 1}}, "known keys: backbone, dim"),
         ({"loss": {"name": "npair"}}, "did you mean 'npairs'?"),
         ({"loss": {"name": "npairs", "margin": 1.0}}, "loss 'npairs' takes no margin; it takes norm_weight, normalize"),
         ({"run": {"steps": 0}}, "run.steps"),

@@ -149,7 +149,7 @@ def test_six_thousand_photographs_stay_under_30_mb(tmp_path):
 def test_thumbnails_that_do_not_fit_are_left_out_from_the_end():
     thumbnails = Thumbnails(lambda image_id: photograph(image_id, side=64))
     sheets = pack(thumbnails, [5, 3, *range(6, 200)], n_images=200, budget=20_000)
-    assert sheets.n_bytes <= 20_000
+    assert sum(map(len, sheets.sheets)) <= 20_000
     assert sheets.side == 32
     assert sheets.cells[5] == 0
     assert sheets.cells[3] == 1
@@ -162,7 +162,7 @@ def test_more_images_than_thumbnails_are_said_on_the_page(tmp_path, monkeypatch)
     images = clumps(90, 9, spread=1.5)
     run = RunRecord("many", images=images)
     page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(gray(90))))
-    assert "only 40 of the 90 images carry a picture" in page["map_about"]
+    assert "only 40 of the 90 images have a thumbnail" in page["map_about"]
 
 
 def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
@@ -170,7 +170,7 @@ def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
     paths = [tmp_path / f"{i}.jpg" for i in range(6)]
     run = RunRecord("broken", images=images)
     page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(paths)))
-    assert page["notes"] == ["6 images could not be opened; they are points without a picture."]
+    assert page["notes"] == ["6 images could not be opened and have no thumbnail."]
 
 
 def test_the_map_is_computed_once_and_anew_when_the_vectors_change(tmp_path, monkeypatch):

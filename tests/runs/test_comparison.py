@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from evaluation.run_folders import make_evaluated_run, make_run, nothing
 from facetric.cli.main import app
 from facetric.evaluation.published import PUBLISHED
-from facetric.evaluation.tables import comparison_text
+from facetric.evaluation.tables import Comparison, Row, Score, comparison_text
 from facetric.runs import compare_runs
 
 
@@ -83,3 +83,21 @@ def test_what_cannot_be_compared_ends_in_one_line(runs, tmp_path):
         assert result.exit_code == 2
         assert message in result.output
         assert result.output.count("\n") == 1
+
+
+def test_latex_escapes_names_and_keeps_them_on_their_line():
+    name = "a\\b ~ c^d_50%\n\\input{secret}"
+    table = Comparison("own\n\\input{secret}", "test", ("NMI",), (Row(name, 1, {"NMI": Score(50.0)}),), ("a\rnote",))
+    lines = comparison_text(table, "latex").splitlines()
+    escaped = r"a\textbackslash{}b \textasciitilde{} c\textasciicircum{}d\_50\% \textbackslash{}input\{secret\} & 50.00 \\"
+    assert lines[:2] == [r"% own \input{secret} test split, in percent".replace("} test", "}, test"), "% a note"]
+    assert escaped in lines
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "latex", "csv"])
+def test_a_run_folder_cannot_send_escape_sequences_to_the_terminal(runs, format):
+    evil = runs[2].rename(runs[2].with_name("red\x1b[31m"))
+    result = CliRunner().invoke(app, ["compare", str(evil), "--format", format])
+    assert result.exit_code == 0, result.output
+    assert "x1b[31m" in result.stdout
+    assert "\x1b" not in result.output

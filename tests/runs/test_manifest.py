@@ -67,7 +67,7 @@ def test_what_was_added_removed_or_changed_is_counted_and_named(tmp_path, caplog
     assert found.changes.changed == (test[1],)
     assert len(found.changes.added) == 1
     assert found.report.n_images == len(test) - 1
-    for words in ("1 image was added", "1 image is gone", "1 image has other content", test[0], test[1]):
+    for words in ("1 image was added", "1 image is gone", "1 image has changed", test[0], test[1]):
         assert words in caplog.text, words
 
 
@@ -102,7 +102,7 @@ def test_changed_training_pictures_stop_a_resume_unless_accepted(tmp_path):
     assert changes.changed == (trained,)
     assert len(dataset) == len(run.manifest)
     (root / trained).unlink()
-    with pytest.raises(ValueError, match=r"are gone .*restore them"):
+    with pytest.raises(ValueError, match=r"are missing .*restore them"):
         resumed_images(run, accept_changes=True)
 
 

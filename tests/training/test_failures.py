@@ -40,7 +40,7 @@ def test_a_run_folder_that_cannot_be_made(server, config_file, tmp_path):
     (tmp_path / "file").write_text("in the way")
     log = tmp_path / "log"
     assert server.run("train", config_file, "--set", f"run.folder={tmp_path / 'file'}", log=log) == 1
-    assert f"cannot make the run folder {tmp_path / 'file' / 'tiny'}" in one_line(log)
+    assert f"cannot create the run folder {tmp_path / 'file' / 'tiny'}" in one_line(log)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

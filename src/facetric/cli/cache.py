@@ -1,4 +1,4 @@
-"""`facetric cache`: what the cache folder holds, whether it is sound, and a way to empty it."""
+"""`facetric cache`: list, verify and clean the cache folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, epilog="Examples: facetric cache list; f
 def main() -> None:
     """List, verify and remove cached images and activations.
 
-    They lie in $FACETRIC_CACHE, or in facetric in the user's cache folder, and are built again when they are missing.
+    They are in $FACETRIC_CACHE, or in facetric in the user's cache folder, and are rebuilt when missing.
     """
 
 
@@ -27,7 +27,7 @@ def main() -> None:
 def list_(json: Annotated[bool, typer.Option("--json", help="Print everything known as JSON.")] = False) -> None:
     """List all caches: what each was made from, when it was last used, and whether it is current.
 
-    Current: its images are as they were, and the versions that decided its content are those installed.
+    Current: its images are unchanged, and the versions that determine its content are those installed.
 
     Exit status: 0 listed, 2 usage error.
     """
@@ -51,12 +51,12 @@ def clean(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all caches.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove caches that will not be used again, after asking.
+    """Remove caches that will not be used again, after confirmation.
 
-    These are: caches whose images have changed or are gone; caches made by versions that are no longer installed; old formats;
-    leftovers of killed processes. A cache that is being built is left alone, and so is every file that is not facetric's.
+    These are: caches whose images have changed or are missing; caches made by versions that are no longer installed; old formats;
+    leftovers of killed processes. A cache that is being built is left alone, and so are files that facetric did not write.
 
     Exit status: 0 done, 1 not everything could be removed, 2 usage error.
     """
@@ -102,9 +102,9 @@ def clean(
 def verify() -> None:
     """Read every cache in full and compare all checksums.
 
-    A damaged cache is built again when it is next used.
+    A damaged cache is rebuilt at its next use.
 
-    Exit status: 0 all are sound, 1 some are damaged, 2 usage error.
+    Exit status: 0 all intact, 1 some are damaged, 2 usage error.
     """
     from facetric.data.caches import verify_caches
     from facetric.progress import progress_bar
@@ -114,7 +114,7 @@ def verify() -> None:
         damaged = verify_caches(caches, progress)
     if damaged:
         _print_table(damaged, state="damaged")
-    verdict = f"{len(damaged):,} damaged, to be built again at their next use" if damaged else "all sound"
+    verdict = f"{len(damaged):,} damaged, to be rebuilt at their next use" if damaged else "all intact"
     typer.echo(f"{_total(caches)}: {verdict}.")
     if damaged:
         raise typer.Exit(1)
@@ -163,5 +163,5 @@ def _print_table(caches: Sequence[Cache], *, state: str | None = None) -> None:
         what, name = cache.detail or cache.path.name, cache.name or ("in memory" if cache.kind == "activations" else "")
         row = (cache.kind, name, what, images, _size(cache.n_bytes), used, cache.made_by, state or cache.state, cache.folder)
         table.add_row(*(Text(printable(value)) for value in row))
-    # In a log file nobody scrolls sideways, but names that are cut or folded cannot be searched for.
+    # Not on a terminal: one line per row, so that names can be searched for.
     (Console() if Console().is_terminal else Console(width=10_000)).print(table)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from facetric.data.check import DatasetCheck, Finding
 
-app = typer.Typer(no_args_is_help=True, help="Look at datasets.", epilog="Example: facetric data check path/to/photos")
+app = typer.Typer(no_args_is_help=True, help="Check datasets.", epilog="Example: facetric data check path/to/photos")
 
 _LEAST_SHOWN = 5  # findings of one kind, however small the terminal
 _IN_A_LOG = 50  # where there is no terminal
@@ -23,7 +23,7 @@ _IN_A_LOG = 50  # where there is no terminal
 
 @app.callback()
 def main() -> None:
-    """Look at datasets."""
+    """Check datasets."""
 
 
 @app.command(epilog="Example: facetric data check path/to/photos")
@@ -31,13 +31,13 @@ def check(
     path: Annotated[Path, typer.Argument(help="The folder of a dataset, or a CSV file path,label[,split].", show_default=False)],
     layout: Annotated[
         str | None,
-        typer.Option(help="cub, cars, products, folder, csv or files; found out when left out.", show_default=False),
+        typer.Option(help="cub, cars, products, folder, csv or files; detected when left out.", show_default=False),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print everything found as JSON.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 for remarks too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 for remarks, too.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="List every finding, not only what fits on the screen.")] = False,
 ) -> None:
-    """Open every image of a dataset, and compare its files with what it says about itself.
+    """Open every image of a dataset, and compare its files with its annotations.
 
     Problems (exit code 1): missing, broken or contradictory files, wrong counts, leaks.
 
@@ -51,14 +51,14 @@ def check(
         try:
             with progress_bar("Opening images") as progress:
                 result = check_dataset(path, layout=layout, on_progress=progress)
-        except OSError as error:  # a path that cannot be looked at is the wrong path
+        except OSError as error:  # a path that cannot be read is a usage error
             raise ValueError(str(error)) from None
     if json:
         from json import dumps
 
         typer.echo(dumps(result.as_dict(), indent=2))
     else:
-        # In a log file nobody scrolls sideways, but names that are cut or folded cannot be searched for.
+        # Not on a terminal: one line per row, so that names can be searched for.
         _print(result, Console() if Console().is_terminal else Console(width=10_000), everything=everything)
     if not result.ok or (strict and result.remarks):
         raise typer.Exit(1)
@@ -83,7 +83,7 @@ def _print(result: DatasetCheck, console: Console, *, everything: bool) -> None:
             f"{here.n_images:,}" if here else "0",
             f"{published.n_images:,}" if published else "–",
         )
-    if result.counts:  # empty when the annotations could not be understood
+    if result.counts:  # empty when the annotations could not be parsed
         console.print(table)
     n_kinds = len({finding.kind for finding in (*result.problems, *result.remarks)})
     n_shown = max(_LEAST_SHOWN, (console.height - 20) // max(n_kinds, 1)) if console.is_terminal else _IN_A_LOG

@@ -1,4 +1,4 @@
-"""`facetric demo`: the whole way on the built-in characters. Every stage is done once; a second call goes on where it was."""
+"""`facetric demo`: the whole pipeline on the built-in characters. Every stage runs once; a second call resumes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def demo(
 ) -> None:
     """See it work: train on built-in characters, score on unseen ones, write report.html, in about three minutes.
 
-    The run is runs/demo. If the demo is stopped, start it again: it continues where it was and reuses what is finished.
+    The run is runs/demo. If the demo is stopped, start it again: it resumes and reuses finished stages.
     """
     started = time.monotonic()
     with one_line_errors("demo", when_interrupted="stopped; start it again to continue"):
@@ -47,7 +47,7 @@ def demo(
 
         config = choose_run("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
         run = Run.of(config)
-        _say("facetric demo: a network learns to tell characters apart, then meets characters it has never seen")
+        _say("facetric demo: train a network on characters, then test it on characters it has never seen")
         compile_kernels()
         _train(config, run)
         reports = {**_baselines(config, run), "trained network": _evaluate(run)}
@@ -57,7 +57,7 @@ def demo(
 
 
 def _train(config: TrainConfig, run: Run) -> None:
-    """Train, resume, or be done already; an Exit when a signal stops it."""
+    """Train or resume, unless training is finished; an Exit when a signal stops it."""
     from rich.console import Console
 
     from facetric.runs.states import states
@@ -71,9 +71,9 @@ def _train(config: TrainConfig, run: Run) -> None:
         _refuse_other_settings(config, run)
         trained = states(run.checkpoints)
         if trained and trained[-1][0] >= config.run.steps:
-            _say(f"training: done before, in {run.path}")
+            _say(f"training: already done, in {run.path}")
             return
-        _say(f"training: {run.path} is there and not finished; drawing the characters, then resuming it")
+        _say(f"training: {run.path} exists and is not finished; drawing the characters, then resuming it")
         result = resume(run.path, console=console)
     if result.signal_number:
         _say("facetric demo: start it again to continue")
@@ -81,7 +81,7 @@ def _train(config: TrainConfig, run: Run) -> None:
 
 
 def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
-    """A run of other settings is not this demo. Where it lies and how many threads it has do not matter."""
+    """Refuse a run with other settings. Its folder and number of threads do not matter."""
     from facetric.config.config import first_difference
 
     if place := first_difference(config, run.config):
@@ -94,12 +94,12 @@ def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
 
 
 def _baselines(config: TrainConfig, run: Run) -> dict[str, EvaluationReport]:
-    """The scores of what a trained network has to beat: the pixels themselves, and the network before training."""
+    """Baseline scores: raw pixels, and the untrained network."""
     from facetric.evaluation import EvaluationReport
 
     paths = {name: run.evaluation_file(name.replace(" ", "_")) for name in ("raw pixels", "untrained network")}
     if all(path.is_file() for path in paths.values()):
-        _say("scores of raw pixels and of the untrained network: done before")
+        _say("scores of raw pixels and of the untrained network: already done")
         return {name: EvaluationReport.load(path) for name, path in paths.items()}
     _say("scoring raw pixels and the untrained network; drawing the characters again")
     import numpy as np
@@ -140,7 +140,7 @@ def _evaluate(run: Run) -> EvaluationReport:
     if run.evaluation_file().is_file():
         with suppress(ValueError):  # damaged, or of an earlier checkpoint
             report = run.evaluation()
-            _say("scores of the trained network: done before")
+            _say("scores of the trained network: already done")
             return report
     _say("scoring the trained network on characters it has never seen")
     with steps_shown(lines=True) as on_step:
@@ -153,7 +153,7 @@ def _report(run: Run) -> Path:
     from facetric.cli.report import make_report
 
     if run.report_is_current():
-        _say("report: done before")
+        _say("report: already done")
         return run.report_file
     _say("writing the report with its map")
     with steps_shown(lines=True) as on_step:
@@ -167,7 +167,7 @@ def _print_table(reports: dict[str, EvaluationReport]) -> None:
     from facetric.evaluation.tables import percent
 
     first = next(iter(reports.values()))
-    table = Table(title=f"{first.n_images:,} pictures of {first.n_classes:,} characters never seen, %", title_justify="left")
+    table = Table(title=f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %", title_justify="left")
     table.add_column("", no_wrap=True)
     for heading in (*(f"R@{k}" for k in first.recall_at_k), "NMI", "MAP@R"):
         table.add_column(heading, justify="right")

@@ -1,4 +1,4 @@
-"""What every command does alike: library messages as lines on stderr, an error as one line, and the exit codes.
+"""Common to all commands: library messages on stderr, errors in one line, and the exit codes.
 
 0    done
 1    it failed while running, or problems were found
@@ -55,11 +55,17 @@ def _messages(*, quiet: bool) -> Iterator[None]:
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(record.getMessage(), err=True)  # to the stderr of now, above a bar if there is one
+        from facetric.data.images import printable
+
+        lines = record.getMessage().splitlines()
+        typer.echo("\n".join(map(printable, lines)), err=True)  # to the current stderr, above a progress bar if there is one
 
 
 def say(command: str, line: str) -> None:
-    typer.echo(f"facetric {command}: {' '.join(line.split())}", err=True)
+    """One line on stderr; names in it cannot send control characters to the terminal."""
+    from facetric.data.images import printable
+
+    typer.echo(f"facetric {command}: {printable(' '.join(line.split()))}", err=True)
 
 
 def is_first_process() -> bool:
@@ -73,5 +79,5 @@ def _report(command: str, error: Exception) -> None:
     line = str(error) or type(error).__name__
     if isinstance(error, ImageError):
         line = f"{line} (`facetric data check` lists all such files)"
-    if type(error).__name__ != "PeerError" or is_first_process():  # the failing process says it, and the first
+    if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first
         say(command, line)

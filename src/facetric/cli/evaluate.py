@@ -23,8 +23,8 @@ def evaluate(
     restarts: Annotated[int, typer.Option(min=1, help="k-means clusterings.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first clustering.")] = 0,
     facility: Annotated[bool, typer.Option(help="Facility-location clustering too, where feasible.")] = True,
-    memory: Annotated[float, typer.Option(help="GiB to work in, beside the embeddings.")] = 1.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch of the model.")] = 64,
+    memory: Annotated[float, typer.Option(help="Working memory in GiB, besides the embeddings.")] = 1.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON instead of the table.")] = False,
 ) -> None:
@@ -33,7 +33,7 @@ def evaluate(
     The split is the one that training used; images that were added, removed or changed since are named.
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
 
-    If it is killed, run it again: it continues where it was. Under torchrun the images are shared by all processes.
+    If it is killed, run it again to resume. Under torchrun the images are split among all processes.
     """
     with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as on_progress:
         from facetric.runs import evaluate_run
@@ -65,12 +65,12 @@ def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run folders that have been evaluated.", show_default=False)],
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     format: Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")] = "text",
-    paper: Annotated[bool, typer.Option(help="The paper's rows beside the runs, for cub, cars and products.")] = True,
-    picture: Annotated[Path | None, typer.Option(help="Draw the table into this PNG too.", show_default=False)] = None,
+    paper: Annotated[bool, typer.Option(help="Include the paper's rows, for cub, cars and products.")] = True,
+    picture: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.", show_default=False)] = None,
 ) -> None:
     """Print evaluated runs as one table, the best of each column in bold.
 
-    Runs whose configurations differ in nothing but seed and name are one row: mean ± standard deviation.
+    Runs that differ only in seed and name form one row: mean ± standard deviation.
     """
     with one_line_errors("compare"):
         from facetric.data.dataset import SPLITS
@@ -97,7 +97,7 @@ def _is_terminal() -> bool:
 
 
 def _bold(text: str) -> str:
-    """On a terminal the star of the best becomes bold."""
+    """Bold instead of a star, for a terminal."""
     import re
 
     return re.sub(r"(\d+\.\d\d(?: ± \d+\.\d\d)?)\*", lambda found: f"\033[1m{found[1]}\033[0m ", text)

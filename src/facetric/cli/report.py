@@ -1,4 +1,4 @@
-"""`facetric report`: the page of a run, report.html, and its still pictures."""
+"""`facetric report`: report.html of a run, and its figures."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def report(
         Path | None,
         typer.Option(help="Where to write the page; report.html in the run folder when left out.", show_default=False),
     ] = None,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Put thumbnails of the images into the page.")] = True,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw figures/*.png of the run, too.")] = True,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Include thumbnails of the images.")] = True,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Also draw figures/*.png.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the map.")] = 0,
 ) -> None:
     """Write report.html: scores, map, clusters, failed queries, curves and configuration of a run, in one file.
 
-    The page works from disk, without a network. It shows what the run has: evaluate the run first for scores and a map.
+    The page works from disk, without a network. Evaluate the run first: without scores and embeddings, those sections are left out.
 
-    Still pictures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
+    Figures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
     """
     with one_line_errors("report"):
         from facetric.runs import Run
@@ -48,14 +48,14 @@ def report(
             if error.filename is None:
                 raise
             raise OSError(
-                f"cannot write {output or run}: {error.strerror}; make room or change the permissions, or choose another --output"
+                f"cannot write {output or run}: {error.strerror}; free some space or change the permissions, or choose another --output"
             ) from None
         drawn, notes = [], list(made.notes)
         if pictures:
             try:
                 drawn = draw_pictures(run, made, seed=seed)
-            except OSError as error:  # the page is there: a run that may only be read has no room for pictures
-                notes.append(f"the pictures were not drawn, figures/ cannot be written ({error.strerror}): --no-pictures")
+            except OSError as error:  # the page is written: a read-only run cannot take pictures
+                notes.append(f"the figures were not drawn, figures/ cannot be written ({error.strerror}): pass --no-pictures")
     for note in notes:
         say("report", note)
     for picture in drawn:
@@ -76,7 +76,7 @@ class MadeReport:
 def make_report(
     folder: Path, *, output: Path | None = None, with_images: bool = True, seed: int = 0, on_step: OnStep | None = None
 ) -> MadeReport:
-    """Join the run with its dataset, which has the pictures and the names of the classes, and write the page."""
+    """Write the page, with images and class names from the dataset of the run."""
     import facetric
     from facetric.figures.report import report_run
     from facetric.figures.report.data import read_run
@@ -91,7 +91,7 @@ def make_report(
         try:
             names = open_run(folder).manifest.class_names
         except (ValueError, OSError) as error:
-            notes.append(f"Classes have numbers for names: {' '.join(str(error).split())}")
+            notes.append(f"Classes are named by number: {' '.join(str(error).split())}")
         if with_images:
             thumbnails, largest_side = _pictures(folder, notes)
     path = report_run(
@@ -137,7 +137,7 @@ def _pictures(folder: Path, notes: list[str]) -> tuple[Thumbnails | None, int | 
     if all(name.startswith("#") for name in names):  # drawn, not read: numbers in the order of the test images
         held = _drawn_images(folder, notes)
         if held is None or max(int(name[1:]) for name in names) >= len(held):
-            notes.append("The images were in memory, and the dataset is not there to draw them from: there are no pictures.")
+            notes.append("The images were in memory, and the dataset cannot be loaded: there are no thumbnails.")
             return None, None
         rows: NDArray[np.intp] = np.array([int(name[1:]) for name in names], dtype=np.intp)
         return Thumbnails(held[rows]), min(held.shape[1:3])

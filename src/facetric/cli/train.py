@@ -38,7 +38,7 @@ def train(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="The run folder to make; runs/NAME unless given.", show_default=False),
+        typer.Option(help="The run folder to create; default runs/NAME.", show_default=False),
     ] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, batches, augmentation.", show_default=False)] = None,
@@ -72,7 +72,7 @@ def train(
         from facetric.training import train as train_run
 
         if is_first_process():
-            Run.of(chosen).refuse_existing()  # now, not after the compilation
+            Run.of(chosen).refuse_existing()  # fail now, not after the compilation
         compile_kernels()
         _exit_by_signal(train_run(chosen, console=_console(quiet)))
 
@@ -80,7 +80,7 @@ def train(
 def resume(
     run: Annotated[Path, typer.Argument(help="A run folder such as runs/photos.", show_default=False)],
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Continue although training images have changed since the run began.")
+        bool, typer.Option("--accept-changes", help="Continue although training images have changed since the run started.")
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -91,7 +91,7 @@ def resume(
         _exit_by_signal(resume_run(run, accept_changes=accept_changes, console=_console(quiet)))
 
 
-_INTERRUPTED = "stopped at once; if the run has its folder already, `facetric resume` continues from its last checkpoint"
+_INTERRUPTED = "stopped at once; if the run folder exists, `facetric resume` continues from its last checkpoint"
 
 
 def _chosen(
@@ -117,13 +117,14 @@ def _chosen(
         rule = "--root says where the dataset is, and --data what it is" if root is not None else "pass a config file or --data"
         raise ValueError(f"{rule}: {own}")
     from facetric.config.defaults import choose_run
+    from facetric.data.images import printable
 
     with said_if_slow("loading torch"):
         import torch
     chosen = choose_run(data, root, overrides=overrides, unset=unset, gpu=torch.cuda.is_available())
     if is_first_process() and not quiet:
         for line in chosen.reasons:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
     return chosen.config
 
 

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 from PIL import Image
 
-from facetric.data.dataset import ImageDataset
 from facetric.data.images import FORMAT_SUFFIXES, ImageError, decode_image, open_file, printable
 from facetric.progress import Progress
 
@@ -61,19 +59,6 @@ def inspect_image(path: Path) -> ImageFacts:
         return ImageFacts(path, digest, error.fault, str(error))
     except OSError as error:  # a read error of the disk, after the file was opened
         return ImageFacts(path, digest, "unreadable", f"{printable(path)} cannot be read ({error.strerror}): check the disk")
-
-
-def without_broken_images(
-    dataset: ImageDataset, *, n_workers: int | None = None, on_progress: Progress | None = None
-) -> tuple[ImageDataset, tuple[ImageFacts, ...]]:
-    """The dataset without the files that give no picture, and what was left out and why."""
-    if isinstance(dataset.images, np.ndarray):
-        return dataset, ()
-    facts = list(inspect_images(dataset.images, n_workers=n_workers, on_progress=on_progress))
-    broken = tuple(f for f in facts if f.fault)
-    if not broken:
-        return dataset, ()
-    return dataset.take(np.flatnonzero([not f.fault for f in facts])), broken
 
 
 def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: str) -> Iterator[str]:

@@ -22,12 +22,12 @@ _SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one b
 _ROUNDS = 64  # above it, in this many rounds
 _BLOCK_SIZE, _TILE_SIZE = 4096, 512  # points and centers of a product; a task is a block of points
 _MAX_ITERATIONS = 100
-_TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this share
+_TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
 
 
 @dataclass(frozen=True)
 class ClusteringScores:
-    """How far a clustering agrees with the classes."""
+    """How well a clustering agrees with the classes."""
 
     nmi: float  # geometric mean of the entropies, the paper's
     vmeasure: float  # arithmetic mean: scikit-learn's NMI
@@ -63,10 +63,10 @@ class FacilityClustering:
 
 
 def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds when there are many clusters).
+    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds for many clusters).
 
-    Points are compared with centers by float32 matrix products, always in the same blocks; a tie stays where it is, or goes to
-    the first center. An empty cluster takes the point farthest from its center. The same seed gives the same clustering with
+    Points are compared with centers by float32 matrix products, always in the same blocks; a tie keeps its assignment, or goes
+    to the first center. An empty cluster takes the point farthest from its center. The same seed gives the same clustering with
     any number of threads.
     """
     if not 1 <= n_clusters <= len(rows):
@@ -152,7 +152,7 @@ def _assign(
 ) -> None:
     """Bring every point's nearest center, and its squared distance, up to date after some centers have moved.
 
-    Where the own center stands still, only a moved one can be nearer now. When there are many clusters, most soon stand still.
+    Where a point's center did not move, only a moved one can be nearer. With many clusters, most soon stop moving.
     """
     unsure = np.flatnonzero(moved[assignment])
     others, movers = np.flatnonzero(~moved[assignment]), np.flatnonzero(moved)
@@ -177,7 +177,7 @@ def _initial_centers(
         squares[chosen] = 0.0
         n_wanted = min(per_round, n_clusters - len(chosen))
         n_distinct = int(np.count_nonzero(squares > 0))
-        if n_distinct < n_wanted:  # fewer distinct points than clusters: any others will do
+        if n_distinct < n_wanted:  # fewer distinct points than clusters: take any others
             newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
         else:
             newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum())

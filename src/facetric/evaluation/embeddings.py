@@ -1,8 +1,8 @@
-"""`Embeddings`: the vectors of a set of images, with what they are of, saved as .npz; and the blocks they are computed in.
+"""`Embeddings`: the vectors of a set of images with labels and names, saved as .npz; and the blocks they are computed in.
 
-A block is a file of consecutive images' vectors, written under a temporary name and renamed, so a file that is there is whole.
-The folder's name holds a key of all that decides the vectors (weights, images, views); another model never finds these blocks.
-Blocks have a fixed number of images whatever the number of processes: work killed on two machines goes on with one.
+A block is a file of consecutive images' vectors, written under a temporary name and renamed, so an existing file is complete.
+The folder's name holds a key of everything that determines the vectors (weights, images, views); another model never finds these blocks.
+Blocks have a fixed number of images whatever the number of processes: work killed on two machines can resume on one.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class BlockFolder:
         return range(0, self.n, self.block_size)
 
     def share(self, rank: int, world_size: int) -> range:
-        """The blocks of one process: consecutive, as many as for the others give or take one."""
+        """The blocks of one process: consecutive, as many as the others, give or take one."""
         n_blocks = len(self.starts)
         return self.starts[n_blocks * rank // world_size : n_blocks * (rank + 1) // world_size]
 
@@ -131,18 +131,18 @@ class BlockFolder:
         return np.concatenate([np.load(self.file(start), allow_pickle=False) for start in starts])
 
     def wait_for_all(self, *, patience: float, on_progress: Callable[[int], None]) -> None:
-        """Until every block is there. Blocks come from processes that share nothing but this folder."""
-        last_news, n_there = time.monotonic(), -1
+        """Wait until every block exists. Blocks come from processes that share only this folder."""
+        last_news, n_found = time.monotonic(), -1
         while True:
             missing = [start for start in self.starts if not self.file(start).exists()]
             if not missing:
                 return
-            if len(self.starts) - len(missing) != n_there:
-                last_news, n_there = time.monotonic(), len(self.starts) - len(missing)
-                on_progress(min(n_there * self.block_size, self.n))
+            if len(self.starts) - len(missing) != n_found:
+                last_news, n_found = time.monotonic(), len(self.starts) - len(missing)
+                on_progress(min(n_found * self.block_size, self.n))
             if time.monotonic() - last_news > patience:
                 raise TimeoutError(
                     f"{len(missing)} of {len(self.starts)} blocks did not arrive in {self.path} for {patience:g} s: look at the "
-                    "other processes, which must see the same folder; run the command again, what is there is kept"
+                    "other processes, which must see the same folder; run the command again, finished blocks are kept"
                 )
             time.sleep(0.2)

@@ -28,7 +28,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """Scores as fractions in [0, 1]; None (or an empty dict) for a half that was not asked for.
+    """Scores as fractions in [0, 1]; None (or an empty dict) for scores that were not computed.
 
     Clustering scores are means over the k-means restarts; `nmi_sd` is the standard deviation over them (n − 1; 0 for one).
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
@@ -58,11 +58,11 @@ class EvaluationReport:
     source: dict[str, Any] = field(default_factory=dict)
 
     def with_source(self, **source: Any) -> EvaluationReport:
-        """The same scores with what is known of where the embeddings come from."""
+        """The same scores with more about the source of the embeddings."""
         return replace(self, source={**self.source, **source})
 
     def to_json(self) -> str:
-        """Standard JSON with a checksum; keys of `recall_at_k` become strings, as JSON has it."""
+        """Standard JSON with a checksum; keys of `recall_at_k` become strings."""
         return json.dumps({"format": FORMAT, "sha256": self.fingerprint, **asdict(self)}, indent=2, allow_nan=False) + "\n"
 
     @cached_property

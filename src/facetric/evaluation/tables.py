@@ -27,7 +27,7 @@ def percent(value: float | None, sd: float | None = None) -> str:
 
 
 def report_text(report: EvaluationReport) -> str:
-    """The paper's row, the other scores, and what a reader must know to trust them."""
+    """The paper's row, the other scores, and notes on how they were computed."""
     several = len(report.restarts) > 1
     paper = {"NMI": percent(report.nmi, report.nmi_sd if several else None)} if report.nmi is not None else {}
     paper |= {f"R@{k}": percent(value) for k, value in report.recall_at_k.items()}
@@ -179,11 +179,20 @@ def _latex(comparison: Comparison) -> str:
         cells = [cell.replace("±", r"$\pm$").replace("–", "--") for cell in _cells(comparison, row, r"\textbf{{{}}}")]
         lines.append(f"{_escaped(row.name)} & " + " & ".join(cells) + r" \\")
     lines += [r"\hline", r"\end{tabular}"]
-    notes = [f"% {note}" for note in (f"{comparison.dataset}, {comparison.split} split, in percent", *comparison.notes)]
+    notes = [
+        f"% {_one_line(note)}" for note in (f"{comparison.dataset}, {comparison.split} split, in percent", *comparison.notes)
+    ]
     return "\n".join([*notes, *lines])
 
 
+_LATEX = {character: "\\" + character for character in "&%$#_{}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
 def _escaped(name: str) -> str:
-    for character in "&%$#_{}":
-        name = name.replace(character, "\\" + character)
-    return name
+    """The name as LaTeX text on one line."""
+    return "".join(_LATEX.get(character, character) for character in _one_line(name))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

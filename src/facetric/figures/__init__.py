@@ -1,4 +1,4 @@
-"""Saved results → pictures. Figures read files and arrays, never the model."""
+"""Figures from saved results. They read files and arrays, never the model."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""What takes long to draw a run from (its map, its clusters): computed once, kept in figures/ of the run folder."""
+"""The slow parts of the figures of a run (map, clusters): computed once, cached in figures/ of the run folder."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def _kept(
             if str(file["key"]) == key:
                 return np.asarray(file["result"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # not there, or damaged: computed anew
+        pass  # missing or damaged: compute it
     result = compute()
     buffer = io.BytesIO()
     np.savez(buffer, key=np.array(key), result=result)
-    with suppress(OSError):  # of a run that may only be read: computed again next time
+    with suppress(OSError):  # a read-only run: computed again next time
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, buffer.getvalue())
     return result

@@ -1,4 +1,4 @@
-"""All still pictures of a run, into its figures/ folder: curves, map, retrieval, worst queries, confusions, clusters."""
+"""All figures of a run, in its figures/ folder: curves, map, retrieval, worst queries, confusions, clusters."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def draw_run(
     worst = worst_queries(found.image_ids, labels, n_queries=_N_ROWS)
     sheets = {
         "retrieval": (
-            "Queries drawn at random, and what they find",
+            "Random queries and their nearest neighbors",
             retrieval_rows(any_queries, found.image_ids, labels, class_names),
         ),
         "worst_queries": ("Worst queries, one for each class", retrieval_rows(worst, found.image_ids, labels, class_names)),
@@ -85,7 +85,7 @@ def draw_run(
             draw_sheet(tile_rows, thumbnails, title=title, note=_MARKS).save(path)
             made.append(path)
         else:
-            path.unlink(missing_ok=True)  # of an earlier evaluation, when something was still wrong
+            path.unlink(missing_ok=True)  # left by an earlier evaluation
     return made
 
 

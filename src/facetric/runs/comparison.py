@@ -1,4 +1,4 @@
-"""`compare_runs`: several runs as one table, runs that differ only in their seed as one row, the paper's rows beside them."""
+"""`compare_runs`: several runs in one table, runs that differ only in their seed in one row, with the paper's rows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
+from facetric.data.images import printable
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.tables import Comparison, Row, Score
 from facetric.runs.run import Run, open_run
 
-_OF_NO_CONSEQUENCE = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
+_IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
 
 
 def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test", published: bool = True) -> Comparison:
@@ -48,7 +49,7 @@ def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test",
 def _identity(run: Run, report: EvaluationReport) -> str:
     """What two runs must have in common to be averaged: their configuration but for seed and name, and how they were scored."""
     tables = run.config.model_dump()
-    tables["run"] = {key: value for key, value in tables["run"].items() if key not in _OF_NO_CONSEQUENCE}
+    tables["run"] = {key: value for key, value in tables["run"].items() if key not in _IGNORED}
     scored = {key: report.source.get(key) for key in ("n_views", "features")} | {"metric": report.metric}
     return json.dumps({**tables, "scored": scored}, sort_keys=True, default=str)
 
@@ -60,7 +61,7 @@ def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
         known = [value for value in values if value is not None]
         if len(known) == len(reports):
             scores[column] = Score(100 * mean(known), 100 * stdev(known) if len(known) > 1 else None)
-    names = [folder.resolve().name for folder, _ in members]
+    names = [printable(folder.resolve().name) for folder, _ in members]
     name = names[0] if len(names) == 1 else f"{_common_start(names)} ({len(names)} seeds)"
     return Row(name, len(members), scores)
 

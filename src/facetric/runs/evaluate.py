@@ -56,8 +56,8 @@ def evaluate_run(
     The split is the manifest's, as training saw it; images that were added, removed or changed since are counted and named in
     a warning, and added ones are left out. The test split writes embeddings.npz and evaluation.json, another one
     embeddings-SPLIT.npz and evaluation-SPLIT.json. Neighbors are by cosine when the model normalizes its embeddings, else
-    Euclidean. Under torchrun all processes embed. `use_cache`: activations of the frozen part are kept in the cache, for those
-    who evaluate many models that share it.
+    Euclidean. Under torchrun all processes embed. `use_cache`: activations of the frozen part are cached, for evaluating
+    many models that share it.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
@@ -67,7 +67,7 @@ def evaluate_run(
     dataset = padded(dataset, opened.config.data.pad)
     n_others = len(dataset) - 1
     usual = [k for k in (PRODUCTS_KS if opened.config.data.name == "products" else OTHER_KS) if k <= n_others]
-    ks = checked_ks(ks or usual or (1,), n_others)  # now, not hours later
+    ks = checked_ks(ks or usual or (1,), n_others)  # fail now, not hours later
     rank = _join_processes()
     if rank == 0:
         for line in changes.lines():
@@ -122,7 +122,7 @@ def evaluate_run(
 
 
 def _device(name: str) -> str:
-    """A device that is there; with several GPUs, that of this process."""
+    """An available device; with several GPUs, that of this process."""
     import torch
 
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

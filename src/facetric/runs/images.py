@@ -1,4 +1,4 @@
-"""The images of a run: drawn once when it begins, and from then on those of its manifest."""
+"""The images of a run: split once when it starts, afterwards those of its manifest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPLITS = ("test", "validation", "train")
 
 
 def new_images(data: DataTable, *, validate: bool) -> ImageDataset:
-    """The dataset of a run that begins, with validation classes cut from the training classes."""
+    """The dataset of a new run, with validation classes held out from the training classes."""
     dataset = load_run_dataset(data)
     if validate and "validation" not in dataset.splits:
         dataset = dataset.with_validation(data.validation_fraction, seed=data.validation_seed)
@@ -24,9 +24,9 @@ def new_images(data: DataTable, *, validate: bool) -> ImageDataset:
 
 
 def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageDataset, DataChanges]:
-    """All images of a run that goes on. Training images that are gone or were changed since it began are refused.
+    """All images of a resumed run. Training images that are missing or have changed since it started are refused.
 
-    `accept_changes` goes on with changed content; images that are gone cannot be replaced by anything.
+    `accept_changes` accepts changed content; missing images are always refused.
     """
     data, manifest = run.config.data, run.manifest
     dataset, changes = manifest.match(load_run_dataset(data), data.root)
@@ -35,12 +35,12 @@ def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageData
     changed = [name for name in changes.changed if name in trained]
     if gone:
         raise ValueError(
-            f"{len(gone):,} images that {run.path} trains on are gone ({name_some(gone)}): restore them in {data.root}, or train "
+            f"{len(gone):,} images that {run.path} trains on are missing ({name_some(gone)}): restore them in {data.root}, or train "
             "again"
         )
     if changed and not accept_changes:
         raise ValueError(
-            f"{len(changed):,} images have changed since {run.path} began ({name_some(changed)}): restore them, or continue with "
+            f"{len(changed):,} images have changed since {run.path} started ({name_some(changed)}): restore them, or continue with "
             f"`{run.resume_command} --accept-changes`"
         )
     return dataset, changes
@@ -53,7 +53,7 @@ def run_images(run: Run, split: str) -> tuple[ImageDataset, DataChanges]:
         have = ", ".join(name for name in SPLITS if run.manifest.count(name)[0])
         way_out = f"pass --split with one of {have}"
         if split == "validation":
-            way_out = f"its validation was off (run.validate_every = 0) or had no class to spare; {way_out}"
+            way_out = f"its validation was off (run.validate_every = 0) or it had too few classes; {way_out}"
         elif split == "test":
             way_out = f"all of its classes were trained on; {way_out}, or train with --set data.options.test_fraction=0.5"
         raise ValueError(f"{run.path} has no {split} images: {way_out}")

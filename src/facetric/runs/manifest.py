@@ -1,4 +1,4 @@
-"""manifest.json: every class and image of a run's dataset with its split, as training saw them, and what was in each file.
+"""manifest.json: every class and image of a run's dataset with its split, as training saw them, and the content hash of each file.
 
 Evaluation, report and resume take the split from here and never draw it again: a folder that has changed since cannot turn a
 class that was trained on into a test class.
@@ -28,7 +28,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class DataChanges:
-    """How a dataset differs from a manifest: names of images, and of the classes that have become known since."""
+    """How a dataset differs from a manifest: names of images, and of new classes."""
 
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
@@ -44,15 +44,15 @@ class DataChanges:
         new = ""
         if self.new_classes:
             new = f" ({len(self.new_classes):,} new class{'es' * (len(self.new_classes) > 1)}: {name_some(self.new_classes)})"
-        told = (
+        kinds = (
             (self.added, "was added and is left out", f"were added and are left out{new}"),
-            (self.removed, "is gone", "are gone"),
-            (self.changed, "has other content", "have other content"),
-            (self.relabeled, "has another class and keeps its old one", "have another class and keep their old one"),
+            (self.removed, "is missing", "are missing"),
+            (self.changed, "has changed", "have changed"),
+            (self.relabeled, "is in another class and keeps its old label", "are in another class and keep their old label"),
         )
         return [
             f"since training, {len(names):,} {f'image {one}' if len(names) == 1 else f'images {many}'}: {name_some(names)}"
-            for names, one, many in told
+            for names, one, many in kinds
             if names
         ]
 

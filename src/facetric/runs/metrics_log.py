@@ -10,7 +10,7 @@ from typing import Any
 
 
 class MetricsLog:
-    """The rows of a run that is training. Rows beyond the step where a resumed run begins are cut off, nothing else is."""
+    """The rows of a run in training. Rows beyond the step that a resumed run starts from are cut off, nothing else."""
 
     def __init__(self, path: Path, *, from_step: int) -> None:
         with path.open("ab+") as file:  # "a" creates it, reading finds where to cut
@@ -25,12 +25,12 @@ class MetricsLog:
         self._file = path.open("ab")
 
     def append(self, row: dict[str, Any]) -> None:
-        """One row, handed to the operating system at once: it survives the end of this process."""
+        """One row, flushed at once: it survives the end of this process."""
         self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
         self._file.flush()
 
     def sync(self) -> None:
-        """On the disk, before a checkpoint that relies on it."""
+        """Flush to disk, before a checkpoint that relies on it."""
         os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -6,12 +6,12 @@
     metrics.jsonl         a row per logged step and per validation
     checkpoints/          best.safetensors and last.safetensors (embedders), and the states for an exact resume
     embeddings.npz        vectors, labels and image names of the test classes (embeddings-SPLIT.npz of another split)
-    evaluation.json       every score, with how it was computed (evaluation-SPLIT.json)
+    evaluation.json       every score, and how it was computed (evaluation-SPLIT.json)
     figures/, report.html
     tensorboard/          when asked for
 
 Each result carries the fingerprint of what it was made from: embeddings that of the checkpoint, the evaluation that of the
-embeddings, the report that of the evaluation. A result that does not belong to what lies beside it is noticed, never mixed in.
+embeddings, the report that of the evaluation. A result that does not match the other files is detected and never used.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _MADE_FROM = re.compile(rb'<meta name="facetric-made-from" content="([0-9a-f ]*)
 
 
 class RunFolderError(OSError):
-    """The run folder cannot be made, read or written; the message is one line that says where, why and what to do."""
+    """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
 
 
 class StaleResultError(ValueError):
-    """A file of the run was made from other files than those that lie beside it now."""
+    """A file of the run was made from other versions of the files beside it."""
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -56,7 +56,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 
 class Run:
-    """A run folder, there already or still to be made. `open_run` opens one that is there."""
+    """A run folder, existing or yet to be created. `open_run` opens an existing one."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -74,7 +74,7 @@ class Run:
 
     @classmethod
     def of(cls, config: TrainConfig) -> Run:
-        """Where the run of this configuration lies."""
+        """The run folder of this configuration."""
         return cls(Path(config.run.folder) / config.run.name)
 
     @property
@@ -87,7 +87,7 @@ class Run:
     # Made once, owned by one process at a time
 
     def refuse_existing(self) -> None:
-        """Say early, before any work, that this run is there already."""
+        """Fail early, before any work, if the folder exists."""
         if self.path.exists() or self.path.is_symlink():
             raise RunFolderError(
                 f"{self.path} exists and is not overwritten: choose another folder with --output, continue it with "
@@ -95,16 +95,16 @@ class Run:
             )
 
     def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
-        """Make the folder with what decides the run. It must not be there yet. config.toml is written last."""
+        """Create the folder, which must not exist yet, with configuration, environment and manifest. config.toml is written last."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
         except FileExistsError:
             self.refuse_existing()
-            raise RunFolderError(f"cannot make the run folder {self.path}: a file is in the way; choose --output") from None
+            raise RunFolderError(f"cannot create the run folder {self.path}: a file is in the way; choose --output") from None
         except OSError as error:
             raise RunFolderError(
-                f"cannot make the run folder {self.path}: {error.strerror}; change the permissions there or choose --output"
+                f"cannot create the run folder {self.path}: {error.strerror}; change the permissions there or choose --output"
             ) from error
         with self.writing():
             self.checkpoints.mkdir()
@@ -114,7 +114,7 @@ class Run:
 
     @contextmanager
     def locked(self, what: str = "trained") -> Iterator[None]:
-        """One process trains a run, and one evaluates it; a killed one lets go."""
+        """One process trains a run, and one evaluates it; a killed process releases its lock."""
         lock = FileLock(self.path / (".lock" if what == "trained" else f".{what}.lock"))
         try:
             lock.acquire(timeout=0)
@@ -130,7 +130,7 @@ class Run:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn what goes wrong on the disk into one line."""
+        """Turn disk errors into one-line messages."""
         try:
             yield
         except RunFolderError:
@@ -146,11 +146,11 @@ class Run:
             f"then `{self.resume_command}`"
         )
 
-    # What decided the run
+    # What defines the run
 
     @cached_property
     def config(self) -> TrainConfig:
-        """The configuration, at this place whatever the place it was made in."""
+        """The configuration, with the current place of the folder."""
         if not self.path.is_dir():
             what = "is a file, not a run folder" if self.path.exists() else "does not exist"
             raise ConfigError(f"{self.path} {what}: pass a run folder such as runs/photos")
@@ -172,7 +172,7 @@ class Run:
         except (OSError, ValueError) as error:
             reason = f"cannot be used: {error}"
         raise ConfigError(
-            f"{self.manifest_file} {reason}. Without it nobody knows which classes were trained on: restore it, or train again"
+            f"{self.manifest_file} {reason}. Without it the training classes are unknown: restore it, or train again"
         )
 
     # Checkpoints and results, each tied to what it was made from
@@ -212,7 +212,7 @@ class Run:
         return self.path / f"embedding{_ending(split)}"
 
     def embeddings(self, split: str = "test") -> Embeddings:
-        """The saved embeddings of a split; a StaleResultError if they are of another checkpoint than the one that is there."""
+        """The saved embeddings of a split; a StaleResultError if they are of another checkpoint."""
         path = self.embeddings_file(split)
         if not path.is_file():
             raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command(split)}` first")

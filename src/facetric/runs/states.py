@@ -1,8 +1,8 @@
-"""Resume states: all that an exact resume needs, in one file with a checksum, the two newest kept.
+"""Resume states: everything that an exact resume needs, in one file with a checksum, the two newest kept.
 
 A state holds tensors and plain containers only and is read with torch's weights_only: opening one runs no code from it. It
-carries the weights too, so that weights, optimizer and random states can never be from different steps; the embedder files
-beside it (best.safetensors, last.safetensors) are for use.
+carries the weights too, so that weights, optimizer and random states are always from the same step; the embedder files
+beside it (best.safetensors, last.safetensors) are for inference.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _NAME = re.compile(r"^state_(\d{8,})\.pt$")
 
 
 class DamagedStateError(ValueError):
-    """A resume state whose bytes are not those that were written."""
+    """A damaged resume state."""
 
 
 def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Save the state of `step`; older ones are removed after it is safely there, but for the one before it."""
+    """Save the state of `step`; older ones but the previous are removed once it is written."""
     payload = io.BytesIO()
     torch.save({"step": step, **state}, payload)
     data = payload.getvalue()
@@ -42,7 +42,7 @@ def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
 
 
 def read_newest_state(folder: Path) -> dict[str, Any] | None:
-    """The newest state that is whole; None when none was ever saved. Damaged ones are named and passed over."""
+    """The newest intact state; None when none was ever saved. Damaged ones are reported and skipped."""
     found = states(folder)
     for _, path in reversed(found):
         try:
@@ -59,7 +59,7 @@ def read_state(path: Path) -> dict[str, Any]:
     raw = path.read_bytes()
     start = len(_MAGIC) + 32
     if not raw.startswith(_MAGIC):
-        raise DamagedStateError("it does not begin as a resume state does")
+        raise DamagedStateError("it is not a resume state")
     if hashlib.sha256(memoryview(raw)[start:]).digest() != raw[len(_MAGIC) : start]:
         raise DamagedStateError("its checksum is wrong")
     try:
@@ -70,7 +70,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def remove_states(folder: Path) -> None:
-    """Of a finished run that nobody will resume: only its embedders are kept."""
+    """For a finished run that will not be resumed: only its embedders are kept."""
     for _, path in states(folder):
         path.unlink()
 

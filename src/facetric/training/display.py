@@ -11,6 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from facetric.data.images import printable
+
 _log = logging.getLogger("facetric")
 _HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}
 
@@ -31,7 +33,7 @@ class Display:
     def say(self, line: str) -> None:
         """One line, above the bar if there is one."""
         if self.console is not None:
-            self.console.print(Text(line), soft_wrap=True)
+            self.console.print(Text(printable(line)), soft_wrap=True)
         elif not self.silent:
             _log.info("%s", line)
 

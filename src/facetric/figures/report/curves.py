@@ -36,7 +36,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity over steps; None where a row had a number that is none."""
+    """One quantity over steps; None where a row had a non-finite value."""
 
     name: str
     steps: tuple[float, ...]
@@ -89,7 +89,7 @@ def _curve(key: str, points: dict[float, float | None]) -> Curve:
 
 
 def score_name(key: str) -> str:
-    """A key as people write it.
+    """The display name of a key.
 
     >>> score_name("recall_at_4"), score_name("nmi"), score_name("map_at_r"), score_name("head_lr")
     ('R@4', 'NMI', 'MAP@R', 'head lr')

@@ -38,7 +38,7 @@ class EmbeddedImages:
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """Everything that the report says about a run, but for its thumbnails and where the points of the map lie."""
+    """Everything that the report shows of a run, except thumbnails and map positions."""
 
     title: str
     dataset: str = ""
@@ -112,7 +112,7 @@ def _images(path: Path, class_names: Sequence[str] | None, metric: Metric, notes
         return None
     vectors = embeddings.vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
-        notes.append("Some embeddings hold NaN or infinity; these numbers count as 0 here.")
+        notes.append("Some embeddings hold NaN or infinity; they are shown as 0 here.")
         vectors = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
     if metric == "cosine":
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -126,7 +126,7 @@ def _images(path: Path, class_names: Sequence[str] | None, metric: Metric, notes
 
 
 def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
-    """The scores, if they are those of the embeddings and the checkpoint that lie beside them."""
+    """The scores, if they match the embeddings and the checkpoint."""
     path = run.evaluation_file()
     if not path.is_file():
         notes.append(f"There is no {path.name}, so there are no scores: `facetric evaluate` writes it.")
@@ -169,7 +169,7 @@ def _dataset_name(config: str, notes: list[str]) -> str:
 
 
 def _command(environment: str) -> str:
-    """The command that trained the run, as environment.json has it."""
+    """The command that trained the run, from environment.json."""
     try:
         command = json.loads(environment).get("command", "")
     except (ValueError, AttributeError):

@@ -31,7 +31,7 @@ def page(*, title: str, about: object, binary: Mapping[str, bytes], made_from: s
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    shown_title = title.encode("utf-8", "replace").decode()  # file names may hold bytes that are no text
+    shown_title = title.encode("utf-8", "replace").decode()  # file names may hold undecodable bytes
     values = {
         "title": html.escape(shown_title),
         "made_from": html.escape(made_from),

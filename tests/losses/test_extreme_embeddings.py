@@ -8,7 +8,7 @@ import torch
 from facetric.losses import LOSSES
 from facetric.losses.batch import unit_vectors
 from losses.test_baselines import CASES
-from oracles import clustering
+from oracles import batch_clustering as clustering
 from oracles import loss_values as oracle
 
 NORMALIZED = {name: options for name, (_, options, _) in CASES.items()} | {"facility_location": {"margin_weight": 3.0}}

@@ -12,7 +12,7 @@ from torch import nn
 from facetric import FacilityLocationLoss
 from facetric.losses import LOSSES, GlobalBatch, MarginDecay, SubsampledLoss, TripletSemihardLoss
 from facetric.metrics import nmi
-from oracles import clustering as oracle
+from oracles import batch_clustering as oracle
 from random_batches import distance_matrix, random_batch
 
 # Random batches may be of one class, or of distinct ones; the losses say so once.

@@ -102,8 +102,8 @@ def embed(
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
     * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several
-      processes need a ``folder`` that all of them see. Rank 0 waits for the others, at most ``patience`` seconds without a new block, and
-      returns everything; the others return their own part.
+      processes need a ``folder`` that all of them see. Rank 0 waits for the others, at most ``patience`` seconds without a new
+      block, and returns everything; the others return their own part.
     """
     dataset_images, class_labels = _unpacked(images, labels)
     n = len(dataset_images)

@@ -1,4 +1,4 @@
-"""The `facetric` command, and `python -m facetric`. Without the extra that brings the commands, one line says how to install it."""
+"""The `facetric` command, and `python -m facetric`. Where its extra is not installed, one line says how to install it."""
 
 import sys
 

@@ -77,9 +77,9 @@ def test_the_nearest_center_is_the_one_that_a_loop_finds(n_centers):
 
 
 def test_distances_of_nearly_parallel_vectors_do_not_drown_in_rounding():
-    """As an untrained network gives them: norms of 1, squared distances of 1e-4, where ‖x‖² + ‖c‖² − 2x·c loses three digits."""
+    """As an untrained network gives them: norms of 1, squared distances of 1e-4, where ‖x‖² + ‖c‖² − 2x·c loses most digits."""
     rng = np.random.default_rng(0)
-    rows = np.ones((5000, 16)) / 4 + 2e-3 * rng.normal(size=(5000, 16))
+    rows = np.ones((5000, 64)) / 8 + 1e-3 * rng.normal(size=(5000, 64))
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
     with ThreadPoolExecutor(1) as pool:
         squares, nearest = _nearest(rows, rows[:700], pool)

@@ -76,6 +76,17 @@ def test_the_nearest_center_is_the_one_that_a_loop_finds(n_centers):
         assert square == pytest.approx(expected[center], rel=1e-5)
 
 
+def test_distances_of_nearly_parallel_vectors_do_not_drown_in_rounding():
+    """As an untrained network gives them: norms of 1, squared distances of 1e-4, where ‖x‖² + ‖c‖² − 2x·c loses most digits."""
+    rng = np.random.default_rng(0)
+    rows = np.ones((5000, 64)) / 8 + 1e-3 * rng.normal(size=(5000, 64))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    with ThreadPoolExecutor(1) as pool:
+        squares, nearest = _nearest(rows, rows[:700], pool)
+    expected = ((rows.astype(np.float64) - rows[nearest].astype(np.float64)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(squares, expected, rtol=1e-5)
+
+
 def test_a_point_between_equal_centers_goes_to_the_first_and_a_point_on_its_center_has_distance_zero():
     points = np.unique(np.random.default_rng(0).integers(-8, 9, size=(800, 8)), axis=0)[:700].astype(np.float32)  # exact products
     centers = np.concatenate([points, points])  # the second half lies in other tiles of the product

@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 
-import numpy as np
 import pytest
 
 from data.broken_files import encoded, photo, write_broken_files
@@ -18,7 +17,6 @@ from data.official_layouts import (
     write_folder,
     write_products,
 )
-from facetric.data import ImageDataset, load_dataset
 from facetric.data.check import check_dataset
 from facetric.data.readers.published import PUBLISHED, SplitCount
 

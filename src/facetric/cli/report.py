@@ -32,7 +32,7 @@ def report(
 ) -> None:
     """Write report.html: scores, map, clusters, failed queries, curves and configuration of a run, in one file.
 
-    The page works from disk, without a network. Evaluate the run first: without scores and embeddings, those sections are left out.
+    The page works from disk, without a network. Evaluate the run first to get scores and the map.
 
     Figures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
     """
@@ -48,7 +48,7 @@ def report(
             if error.filename is None:
                 raise
             raise OSError(
-                f"cannot write {output or run}: {error.strerror}; free some space or change the permissions, or choose another --output"
+                f"cannot write {output or run}: {error.strerror}; free space, change the permissions or pass another --output"
             ) from None
         drawn, notes = [], list(made.notes)
         if pictures:

@@ -64,7 +64,7 @@ class ModelTable(Table):
     cached_views: int = Field(
         0,
         ge=0,
-        description="Augmented views per image whose frozen activations are cached on disk; 0 runs the frozen part in every step.",
+        description="Augmented views per image whose frozen activations are cached on disk; 0 disables the cache.",
     )
     views_seed: int = Field(
         0, ge=0, description="Seed of the cached views; separate from run.seed, so that runs with different seeds share a cache."

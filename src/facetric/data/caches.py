@@ -1,7 +1,7 @@
 """The contents of the cache folder: which caches are current, obsolete or damaged. For `facetric cache`.
 
-Only files that facetric wrote are looked at: their names end in 16 digits of their key, and they begin with our magic bytes. A cache
-is *current* when its images are unchanged and the versions that determine its content are those installed.
+Only files that facetric wrote are looked at: their names end in 16 digits of their key, and they begin with our magic bytes.
+A cache is *current* when its images are unchanged and the versions that determine its content are those installed.
 Any other will never be used again.
 """
 

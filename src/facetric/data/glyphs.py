@@ -1,4 +1,4 @@
-"""The built-in dataset: characters rendered in the fonts that come with matplotlib. A class is a character; its images are the font faces.
+"""The built-in dataset: characters rendered in matplotlib's own fonts. Classes are characters, images their font faces.
 
 It stands in for Online Products: thousands of classes with a dozen images each, and no files beyond matplotlib's. Every image
 is drawn at one size per em on one baseline, so that `o` and `O` keep their sizes and a comma stays below an apostrophe; only

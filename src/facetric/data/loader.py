@@ -1,6 +1,7 @@
 """Batches of tensors, from arrays in memory, from the prepared cache or from files, made by threads ahead of their use.
 
-Threads are enough: Pillow and the crop kernel release the GIL, and nothing has to be copied between processes. What a batch contains, augmentation included, depends on the seed and the batch's number alone, not on threads,
+Threads are enough: Pillow and the crop kernel release the GIL, and nothing has to be copied between processes.
+What a batch contains, augmentation included, depends on the seed and the batch's number alone, not on threads,
 ranks or where the run was resumed.
 """
 

@@ -112,7 +112,7 @@ class ClassBalancedBatches:
         return {"position": self.position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken; ranks and pass length may differ, settings that determine the batches may not."""
+        """Continue where `state_dict` was taken; ranks and pass length may differ, what determines the batches may not."""
         for name, value in self._identity().items():
             if name not in state or state[name] != value:
                 raise ValueError(
@@ -224,6 +224,6 @@ def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
         )
     if batch_size % world_size:
         raise ValueError(
-            f"batch_size ({batch_size}) must be a multiple of world_size ({world_size}), so that all ranks get equally many images: "
+            f"batch_size ({batch_size}) must be a multiple of world_size ({world_size}), so that ranks get equal parts: "
             "change it (--set batches.size=…)"
         )

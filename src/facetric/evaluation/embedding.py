@@ -101,7 +101,7 @@ def embed(
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
-    * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several processes
+    * ``rank``, ``world_size``: of this process and all; by default those of torchrun (RANK, WORLD_SIZE). Several processes
       need a ``folder`` that all of them see. Rank 0 waits for the others, at most ``patience`` seconds without a new block, and
       returns everything; the others return their own part.
     """
@@ -220,7 +220,7 @@ def _key(
     batch_size: int,
     block_size: int,
 ) -> str:
-    """A hash of everything that determines the vectors: weights, images (files by name, size and time), views, and how they are batched."""
+    """A hash of everything that determines the vectors: weights, images (files by name, size and time), views, batching."""
     settings = (embedder.name, embedder.normalize, transform, features, batch_size, block_size)
     digest = hashlib.sha256(repr(settings).encode())
     for name, tensor in sorted(embedder.state_dict().items()):

@@ -1,7 +1,8 @@
 """`Embeddings`: the vectors of a set of images with labels and names, saved as .npz; and the blocks they are computed in.
 
 A block is a file of consecutive images' vectors, written under a temporary name and renamed, so an existing file is complete.
-The folder's name holds a key of everything that determines the vectors (weights, images, views); another model never finds these blocks.
+The folder's name holds a key of everything that determines the vectors (weights, images, views), so another model never finds
+these blocks.
 Blocks have a fixed number of images whatever the number of processes: work killed on two machines can resume on one.
 """
 

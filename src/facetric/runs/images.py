@@ -35,13 +35,13 @@ def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageData
     changed = [name for name in changes.changed if name in trained]
     if gone:
         raise ValueError(
-            f"{len(gone):,} images that {run.path} trains on are missing ({name_some(gone)}): restore them in {data.root}, or train "
-            "again"
+            f"{len(gone):,} images that {run.path} trains on are missing ({name_some(gone)}): restore them in {data.root}, or "
+            "train again"
         )
     if changed and not accept_changes:
         raise ValueError(
-            f"{len(changed):,} images have changed since {run.path} started ({name_some(changed)}): restore them, or continue with "
-            f"`{run.resume_command} --accept-changes`"
+            f"{len(changed):,} images have changed since {run.path} started ({name_some(changed)}): restore them, or continue "
+            f"with `{run.resume_command} --accept-changes`"
         )
     return dataset, changes
 

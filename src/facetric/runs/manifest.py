@@ -1,4 +1,4 @@
-"""manifest.json: every class and image of a run's dataset with its split, as training saw them, and the content hash of each file.
+"""manifest.json: every class and image of a run's dataset with its split, as training saw them, and each file's content hash.
 
 Evaluation, report and resume take the split from here and never draw it again: a folder that has changed since cannot turn a
 class that was trained on into a test class.

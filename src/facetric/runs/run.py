@@ -95,7 +95,7 @@ class Run:
             )
 
     def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
-        """Create the folder, which must not exist yet, with configuration, environment and manifest. config.toml is written last."""
+        """Create the folder, which must not exist, with environment, manifest and configuration. config.toml is written last."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()

@@ -31,7 +31,7 @@ class FolderScan:
 
 
 def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
-    """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them are test classes, drawn by ``seed``."""
+    """Classes are the sub-folders of ``root``, by name; ``test_fraction`` of them, drawn by ``seed``, are for testing."""
     return split_by_fraction(list_folder(root), test_fraction=test_fraction, seed=seed).dataset()
 
 

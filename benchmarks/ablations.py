@@ -4,7 +4,7 @@
     python benchmarks/ablations.py --dataset glyphs                  # subsets of the batch, a small network from scratch
 
 Several folds of validation classes, several seeds for each; mean ± standard deviation over seeds. The test classes are not
-touched. γ is searched anew for every change (two values), because it has no common scale across margins, distances and batch
+touched. γ is searched again for every change (two values), because it has no common scale across margins, distances and batch
 sizes; the best is printed.
 """
 
@@ -70,13 +70,13 @@ def main() -> None:
     """Score every change and print a table in Markdown."""
     parser = argparse.ArgumentParser(description="One change of the loss at a time.")
     parser.add_argument("--dataset", choices=("cub", "glyphs"), default="cub")
-    parser.add_argument("--root", help="where CUB_200_2011 lies")
+    parser.add_argument("--root", help="path of CUB_200_2011")
     parser.add_argument("--lr", type=float, help="of the head; of the whole network for glyphs")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folds", type=int, default=3, help="sets of validation classes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", help="where scores are kept; what is there is not repeated")
+    parser.add_argument("--output", help="folder of the scores; finished runs are not repeated")
     options = parser.parse_args()
     changes, setting, rate, steps = (CUB, "head", 1e-4, 300) if options.dataset == "cub" else (GLYPHS, "scratch", 3e-3, 100)
     rate, steps = options.lr or rate, options.steps or steps

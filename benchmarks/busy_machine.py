@@ -1,4 +1,4 @@
-"""A training step on a machine that does other things too: idle, and beside 1, 2 and 4 busy processes.
+"""A training step on a shared machine: idle, and next to 1, 2 and 4 busy processes.
 
     python benchmarks/busy_machine.py
 
@@ -42,7 +42,7 @@ def step_seconds(n_steps: int) -> float:
 
 
 def measured(setting: str, n_busy: int, n_steps: int) -> float:
-    """The step time in a fresh process, beside so many that never rest."""
+    """The step time in a fresh process, next to `n_busy` busy processes."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_", "NUMBA_NUM"))
     }

@@ -1,4 +1,4 @@
-"""What it costs to give freed memory back: embedding and training with glibc's defaults, and with freed memory kept.
+"""The cost of returning freed memory to the system: embedding and training with glibc's defaults, and with freed memory kept.
 
     python benchmarks/memory.py
 

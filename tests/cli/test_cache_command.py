@@ -61,7 +61,7 @@ def test_an_empty_or_missing_folder_is_fine(folder: Path) -> None:
     assert command("list") == f"0 files, 0.0 MB, in {folder}\n"
     assert json.loads(command("list", "--json")) == []
     assert command("clean") == f"Nothing to remove in {folder}.\n"
-    assert command("verify") == f"0 files, 0.0 MB, in {folder}: all sound.\n"
+    assert command("verify") == f"0 files, 0.0 MB, in {folder}: all intact.\n"
 
 
 def test_a_cache_is_listed_with_what_it_was_made_from(pictures: list[Path]) -> None:
@@ -212,7 +212,7 @@ def test_verify_reads_every_block_and_a_damaged_cache_is_built_again(
         monkeypatch.setattr(module, "BLOCK_BYTES", 512)
     good, damaged = prepare(pictures, size=50), prepare(pictures, size=51)
     right = damaged.pixels.copy()
-    assert command("verify") == f"2 files, 0.1 MB, in {good.path.parent}: all sound.\n"
+    assert command("verify") == f"2 files, 0.1 MB, in {good.path.parent}: all intact.\n"
     status = damaged.path.stat()
     with damaged.path.open("r+b") as file:
         file.seek(4096 + 20 * 512)
@@ -224,7 +224,7 @@ def test_verify_reads_every_block_and_a_damaged_cache_is_built_again(
     assert told.endswith(": 1 damaged, to be rebuilt at their next use.\n")
     assert np.array_equal(prepare(pictures, size=51).pixels, right)
     assert good.file.is_good(verify=True)
-    assert command("verify").endswith(": all sound.\n")
+    assert command("verify").endswith(": all intact.\n")
 
 
 @pytest.mark.parametrize("position", [10, 60])

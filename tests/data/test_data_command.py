@@ -101,7 +101,7 @@ def test_a_class_name_cannot_send_escape_sequences_to_the_terminal(tmp_path):
     ant = folder / "ant"
     ant.rename(folder / "ant\x1b[31m")
     (folder / "ant\x1b[31m" / "1.png").write_bytes(b"broken")
-    (folder / "empty\x1b[2J").mkdir()
+    (folder / "empty\x1b[2J" / "deeper").mkdir(parents=True)  # the error message offers it as the root
     checked = run(folder)
     assert checked.exit_code == 1
     assert "ant\\x1b[31m" in checked.stdout

@@ -67,7 +67,7 @@ def test_what_was_added_removed_or_changed_is_counted_and_named(tmp_path, caplog
     assert found.changes.changed == (test[1],)
     assert len(found.changes.added) == 1
     assert found.report.n_images == len(test) - 1
-    for words in ("1 image was added", "1 image is gone", "1 image has changed", test[0], test[1]):
+    for words in ("1 image was added", "1 image is missing", "1 image has changed", test[0], test[1]):
         assert words in caplog.text, words
 
 

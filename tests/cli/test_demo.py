@@ -116,7 +116,7 @@ def test_after_an_interrupt_it_goes_on(tmp_path, monkeypatch):
     assert not (tmp_path / "runs" / "demo" / "evaluation.json").exists()
     done = run_demo(*settings)
     assert done.exit_code == 0, done.stderr
-    assert "runs/demo is there and not finished" in done.stderr
+    assert "runs/demo exists and is not finished" in done.stderr
     steps = [line for line in done.stderr.splitlines() if line.startswith("step ")]
     assert "60/60" in steps[-1]
     assert " 1/60" not in done.stderr

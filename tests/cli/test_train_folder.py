@@ -1,5 +1,7 @@
 """`facetric train --data folder`: from a folder of pictures to a report, the settings it chooses, and what it refuses."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
+from facetric.cli.train import _place
 from facetric.config import ConfigError, read_config
+from facetric.config.config_file import apply_override
 from facetric.config.defaults import batch_shape, choose_run
 from facetric.data import ClassBalancedBatches
 from facetric.training import train
@@ -201,7 +205,7 @@ def test_an_existing_run_is_refused_before_anything_long(tmp_path, monkeypatch):
     (tmp_path / "runs" / "photos").mkdir(parents=True)
     root = name_photos(tmp_path / "photos", n_classes=4, n_images=4)  # empty files: opening one would be another error
     line = refused(tmp_path, "--data", "folder", "--root", root)
-    assert "runs/photos exists and is not overwritten: choose another folder with --output" in line
+    assert "runs/photos exists and is not overwritten: it has no config.toml" in line
 
 
 def test_the_reasons_cannot_send_escape_sequences_to_the_terminal(tmp_path):
@@ -209,7 +213,24 @@ def test_the_reasons_cannot_send_escape_sequences_to_the_terminal(tmp_path):
     output = tmp_path / "runs\x1b[2J" / "first"
     output.mkdir(parents=True)  # a run that exists is refused after the reasons are printed
     result = facetric("train", "--data", "folder", "--root", photos, "--output", output)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "photos\\x1b[31m: 12 images of 4 classes" in result.stderr
     assert "exists and is not overwritten" in result.stderr
     assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize("name", ["2024-05-01", "123", "1.5", "true"])
+def test_output_takes_names_that_look_like_numbers_and_dates(name):
+    assert read_settings(_place(Path("runs") / name))["run"]["name"] == name
+
+
+def test_output_refuses_a_name_that_cannot_be_a_run():
+    with pytest.raises(ValueError, match=r"--output takes a folder name of letters, digits .*; got 'my run'"):
+        _place(Path("runs") / "my run")
+
+
+def read_settings(overrides):
+    raw = {}
+    for override in overrides:
+        apply_override(raw, override)
+    return raw

@@ -22,6 +22,16 @@ def make_pictures(root, *, n_classes=12, n_images=4):
     return root
 
 
+def make_config(folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True):
+    return parse_config(
+        {
+            "run": {"name": name, "folder": str(folder), "seed": seed, "validate_every": 200 if validate else 0},
+            "data": {"name": dataset, "root": str(root), "size": 36, "validation_fraction": 0.5, "validation_seed": 0},
+            "loss": {"name": "facility_location", "margin_weight": margin_weight},
+        }
+    )
+
+
 def make_run(
     folder,
     *,
@@ -35,13 +45,7 @@ def make_run(
     manifest=None,
 ):
     """A run of this dataset before its first step; `manifest` where there is no dataset to read."""
-    config = parse_config(
-        {
-            "run": {"name": name, "folder": str(folder), "seed": seed, "validate_every": 200 if validate else 0},
-            "data": {"name": dataset, "root": str(root), "size": 36, "validation_fraction": 0.5, "validation_seed": 0},
-            "loss": {"name": "facility_location", "margin_weight": margin_weight},
-        }
-    )
+    config = make_config(folder, name=name, seed=seed, margin_weight=margin_weight, dataset=dataset, root=root, validate=validate)
     run = Run.of(config)
     if manifest is None:
         manifest = Manifest.of(new_images(config.data, validate=validate), config.data.root)

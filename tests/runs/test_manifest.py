@@ -96,13 +96,13 @@ def test_changed_training_pictures_stop_a_resume_unless_accepted(tmp_path):
     run = open_run(make_run(tmp_path / "runs", root=root))
     trained = run.manifest.images[int(np.flatnonzero(run.manifest.splits == "train")[0])]
     Image.fromarray(np.zeros((36, 36), dtype=np.uint8)).save(root / trained)
-    with pytest.raises(ValueError, match=f"1 images have changed since .* \\({trained}\\).*--accept-changes"):
+    with pytest.raises(ValueError, match=rf"1 image changed since .* \({trained}\).*--accept-changes"):
         resumed_images(run)
     dataset, changes = resumed_images(run, accept_changes=True)
     assert changes.changed == (trained,)
     assert len(dataset) == len(run.manifest)
     (root / trained).unlink()
-    with pytest.raises(ValueError, match=r"are missing .*restore them"):
+    with pytest.raises(ValueError, match=r"1 image needed to resume .* cannot be found"):
         resumed_images(run, accept_changes=True)
 
 
@@ -150,3 +150,35 @@ def test_a_run_without_a_manifest_is_refused(tmp_path):
     (run / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"manifest.json is missing; the run was made by facetric 0.1"):
         open_run(run)
+
+
+def test_class_folders_that_swap_names_do_not_make_training_pictures_test_pictures(tmp_path):
+    root = make_pictures(tmp_path / "pictures")
+    run = make_run(tmp_path / "runs", root=root)
+    manifest = open_run(run).manifest
+    trained, tested = (
+        manifest.images[int(np.flatnonzero(manifest.splits == split)[0])].split("/")[0] for split in ("train", "test")
+    )
+    for before, after in ((trained, "spare"), (tested, trained), ("spare", tested)):
+        (root / before).rename(root / after)
+    found = evaluate_run(run, n_restarts=1, facility=False)
+    assert {name.split("/")[0] for name in found.changes.leaked} == {tested}
+    assert found.report.n_images == manifest.count("test")[0] - 4
+    with pytest.raises(ValueError, match="cannot be found"):
+        resumed_images(open_run(run), accept_changes=True)
+
+
+def test_data_that_was_moved_is_one_line_with_the_way_out(tmp_path):
+    root = make_pictures(tmp_path / "pictures")
+    run = make_run(tmp_path / "runs", root=root)
+    root.rename(tmp_path / "elsewhere")
+    with pytest.raises(ValueError, match=r"is no longer in .*: set data.root in .*config.toml"):
+        evaluate_run(run)
+
+
+def test_files_are_hashed_once_for_all_splits(tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures"))
+    for split in ("test", "train"):
+        evaluate_run(run, split=split, n_restarts=1, facility=False)
+    assert len(list((tmp_path / "cache").glob("contents-*.bytes"))) == 1

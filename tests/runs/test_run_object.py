@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import facetric
-from evaluation.run_folders import make_pictures, make_run
+from evaluation.run_folders import make_config, make_pictures, make_run, nothing
 from facetric.evaluation import Embeddings
 from facetric.figures.report import report_run
 from facetric.figures.report.data import read_run
@@ -131,3 +131,27 @@ def test_a_folder_that_is_not_a_run_is_one_line(tmp_path):
         with pytest.raises((ValueError, OSError), match=words):
             open_run(path)
     assert not Run(tmp_path / "nothing").report_is_current()
+
+
+def test_stale_embeddings_are_not_drawn(evaluated):
+    evaluated.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    record = read_run(evaluated.path)
+    assert record.images is None
+    assert any("earlier best.safetensors" in note for note in record.notes)
+
+
+def test_results_of_another_manifest_are_noticed(evaluated, tmp_path):
+    other = make_run(tmp_path / "other", root=make_pictures(tmp_path / "more", n_classes=10))
+    evaluated.manifest_file.write_text(Run(other).manifest_file.read_text())
+    with pytest.raises(StaleResultError, match="made with another manifest"):
+        open_run(evaluated.path).embeddings()
+
+
+def test_a_start_that_failed_leaves_no_folder_and_one_that_was_killed_is_told_apart(tmp_path):
+    config = make_config(tmp_path / "runs", root=tmp_path / "pi\udce9s")
+    with pytest.raises(ValueError, match="must be UTF-8 text"):
+        Run.of(config).create(config, {}, nothing())
+    assert not Run.of(config).path.exists()
+    Run.of(config).path.mkdir(parents=True)
+    with pytest.raises(ValueError, match="killed at its start: remove it"):
+        Run.of(config).refuse_existing()

@@ -89,7 +89,7 @@ def test_an_odd_batch_is_made_even_for_all_losses(tmp_path):
         (8, 5, [], "the search needs 9 validation images of 2 classes or more"),
         (8, 20, [], "leaves 20 of 1: add images, or raise the fraction with --set data.validation_fraction=0.4"),
         (8, 20, ["data.options.test_fraction=0"], "a study needs 2 test classes or more"),
-        (4, 20, [], "a share of 0.2 of 2 training classes leaves 0 for validation"),
+        (4, 20, [], "a fraction of 0.2 of 2 training classes leaves 0 for validation"),
         (3, 20, [], "--set data.options.test_fraction=0"),
     ],
 )

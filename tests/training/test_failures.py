@@ -55,7 +55,7 @@ def test_an_existing_run_is_not_overwritten(server, config_file, tmp_path):
     run, log = tmp_path / "runs" / "tiny", tmp_path / "log"
     run.mkdir(parents=True)
     (run / "precious").write_text("mine")
-    assert server.run("train", config_file, log=log) == 1
+    assert server.run("train", config_file, log=log) == 2
     assert f"{run} exists and is not overwritten" in one_line(log)
     assert [path.name for path in run.iterdir()] == ["precious"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -130,8 +132,12 @@ def _chosen(
 
 def _place(output: Path) -> list[str]:
     """The run folder as settings."""
+    from facetric.config.config import NAME_PATTERN
+
     path = output.expanduser().absolute()
-    return [f"run.folder={path.parent}", f"run.name={path.name}"]
+    if not re.fullmatch(NAME_PATTERN, path.name):
+        raise ValueError(f"--output takes a folder name of letters, digits and . _ + - only; got {path.name!r}: rename it")
+    return [f"run.folder={json.dumps(str(path.parent))}", f"run.name={json.dumps(path.name)}"]
 
 
 def _console(quiet: bool) -> Console:

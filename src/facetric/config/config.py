@@ -14,9 +14,11 @@ from facetric.config.keys import dotted_keys, renamed
 from facetric.config.loss_table import LossTable
 from facetric.config.table import Table
 
+NAME_PATTERN = r"^[\w.+-]+$"  # of a run, which is also the name of its folder
+
 
 class RunTable(Table):
-    name: str = Field("run", min_length=1, pattern=r"^[\w.+-]+$", description="Name of the run, and of its folder.")
+    name: str = Field("run", min_length=1, pattern=NAME_PATTERN, description="Name of the run, and of its folder.")
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=1, description="Training steps.")

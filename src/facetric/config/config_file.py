@@ -16,6 +16,7 @@ from facetric.config.keys import dotted_keys, renamed
 from facetric.config.table import Table
 from facetric.spelling import did_you_mean
 
+NAMED_WEIGHTS = ("packaged", "hub", "none")  # anything else is a file
 CONFIG_FILE = "config.toml"  # its name in a run folder
 
 
@@ -83,7 +84,11 @@ def resolve_paths(config: TrainConfig) -> TrainConfig:
     root = None if data.root is None else _absolute(data.root)
     options = {key: _absolute(str(value)) if key == "file" else value for key, value in data.options.items()}
     data = data.model_copy(update={"root": root, "options": options})
-    return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data})
+    weights = config.model.weights
+    if weights is not None and weights not in NAMED_WEIGHTS:
+        weights = str(Path(weights).expanduser().absolute())
+    model = config.model.model_copy(update={"weights": weights})
+    return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data, "model": model})
 
 
 def parse_override(override: str) -> tuple[str, Any]:

@@ -50,7 +50,10 @@ def _identity(run: Run, report: EvaluationReport) -> str:
     """What two runs must have in common to be averaged: their configuration but for seed and name, and how they were scored."""
     tables = run.config.model_dump()
     tables["run"] = {key: value for key, value in tables["run"].items() if key not in _IGNORED}
-    scored = {key: report.source.get(key) for key in ("n_views", "features")} | {"metric": report.metric}
+    scored = {key: report.source.get(key) for key in ("n_views", "features", "checkpoint", "manifest")} | {
+        "metric": report.metric,
+        "n_images": report.n_images,
+    }
     return json.dumps({**tables, "scored": scored}, sort_keys=True, default=str)
 
 

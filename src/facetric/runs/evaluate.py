@@ -19,7 +19,7 @@ from facetric.models.storage import embedder_fingerprint
 from facetric.progress import OnStep
 from facetric.runs.images import SPLITS, padded, run_images
 from facetric.runs.manifest import DataChanges
-from facetric.runs.run import open_run
+from facetric.runs.run import RunFolderError, open_run
 
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
 _log = logging.getLogger("facetric")
@@ -73,11 +73,13 @@ def evaluate_run(
         for line in changes.lines():
             _log.warning("%s", line)
     with opened.locked("evaluated") if rank == 0 else nullcontext():
-        embedder = load_embedder(weights).to(_device(device))
         model = embedder_fingerprint(weights)
+        embedder = load_embedder(weights).to(_device(device))
+        if embedder_fingerprint(weights) != model:
+            raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
         blocks = opened.blocks_folder(split)
         result = RunEvaluation(None, opened.evaluation_file(split), opened.embeddings_file(split), changes)
-        if use_cache and embedder.freeze_through is not None:
+        if use_cache and views == 1 and embedder.freeze_through is not None:
             embeddings = embed_cached(embedder, dataset, opened.config.data.size)
         else:
             embeddings = embed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -29,18 +30,18 @@ def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageData
     `accept_changes` accepts changed content; missing images are always refused.
     """
     data, manifest = run.config.data, run.manifest
-    dataset, changes = manifest.match(load_run_dataset(data), data.root)
+    dataset, changes = manifest.match(_current_dataset(run), data.root)
     trained = {name for name, split in zip(manifest.images, manifest.splits, strict=True) if split != "test"}
-    gone = [name for name in changes.removed if name in trained]
+    gone = [name for name in (*changes.removed, *changes.leaked) if name in trained]
     changed = [name for name in changes.changed if name in trained]
     if gone:
         raise ValueError(
-            f"{len(gone):,} images that {run.path} trains on are missing ({name_some(gone)}): restore them in {data.root}, or "
+            f"{_counted(gone)} needed to resume {run.path} cannot be found ({name_some(gone)}): restore them in {data.root}, or "
             "train again"
         )
     if changed and not accept_changes:
         raise ValueError(
-            f"{len(changed):,} images have changed since {run.path} started ({name_some(changed)}): restore them, or continue "
+            f"{_counted(changed)} changed since {run.path} started ({name_some(changed)}): restore them, or continue "
             f"with `{run.resume_command} --accept-changes`"
         )
     return dataset, changes
@@ -58,13 +59,24 @@ def run_images(run: Run, split: str) -> tuple[ImageDataset, DataChanges]:
             way_out = f"all of its classes were trained on; {way_out}, or train with --set data.options.test_fraction=0.5"
         raise ValueError(f"{run.path} has no {split} images: {way_out}")
     data = run.config.data
-    matched, changes = run.manifest.match(load_run_dataset(data), data.root, splits=(split,))
+    matched, changes = run.manifest.match(_current_dataset(run), data.root, splits=(split,))
     if len(np.unique(matched.labels)) < min(2, n_classes):
         raise ValueError(
             f"of the {n_images:,} {split} images of {run.path}, {len(matched):,} are still in {data.root}: restore them, or set "
             "data.root in its config.toml to where they are now"
         )
     return matched, changes
+
+
+def _counted(names: list[str]) -> str:
+    return f"{len(names):,} image{'s' * (len(names) != 1)}"
+
+
+def _current_dataset(run: Run) -> ImageDataset:
+    root = run.config.data.root
+    if root is not None and not Path(root).expanduser().exists():
+        raise ValueError(f"the data of {run.path} is no longer in {root}: set data.root in {run.config_file} to where it is")
+    return load_run_dataset(run.config.data)
 
 
 def load_run_dataset(data: DataTable) -> ImageDataset:

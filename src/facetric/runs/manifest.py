@@ -34,10 +34,11 @@ class DataChanges:
     removed: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()  # other content under the same name
     relabeled: tuple[str, ...] = ()  # another class under the same name
+    leaked: tuple[str, ...] = ()  # now the content of an image of another split
     new_classes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return any((self.added, self.removed, self.changed, self.relabeled))
+        return any((self.added, self.removed, self.changed, self.relabeled, self.leaked))
 
     def lines(self) -> list[str]:
         """One sentence for each kind of change, with the first names."""
@@ -48,6 +49,11 @@ class DataChanges:
             (self.added, "was added and is left out", f"were added and are left out{new}"),
             (self.removed, "is missing", "are missing"),
             (self.changed, "has changed", "have changed"),
+            (
+                self.leaked,
+                "holds a picture of another split now and is left out",
+                "hold pictures of another split now and are left out",
+            ),
             (self.relabeled, "is in another class and keeps its old label", "are in another class and keep their old label"),
         )
         return [
@@ -100,26 +106,35 @@ class Manifest:
     ) -> tuple[ImageDataset, DataChanges]:
         """The manifest's images of these splits as they are now, in its order and under its labels, and what has changed.
 
-        Images that are not in the manifest are never in the result.
+        Images that are not in the manifest are never in the result, nor are those that now hold a picture of another split
+        (two class folders that have swapped names, say).
         """
         place_now = {name: i for i, name in enumerate(_names(dataset, root))}
+        contents_now = _contents(dataset.images)
         wanted = [i for i in range(len(self)) if self.splits[i] in splits]
-        there = np.array([i for i in wanted if self.images[i] in place_now], dtype=np.int64)
+        found = [i for i in wanted if self.images[i] in place_now]
+        contents = {i: contents_now[place_now[self.images[i]]] for i in found}
+        homes: dict[str, set[str]] = {}
+        for content, split in zip(self.contents, self.splits.tolist(), strict=True):
+            homes.setdefault(content, set()).add(split)
+        changed = [i for i in found if contents[i] != self.contents[i]]
+        leaked = {i for i in changed if homes.get(contents[i], {self.splits[i]}) - {self.splits[i]}}
+        there = np.array([i for i in found if i not in leaked], dtype=np.int64)
         now = np.array([place_now[self.images[i]] for i in there], dtype=np.int64)
         current = dataset.take(now)
-        contents = _contents(current.images)
-        known = set(self.images)
+        known, known_classes = set(self.images), set(self.class_names)
         added = [name for name in place_now if name not in known]
         new_classes = [dataset.class_names[dataset.labels[place_now[name]]] for name in added]
         names_now = [dataset.class_names[label] for label in current.labels]
         changes = DataChanges(
             added=tuple(added),
             removed=tuple(self.images[i] for i in wanted if self.images[i] not in place_now),
-            changed=tuple(self.images[i] for i, content in zip(there, contents, strict=True) if self.contents[i] != content),
+            changed=tuple(self.images[i] for i in changed if i not in leaked),
+            leaked=tuple(self.images[i] for i in sorted(leaked)),
             relabeled=tuple(
                 self.images[i] for i, name in zip(there, names_now, strict=True) if self.class_names[self.labels[i]] != name
             ),
-            new_classes=tuple(dict.fromkeys(name for name in new_classes if name not in self.class_names)),
+            new_classes=tuple(dict.fromkeys(name for name in new_classes if name not in known_classes)),
         )
         as_trained = replace(
             current,

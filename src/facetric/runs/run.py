@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -42,6 +43,10 @@ _MADE_FROM = re.compile(rb'<meta name="facetric-made-from" content="([0-9a-f ]*)
 
 class RunFolderError(OSError):
     """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
+
+
+class RunExistsError(RunFolderError, ValueError):
+    """The folder of a new run is taken."""
 
 
 class StaleResultError(ValueError):
@@ -87,15 +92,30 @@ class Run:
     # Made once, owned by one process at a time
 
     def refuse_existing(self) -> None:
-        """Fail early, before any work, if the folder exists."""
-        if self.path.exists() or self.path.is_symlink():
-            raise RunFolderError(
-                f"{self.path} exists and is not overwritten: choose another folder with --output, continue it with "
-                f"`{self.resume_command}`, or remove it"
+        """Say early, before any work, that this folder is taken."""
+        if not self.path.exists() and not self.path.is_symlink():
+            return
+        if self.config_file.is_file():
+            way_out = f"choose another folder with --output, continue it with `{self.resume_command}`, or remove it"
+        else:
+            way_out = (
+                f"it has no {CONFIG_FILE}, so it is not a run, or one that was killed at its start: remove it, or choose --output"
             )
+        raise RunExistsError(f"{self.path} exists and is not overwritten: {way_out}")
 
     def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
         """Create the folder, which must not exist yet, with configuration, environment and manifest (config.toml last)."""
+        try:
+            settings = to_toml(config).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"data.root and the other settings must be UTF-8 text; {config.data.root!r} is not: rename the folder"
+            ) from None
+        content = {
+            self.environment_file: (json.dumps(environment, indent=2) + "\n").encode(),
+            self.manifest_file: manifest.to_json().encode(),
+            self.config_file: settings,
+        }
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
@@ -106,11 +126,16 @@ class Run:
             raise RunFolderError(
                 f"cannot create the run folder {self.path}: {error.strerror}; change the permissions there or choose --output"
             ) from error
-        with self.writing():
+        try:
             self.checkpoints.mkdir()
-            write_atomically(self.environment_file, (json.dumps(environment, indent=2) + "\n").encode())
-            write_atomically(self.manifest_file, manifest.to_json().encode())
-            write_atomically(self.config_file, to_toml(config).encode())
+            for path, data in content.items():
+                write_atomically(path, data)
+        except OSError as error:
+            shutil.rmtree(self.path, ignore_errors=True)  # made a moment ago, and empty but for this
+            raise RunFolderError(
+                f"cannot write {error.filename or self.path}: {error.strerror}; free some space or change the permissions, and "
+                "start again"
+            ) from error
 
     @contextmanager
     def locked(self, what: str = "trained") -> Iterator[None]:
@@ -236,6 +261,8 @@ class Run:
         return report
 
     def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
+        if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:
+            raise StaleResultError(f"{path} was made with another manifest: run `{self.evaluate_command(split)}` again")
         weights = self.checkpoints / str(source.get("checkpoint", ""))
         if "model" in source and weights.is_file() and embedder_fingerprint(weights) != source["model"]:
             raise StaleResultError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")

@@ -37,6 +37,13 @@ class Display:
         elif not self.silent:
             _log.info("%s", line)
 
+    def warn(self, line: str) -> None:
+        """One line that is shown whatever happens: on the console, or as a warning in the log where that is quiet."""
+        if self.console is not None and not self.console.quiet:
+            self.say(line)
+        elif not self.silent:
+            _log.warning("%s", line)
+
     def start(self, step: int) -> None:
         """Training starts, or resumes, after this step."""
         if self.console is not None and self.console.is_terminal:

@@ -86,7 +86,7 @@ def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, c
                 if is_new:
                     run.create(config, environment, Manifest.of(dataset, config.data.root))
                 else:
-                    say_differences(run.environment_file, environment, display.say)
+                    say_differences(run.environment_file, environment, display.warn)
                 stack.enter_context(run.locked())
         state = processes.broadcast(lambda: None if is_new else read_newest_state(run.checkpoints))
         display.say(
@@ -113,7 +113,7 @@ def _images(config: TrainConfig, run: Run, display: Display, *, is_new: bool, ac
         return new_images(config.data, validate=config.run.validate_every > 0)
     dataset, changes = resumed_images(run, accept_changes=accept_changes)
     for line in changes.lines():
-        display.say(line)
+        display.warn(line)
     return dataset
 
 
@@ -151,7 +151,7 @@ def _train_steps(
                     with clock.part("logging"):
                         for warning in (watch.idle(value > 0), watch.spread(embeddings) if due else None):
                             if warning is not None:
-                                writer.display.say(f"step {step}: {warning}")
+                                writer.display.warn(f"step {step}: {warning}")
                         writer.display.stepped(step)
                     if due:
                         timing = clock.row(n_steps=n_unlogged, batch_size=config.batches.size)

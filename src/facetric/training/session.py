@@ -125,6 +125,8 @@ def torch_settings(*, threads: int) -> Iterator[None]:
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     n_threads, generator = torch.get_num_threads(), torch.get_rng_state()
+    fabric_log = logging.getLogger("lightning_fabric")
+    log_level = fabric_log.level
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     torch.set_num_threads(threads)
     memory: Any = torch.utils.deterministic
@@ -138,6 +140,7 @@ def torch_settings(*, threads: int) -> Iterator[None]:
         memory.fill_uninitialized_memory = filled
         torch.set_num_threads(n_threads)
         torch.set_rng_state(generator)
+        fabric_log.setLevel(log_level)
         if devices is not None:
             torch.cuda.set_rng_state_all(devices)
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.embeddings import Embeddings
 from facetric.evaluation.report import EvaluationReport
 from facetric.figures.report.curves import Panel, panels
 from facetric.figures.report.scores import ScoreTable, score_table
@@ -75,7 +74,7 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     return RunRecord(
         title=title,
         dataset=dataset,
-        images=_images(run.embeddings_file(), class_names, metric, notes),
+        images=_images(run, class_names, metric, notes),
         scores=ScoreTable() if evaluation is None else score_table(evaluation, dataset=dataset, run_name=title),
         panels=_panels(run.metrics_file, notes),
         config=config,
@@ -98,12 +97,13 @@ def without_common_folder(names: Sequence[str]) -> list[str]:
     return [name[n_cut:] for name in names]
 
 
-def _images(path: Path, class_names: Sequence[str] | None, metric: Metric, notes: list[str]) -> EmbeddedImages | None:
+def _images(run: Run, class_names: Sequence[str] | None, metric: Metric, notes: list[str]) -> EmbeddedImages | None:
+    path = run.embeddings_file()
     if not path.is_file():
         notes.append(f"There is no {path.name}, so there is no map: `facetric evaluate` writes it.")
         return None
     try:
-        embeddings = Embeddings.load(path)
+        embeddings = run.embeddings()
     except (OSError, ValueError, EOFError) as error:
         notes.append(f"There is no map: {error}")
         return None

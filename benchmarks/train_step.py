@@ -1,4 +1,4 @@
-"""A training step from the cached trunk against the full forward and backward, and the fraction of time in loss, sampler and logging.
+"""A training step from the cached trunk against a full step, and the fraction of time in loss, sampler and logging.
 
     python benchmarks/train_step.py            # generated pictures
     FACETRIC_DATA=... python benchmarks/train_step.py   # the folder that holds CUB_200_2011

@@ -212,7 +212,8 @@ def test_the_reasons_cannot_send_escape_sequences_to_the_terminal(tmp_path):
     photos = write_photos(tmp_path / "photos\x1b[31m", n_classes=4, n_images=3)
     output = tmp_path / "runs\x1b[2J" / "first"
     output.mkdir(parents=True)  # a run that exists is refused after the reasons are printed
-    result = facetric("train", "--data", "folder", "--root", photos, "--output", output)
+    arguments = ["train", "--data", "folder", "--root", str(photos), "--output", str(output)]
+    result = CliRunner().invoke(app, arguments, color=True)  # as on a terminal: click strips nothing
     assert result.exit_code == 2
     assert "photos\\x1b[31m: 12 images of 4 classes" in result.stderr
     assert "exists and is not overwritten" in result.stderr

@@ -102,11 +102,11 @@ def test_a_class_name_cannot_send_escape_sequences_to_the_terminal(tmp_path):
     ant.rename(folder / "ant\x1b[31m")
     (folder / "ant\x1b[31m" / "1.png").write_bytes(b"broken")
     (folder / "empty\x1b[2J" / "deeper").mkdir(parents=True)  # the error message offers it as the root
-    checked = run(folder)
+    checked = CliRunner().invoke(app, ["data", "check", str(folder)], color=True)  # as on a terminal: click strips nothing
     assert checked.exit_code == 1
     assert "ant\\x1b[31m" in checked.stdout
     assert "empty\\x1b[2J" in checked.stdout
-    trained = CliRunner().invoke(app, ["train", "--data", "folder", "--root", str(folder)])
+    trained = CliRunner().invoke(app, ["train", "--data", "folder", "--root", str(folder)], color=True)
     assert trained.exit_code == 2
     assert "empty\\x1b[2J" in trained.stderr
     assert "\x1b" not in checked.output + trained.output

@@ -97,7 +97,7 @@ def test_latex_escapes_names_and_keeps_them_on_their_line():
 @pytest.mark.parametrize("format", ["text", "markdown", "latex", "csv"])
 def test_a_run_folder_cannot_send_escape_sequences_to_the_terminal(runs, format):
     evil = runs[2].rename(runs[2].with_name("red\x1b[31m"))
-    result = CliRunner().invoke(app, ["compare", str(evil), "--format", format])
+    result = CliRunner().invoke(app, ["compare", str(evil), "--format", format], color=True)  # click strips nothing
     assert result.exit_code == 0, result.output
     assert "x1b[31m" in result.stdout
     assert "\x1b" not in result.output

@@ -4,10 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from facetric.machine import prepare_process
 
 prepare_process()  # before any test imports torch
+settings.register_profile("facetric", deadline=None)  # a busy machine is not a failure
+settings.load_profile("facetric")
 
 
 @pytest.fixture(scope="session")

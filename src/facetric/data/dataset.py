@@ -63,18 +63,18 @@ class ImageDataset:
         images = self.images[image_ids] if isinstance(self.images, np.ndarray) else [self.images[i] for i in image_ids]
         return replace(self, images=images, labels=self.labels[image_ids], splits=self.splits[image_ids])
 
-    def with_validation(self, share: float = 0.2, *, seed: int = 0) -> ImageDataset:
+    def with_validation(self, fraction: float = 0.2, *, seed: int = 0) -> ImageDataset:
         """The same dataset with a random fraction of its training *classes* moved to the validation split."""
-        if not 0 < share < 1:
+        if not 0 < fraction < 1:
             raise ValueError(
-                f"the fraction of validation classes must be between 0 and 1; got {share}: 0.2 is typical "
+                f"the fraction of validation classes must be between 0 and 1; got {fraction}: 0.2 is typical "
                 "(--set data.validation_fraction=0.2)"
             )
         train_classes = np.unique(self.labels[self.splits == "train"])
-        n_validation = round(share * len(train_classes))
+        n_validation = round(fraction * len(train_classes))
         if not 0 < n_validation < len(train_classes):
             raise ValueError(
-                f"a fraction of {share} of {len(train_classes)} training classes leaves {n_validation} for validation and "
+                f"a fraction of {fraction} of {len(train_classes)} training classes leaves {n_validation} for validation and "
                 f"{len(train_classes) - n_validation} for training: both need at least one; change it "
                 "(--set data.validation_fraction=…)"
             )

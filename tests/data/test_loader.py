@@ -88,7 +88,7 @@ def test_an_image_looks_different_each_time() -> None:
 
 
 def test_views_in_order_has_every_image_once() -> None:
-    views = list(views_in_order(PIXELS, CenterCrop(FORMAT), batch_size=16))
+    views = [make() for make in views_in_order(PIXELS, CenterCrop(FORMAT), batch_size=16)]
     assert [len(view) for view in views] == [16, 16, 8]
     assert torch.equal(torch.cat(views), CenterCrop(FORMAT)(PIXELS))
 
@@ -96,7 +96,7 @@ def test_views_in_order_has_every_image_once() -> None:
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "no owl.jpg").write_text("text")
     with pytest.raises(ImageError, match="no owl"):
-        list(views_in_order([tmp_path / "no owl.jpg"], CenterCrop(FORMAT)))
+        [make() for make in views_in_order([tmp_path / "no owl.jpg"], CenterCrop(FORMAT))]
 
 
 def test_what_cannot_work_is_refused() -> None:

@@ -211,7 +211,7 @@ def test_the_pixels_are_those_of_this_version_of_the_preparation(tmp_path: Path,
     paths = sorted(tmp_path.glob("*.png"))
     pixels = prepare(paths, size=5, folder=cache).pixels.astype(int)
     weights = np.arange(1, 26).reshape(5, 5)
-    assert cache_key.PREPARATION == 1
+    assert cache_key.PREPARATION == 2
     assert (pixels * weights[..., None]).sum(axis=(1, 2)).tolist() == [
         [43630, 61165, 38455],
         [34020, 34020, 34020],

@@ -138,7 +138,7 @@ def test_the_crops_are_those_of_this_version_of_the_activations() -> None:
     pictures = np.random.Generator(np.random.Philox(7)).integers(0, 256, (3, 12, 10), dtype=np.uint8)
     form = ImageFormat(size=12, crop=8, mean=(0.5,), std=(0.25,), channels=1)
     crops = trunk_cache._crops(pictures, np.arange(3), RandomCrop(form), 2, True, 5)
-    assert cache_key.ACTIVATIONS == 1
+    assert cache_key.ACTIVATIONS == 2
     assert crops.shape == (9, 1, 8, 8)
     weights = torch.arange(1, 65).reshape(8, 8)
     expected = [166.96, -4.96, -45.87, 390.32, 105.16, 52.13, 395.8, 380.82, 154.48]
@@ -280,7 +280,7 @@ def test_a_disk_that_is_too_small_is_refused_before_work_begins(
 def test_activations_beyond_half_precision_are_refused(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
     with torch.no_grad():
         embedder.backbone.stages[1][5].weight.fill_(1e8)
-    with pytest.raises(ValueError, match=r"activations through 'stages.1' of images 0 to 3 exceed float16's range"):
+    with pytest.raises(ValueError, match=r"activations through 'stages.1' of images 0 to 1 exceed float16's range"):
         built(embedder, pictures, tmp_path)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
 

@@ -24,7 +24,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first clustering.")] = 0,
     facility: Annotated[bool, typer.Option(help="Facility-location clustering too, where feasible.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory in GiB, besides the embeddings.")] = 1.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Crops per forward pass; by default as suits the device.", show_default=False)
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON instead of the table.")] = False,
 ) -> None:

@@ -18,8 +18,8 @@ import PIL
 
 from facetric.data.images import open_image
 
-PREPARATION = 1  # raise it with every change to decoding or resizing that changes a pixel
-ACTIVATIONS = 1  # raise it with every change to crops, views or the frozen part that changes an activation
+PREPARATION = 2  # raise it with every change to decoding or resizing that changes a pixel
+ACTIVATIONS = 2  # raise it with every change to crops, views or the frozen part that changes an activation
 
 Versions = dict[str, int | str]
 

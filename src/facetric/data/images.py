@@ -61,15 +61,18 @@ class ImageError(ValueError):
         self.fault = fault
 
 
-def open_image(path: str | os.PathLike[str]) -> Image.Image:
+def open_image(path: str | os.PathLike[str], *, for_size: int | None = None) -> Image.Image:
     """The picture in a file as 8-bit RGB, turned upright by its EXIF orientation, or an ImageError.
 
     Alpha is laid over white, 16-bit values are scaled to 8 bit, an animation gives its first frame. Pictures of more than
     MAX_PIXELS are refused before they are decoded. Color profiles are ignored.
+
+    With `for_size`, the side to which the picture will be resized, a JPEG is decoded at a half, a quarter or an eighth of its
+    size where at least twice that side remains: a photo of 12 megapixels in less than half the time.
     """
     path = Path(path)
     with open_file(path) as file:
-        return decode_image(file, path)[0]
+        return decode_image(file, path, for_size=for_size)[0]
 
 
 def is_image_file(path: str | os.PathLike[str]) -> bool:
@@ -109,8 +112,8 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def decode_image(file: IO[bytes], path: Path) -> tuple[Image.Image, str]:
-    """The picture in an open file as upright RGB, and the name of its format; ``path`` is for the message."""
+def decode_image(file: IO[bytes], path: Path, *, for_size: int | None = None) -> tuple[Image.Image, str]:
+    """The picture in an open file as upright RGB (see `open_image`), and the name of its format; ``path`` is for the message."""
     start = file.read(32)
     file.seek(0)
     try:
@@ -118,6 +121,8 @@ def decode_image(file: IO[bytes], path: Path) -> tuple[Image.Image, str]:
             pixels = image.width * image.height
             if pixels > MAX_PIXELS:
                 raise _bomb(path, f"has {image.width:,} × {image.height:,} pixels")
+            if for_size is not None:
+                image.draft("RGB", (2 * for_size, 2 * for_size))  # formats other than JPEG ignore it
             image.load()
             return _upright_rgb(image), "JPEG" if image.format == "MPO" else str(image.format)
     except ImageError:

@@ -8,7 +8,7 @@ resumed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -94,16 +94,15 @@ class BatchLoader:
         return Batch(views(self.images, rows, draws[first : first + len(rows)], self.transform), self.labels[rows], rows)
 
 
-def views_in_order(images: Images, transform: Transform, *, batch_size: int = 128, n_threads: int = 2) -> Iterator[Tensor]:
-    """Every image once, in order, as float32 (≤ batch_size, channels, crop, crop): what evaluation embeds."""
+def views_in_order(images: Images, transform: Transform, *, batch_size: int = 128) -> Iterator[partial[Tensor]]:
+    """Tasks that make every image once, in order, as float32 (≤ batch_size, channels, crop, crop): what evaluation embeds."""
     if transform.n_draws:
         raise ValueError(f"{type(transform).__name__} is random; images are evaluated as they are: use CenterCrop")
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}: 128 is customary")
-    _check_threads(n_threads)
     starts = range(0, len(images), batch_size)
     blocks = (np.arange(start, min(start + batch_size, len(images))) for start in starts)
-    return made_ahead((partial(views, images, rows, np.empty((len(rows), 0)), transform) for rows in blocks), n_threads)
+    return (partial(views, images, rows, np.empty((len(rows), 0)), transform) for rows in blocks)
 
 
 def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], transform: Transform) -> Tensor:
@@ -112,7 +111,7 @@ def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], t
         return transform.apply(images.pixels, draws, rows=images.rows[rows])
     if isinstance(images, np.ndarray):
         return transform.apply(images, draws, rows=rows)
-    pictures = [open_image(images[row]) for row in rows]
+    pictures = [open_image(images[row], for_size=transform.format.size) for row in rows]
     return transform.apply(resized(pictures, size=transform.format.size, channels=transform.format.channels), draws)
 
 
@@ -123,7 +122,7 @@ def take_images(images: Images, image_ids: NDArray[np.int64]) -> Images:
     return images[image_ids] if isinstance(images, np.ndarray) else [images[i] for i in image_ids]
 
 
-def made_ahead(tasks: Iterable[partial[Result]], n_threads: int) -> Iterator[Result]:
+def made_ahead(tasks: Iterable[Callable[[], Result]], n_threads: int) -> Iterator[Result]:
     """The results of the tasks in order, each thread a task ahead."""
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-loader")
     waiting: deque[Future[Result]] = deque()

@@ -205,11 +205,12 @@ def _crop(
     rows = np.arange(len(images)) if rows is None else rows
     assert len(rows) == len(tops)
     crop = image_format.crop
-    # NumPy requests huge pages, torch does not; without them page faults cost more than the crops.
-    views = np.empty((len(rows), image_format.channels, crop, crop), dtype=np.float32)
+    # NumPy requests huge pages, torch does not; without them page faults cost more than the crops. In memory the channels come
+    # last, as the networks take them.
+    views = np.empty((len(rows), crop, crop, image_format.channels), dtype=np.float32)
     # numba takes plain arrays only, not the memmap subclass.
     _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, flipped, image_format.values(), views)
-    return torch.from_numpy(views)
+    return torch.from_numpy(views).permute(0, 3, 1, 2)
 
 
 @njit(cache=True, nogil=True)
@@ -222,17 +223,13 @@ def _crop_kernel(
     values: NDArray[np.float32],
     views: NDArray[np.float32],
 ) -> None:
-    """views[i, c, y, x] = values[c, pixel]; a single channel is repeated for all."""
-    crop = views.shape[3]
+    """views[i, y, x, c] = values[c, pixel]; a single channel is repeated for all."""
+    crop, n_channels, n_given = views.shape[1], views.shape[3], images.shape[3]
     for i in range(len(rows)):
-        picture = images[rows[i], tops[i] : tops[i] + crop, lefts[i] : lefts[i] + crop]
-        for c in range(views.shape[1]):
-            plane = picture[:, :, min(c, images.shape[3] - 1)]
-            table, view = values[c], views[i, c]
-            for y in range(crop):
-                if flipped[i]:
-                    for x in range(crop):
-                        view[y, crop - 1 - x] = table[plane[y, x]]
-                else:
-                    for x in range(crop):
-                        view[y, x] = table[plane[y, x]]
+        picture, view = images[rows[i]], views[i]
+        for y in range(crop):
+            row, top = view[y], tops[i] + y
+            for x in range(crop):
+                left = lefts[i] + (crop - 1 - x if flipped[i] else x)
+                for c in range(n_channels):
+                    row[x, c] = values[c, picture[top, left, min(c, n_given - 1)]]

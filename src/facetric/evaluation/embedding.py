@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from facetric.data import ImageDataset, ImageFormat, PreparedImages, RandomCrop,
 from facetric.data.loader import Images, take_images
 from facetric.evaluation.embeddings import PREFIX, BlockFolder, Embeddings
 from facetric.models import Embedder
+from facetric.models.inference import batch_size_for, inference, outputs_in_order
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import build_trunk_cache, embed_activations
 from facetric.progress import Progress
@@ -85,10 +87,9 @@ def embed(
     views: int = 1,
     size: int = 256,
     features: bool = False,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     block_size: int = 2048,
     folder: str | os.PathLike[str] | None = None,
-    n_threads: int = 2,
     rank: int | None = None,
     world_size: int | None = None,
     patience: float = 3600.0,
@@ -100,6 +101,7 @@ def embed(
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
+    * ``batch_size``: crops per forward pass, by default as many as suit the device. On a CPU torch's threads each run their own.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
     * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several
       processes need a ``folder`` that all of them see. Rank 0 waits for the others, at most ``patience`` seconds without a new
@@ -109,9 +111,10 @@ def embed(
     n = len(dataset_images)
     if n == 0:
         raise ValueError("there are no images to embed: check the dataset and its split")
+    batch_size = batch_size_for(embedder) if batch_size is None else batch_size
     if batch_size < 1 or block_size < 1:
         raise ValueError(
-            f"batch_size and block_size must be at least 1; got {batch_size} and {block_size}: 64 and 2048 are usual"
+            f"batch_size and block_size must be at least 1; got {batch_size} and {block_size}: leave them out for usual values"
         )
     rank, world_size = _place(rank, world_size, folder)
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
@@ -121,15 +124,17 @@ def embed(
     blocks = BlockFolder(Path(folder or "."), key, n, block_size)
     share = blocks.share(rank, world_size)
     kept = []  # vectors, when there is no folder
-    for start in share:
-        stop = min(start + block_size, n)
-        if folder is None or not blocks.file(start).exists():
-            vectors = _block(
-                embedder, take_images(dataset_images, np.arange(start, stop)), transform, features, batch_size, n_threads
-            )
-            kept.append(vectors) if folder is None else blocks.write(start, vectors)
-        if on_progress is not None:
-            on_progress(stop - share[0], min(share[-1] + block_size, n) - share[0])
+    n_share = min(share[-1] + block_size, n) - share[0] if len(share) else 0
+    with inference(embedder) as network:
+        for start in share:
+            rows = np.arange(start, min(start + block_size, n))
+            if folder is None or not blocks.file(start).exists():
+                done = start - share[0]
+                tell = None if on_progress is None else lambda more, done=done: on_progress(done + more, n_share)
+                vectors = _block(network, take_images(dataset_images, rows), transform, features, batch_size, tell)
+                kept.append(vectors) if folder is None else blocks.write(start, vectors)
+            elif on_progress is not None:
+                on_progress(int(rows[-1]) + 1 - share[0], n_share)
     if folder is None:
         return Embeddings(np.concatenate(kept), class_labels, names, source)
     if rank == 0:
@@ -160,22 +165,28 @@ def remove_blocks(folder: str | os.PathLike[str]) -> None:
 
 
 def _block(
-    embedder: Embedder, images: Images, transform: EvalCrops, features: bool, batch_size: int, n_threads: int
+    embedder: Embedder,
+    images: Images,
+    transform: EvalCrops,
+    features: bool,
+    batch_size: int,
+    on_progress: Callable[[int], None] | None,
 ) -> NDArray[np.float32]:
-    """One block, without gradients and in eval mode; the mode is restored."""
-    device = next(embedder.parameters()).device
-    was_training = embedder.training
-    embedder.eval()
-    found = []
-    try:
-        with torch.inference_mode():
-            for batch in views_in_order(images, transform, batch_size=batch_size, n_threads=n_threads):
-                vectors = embedder.features(batch.to(device)) if features else embedder(batch.to(device))
-                if features and embedder.normalize:
-                    vectors = torch.nn.functional.normalize(vectors, dim=1)
-                found.append(average_views(vectors.float(), transform.n_views, normalize=embedder.normalize).cpu().numpy())
-    finally:
-        embedder.train(was_training)
+    """The vectors of one block, its images in batches of batch_size crops."""
+
+    def run(crops: Tensor) -> Tensor:
+        vectors = embedder.features(crops) if features else embedder(crops)
+        if features and embedder.normalize:
+            vectors = torch.nn.functional.normalize(vectors, dim=1)
+        return average_views(vectors.float(), transform.n_views, normalize=embedder.normalize)
+
+    found, n_done = [], 0
+    tasks = views_in_order(images, transform, batch_size=max(1, batch_size // transform.n_views))
+    for vectors in outputs_in_order(embedder, tasks, run):
+        found.append(vectors.numpy())
+        n_done += len(vectors)
+        if on_progress is not None:
+            on_progress(n_done)
     return np.concatenate(found)
 
 

@@ -70,10 +70,10 @@ def rank_positives(
         queries = _queries(vectors[rows], rows, own[block], n_positives[block], gallery, longest)
         sort_positives(queries, gallery)
         left = np.column_stack([queries.vectors, np.ones_like(queries.cutoff)]) if gallery.euclidean else queries.vectors
-        tile = np.empty((len(rows), min(tile_size, len(gallery_rows))), dtype=np.float32)
+        tile = np.empty(len(rows) * min(tile_size, len(gallery_rows)), dtype=np.float32)
         for first in range(0, len(gallery_rows), tile_size):
-            right = factors[first : first + tile_size].T
-            products = np.matmul(left, right, out=tile[:, : right.shape[1]])
+            right = factors[first : first + tile_size]
+            products = np.matmul(left, right.T, out=tile[: len(rows) * len(right)].reshape(len(rows), len(right)))
             count_others(products, first, max_rank, queries, gallery)
         read_ranks(max_rank, queries, first_rank[block], r_precision[block], average_precision[block])
         return int(block.stop)

@@ -12,8 +12,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_STRIDE = 64  # products looked at together: the comparison is vectorized, and nearly always finds nothing
-
 
 class Gallery(NamedTuple):
     """The images that are searched, n of them, as the kernels take them."""
@@ -92,26 +90,22 @@ def sort_positives(queries: Queries, gallery: Gallery) -> None:
 @njit(cache=True, nogil=True)
 def count_others(products: NDArray[np.float32], first: int, max_rank: int, queries: Queries, gallery: Gallery) -> None:
     """Count the images first, first + 1, … of other classes into the gaps between positives. products: (m, n_tile)"""
-    n_tile = products.shape[1]
     for q in range(len(queries.rows)):
         row = products[q]
-        for left in range(0, n_tile, _STRIDE):
-            if queries.cutoff[q] == -np.inf:
-                break
-            right = min(left + _STRIDE, n_tile)
-            if _smallest(row, left, right) > queries.cutoff[q]:
-                continue
-            for j in range(left, right):
-                if row[j] <= queries.cutoff[q] and gallery.classes[first + j] != queries.classes[q]:
-                    _count(q, first + j, row[j], max_rank, queries, gallery)
+        if not _n_within(row, queries.cutoff[q]):  # nearly always
+            continue
+        for j in range(len(row)):
+            if row[j] <= queries.cutoff[q] and gallery.classes[first + j] != queries.classes[q]:
+                _count(q, first + j, row[j], max_rank, queries, gallery)
 
 
-@njit(cache=True, nogil=True, fastmath={"nnan", "nsz"})  # without NaN a minimum has no order, and is vectorized
-def _smallest(row: NDArray[np.float32], left: int, right: int) -> float:
-    smallest: float = row[left]
-    for j in range(left, right):
-        smallest = min(smallest, row[j])
-    return smallest
+@njit(cache=True, nogil=True)
+def _n_within(row: NDArray[np.float32], cutoff: float) -> int:
+    """How many are at most the cutoff; a sum over a whole contiguous row is vectorized."""
+    n = np.int32(0)
+    for j in range(len(row)):
+        n += np.int32(row[j] <= cutoff)
+    return n
 
 
 @njit(cache=True, nogil=True)

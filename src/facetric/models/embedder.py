@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from facetric.models.fused import fused
 from facetric.models.head import initialize
 from facetric.models.input_spec import InputSpec
 from facetric.models.split import NetworkSplit, first_part, second_part, split_after
@@ -48,6 +50,7 @@ class Embedder(nn.Module):
         self.normalize = normalize
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
+        self._is_for_inference = False
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(1, input_spec.channels, input_spec.size, input_spec.size, generator=generator)
@@ -97,6 +100,20 @@ class Embedder(nn.Module):
         if self._split is None:
             return self._pooled(self._maps(activations))
         return self._pooled(second_part(self.backbone, self._split, activations))
+
+    def for_inference(self) -> Embedder:
+        """A copy in eval mode to embed many images with: on a CPU with convolutions fused (`fused.py`), about twice as fast for
+        the default backbone, its vectors equal up to rounding. It keeps the weights as they are now."""
+        if self._is_for_inference:
+            return self
+        self.eval()
+        spec = self.input_spec
+        device = next(self.parameters()).device
+        probe = torch.randn(1, spec.channels, spec.size, spec.size, generator=torch.Generator().manual_seed(0)).to(device)
+        other = copy.copy(self)
+        other._modules = {**self._modules, "backbone": fused(self.backbone, _channels_last(probe), apart=self.freeze_through)}
+        other._is_for_inference = True
+        return other
 
     def trunk_state(self) -> dict[str, Tensor]:
         """The tensors that decide what `trunk` gives, by name; empty when nothing is frozen."""

@@ -45,7 +45,7 @@ def first_part(network: nn.Module, split: NetworkSplit, images: Tensor) -> Tenso
         raise _Reached(module(*inputs, **options))
 
     try:
-        _features(_replaced(network, {split.last: run_and_stop}, training=False), images)
+        _features(with_forwards(network, {split.last: run_and_stop}, training=False), images)
     except _Reached as reached:
         return reached.activations
     raise AssertionError(f"{split.last} did not run")
@@ -60,7 +60,7 @@ def second_part(network: nn.Module, split: NetworkSplit, activations: Tensor) ->
 
     given = {name: _mapped(output, zeros) for name, output in split.first.items()} | {split.last: activations}
     forwards = {name: lambda *_, output=output, **__: output for name, output in given.items()}
-    return _features(_replaced(network, forwards, training=network.training), zeros(split.images))
+    return _features(with_forwards(network, forwards, training=network.training), zeros(split.images))
 
 
 def split_after(network: nn.Module, name: str, image: Tensor) -> NetworkSplit:
@@ -176,7 +176,9 @@ def _places(network: nn.Module, order: list[str]) -> list[str]:
     return [name for name in order if "." not in name or (name.count(".") == 1 and name.split(".")[0] in chains)]
 
 
-def _replaced(module: nn.Module, forwards: Mapping[str, Callable[..., Any]], *, training: bool, prefix: str = "") -> nn.Module:
+def with_forwards(
+    module: nn.Module, forwards: Mapping[str, Callable[..., Any]], *, training: bool, prefix: str = ""
+) -> nn.Module:
     """The module with another forward in the named ones inside; everything else is shared, parameters too."""
     clone = copy.copy(module)
     clone.training = training
@@ -190,5 +192,5 @@ def _replaced(module: nn.Module, forwards: Mapping[str, Callable[..., Any]], *, 
             other.forward = forwards[full_name]
             clone._modules[child_name] = other
         elif any(name.startswith(full_name + ".") for name in forwards):
-            clone._modules[child_name] = _replaced(child, forwards, training=training, prefix=full_name + ".")
+            clone._modules[child_name] = with_forwards(child, forwards, training=training, prefix=full_name + ".")
     return clone

@@ -10,8 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -24,15 +23,14 @@ from torch import Tensor
 
 from facetric.data.array_file import ArrayFile, cache_folder
 from facetric.data.cache_key import Description, activation_versions, described_files, images_key, preparation_versions
-from facetric.data.loader import Images, made_ahead, views
+from facetric.data.loader import Images, views
 from facetric.data.prepared import PreparedImages
 from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transform
 from facetric.models.embedder import Embedder
+from facetric.models.inference import batch_size_for, inference, outputs_in_order
 from facetric.models.input_spec import image_format
 from facetric.progress import progress_bar
 
-# Crops per forward pass. On a CPU the layers' outputs should stay in its cache: 8 per core are 1.5 times as fast as 64.
-CPU_BATCH, GPU_BATCH = 16, 256
 _log = logging.getLogger("facetric")
 
 
@@ -139,34 +137,36 @@ def extract_features(
 
     From a TrunkCache only the second part of the network is run, on the central view, or view 0 where there is none.
     """
-    device = next(embedder.parameters()).device
-    batch_size = _batch_size(device) if batch_size is None else batch_size
+    batch_size = batch_size_for(embedder) if batch_size is None else batch_size
     if batch_size < 1:
         raise ValueError(f"batch_size must be at least 1; got {batch_size}: leave it out for one that suits the device")
-    batches: Iterator[Tensor]
-    run: Callable[[Tensor], Tensor]
     blocks = [np.arange(start, min(start + batch_size, len(images))) for start in range(0, len(images), batch_size)]
-    if isinstance(images, TrunkCache):
-        view, run = images.center_view or 0, embedder.features_from_activations
-        batches = (images.batch(rows, np.full(len(rows), view)) for rows in blocks)
-    else:
-        central, run = CenterCrop(form or image_format(embedder.input_spec, images)), embedder.features
-        batches = made_ahead((partial(views, images, rows, np.empty((len(rows), 0)), central) for rows in blocks), n_threads=1)
     features = np.empty((len(images), embedder.n_features), dtype=np.float32)
-    with _evaluating(embedder), progress_bar("features", total=len(images)) as progress:
-        for rows, batch in zip(blocks, batches, strict=True):
-            features[rows] = run(batch.to(device)).float().cpu().numpy()
+    with inference(embedder) as network, progress_bar("features", total=len(images)) as progress:
+        run: Callable[[Tensor], Tensor]
+        if isinstance(images, TrunkCache):
+            run, tasks = network.features_from_activations, _central_views(images, blocks)
+        else:
+            central = CenterCrop(form or image_format(embedder.input_spec, images))
+            run, tasks = network.features, [partial(views, images, rows, np.empty((len(rows), 0)), central) for rows in blocks]
+        for rows, found in zip(blocks, outputs_in_order(network, tasks, run), strict=True):
+            features[rows] = found.float().numpy()
             progress(int(rows[-1]) + 1, len(images))
     return features
 
 
 def embed_activations(embedder: Embedder, cache: TrunkCache) -> NDArray[np.float32]:
     """The embeddings (n, d) of a cache's central crops, in eval mode."""
-    device = next(embedder.parameters()).device
-    blocks = (np.arange(start, min(start + 128, len(cache))) for start in range(0, len(cache), 128))
-    with _evaluating(embedder):
-        parts = (cache.batch(rows, np.full(len(rows), cache.center_view)).to(device) for rows in blocks)
-        return np.concatenate([embedder.from_activations(part).float().cpu().numpy() for part in parts])
+    n_block = batch_size_for(embedder)
+    blocks = [np.arange(start, min(start + n_block, len(cache))) for start in range(0, len(cache), n_block)]
+    with inference(embedder) as network:
+        found = outputs_in_order(network, _central_views(cache, blocks), network.from_activations)
+        return np.concatenate([part.float().numpy() for part in found])
+
+
+def _central_views(cache: TrunkCache, blocks: list[NDArray[np.int64]]) -> list[partial[Tensor]]:
+    """Tasks that read the central view of the images in each block, or view 0 where there is none."""
+    return [partial(cache.batch, rows, np.full(len(rows), cache.center_view or 0)) for rows in blocks]
 
 
 def _activations(
@@ -180,14 +180,12 @@ def _activations(
     first: int,
 ) -> Generator[NDArray[np.floating], None, None]:
     """Blocks (n, n_views + center, ...) of activations, from image `first` on."""
-    device = next(embedder.parameters()).device
-    n_block = max(1, _batch_size(device) // (n_views + center))
+    n_block = max(1, batch_size_for(embedder) // (n_views + center))
     blocks = [np.arange(start, min(start + n_block, len(images))) for start in range(first, len(images), n_block)]
     tasks = (partial(_crops, images, rows, transform, n_views, center, seed) for rows in blocks)
-    with progress_bar("activations", total=len(images), completed=first) as progress:
-        for rows, crops in zip(blocks, made_ahead(tasks, n_threads=1), strict=True):
-            with torch.inference_mode():
-                block = embedder.trunk(crops.to(device)).to(getattr(torch, dtype.name)).cpu().numpy()
+    with inference(embedder) as network, progress_bar("activations", total=len(images), completed=first) as progress:
+        for rows, activations in zip(blocks, outputs_in_order(network, tasks, network.trunk), strict=True):
+            block = activations.to(getattr(torch, dtype.name)).numpy()
             if not np.isfinite(block).all():
                 raise ValueError(
                     f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "
@@ -240,10 +238,6 @@ def _description(embedder: Embedder, images: Images, transform: Transform, n_vie
     return Description("activations", name, detail, versions, source)
 
 
-def _batch_size(device: torch.device) -> int:
-    return CPU_BATCH if device.type == "cpu" else GPU_BATCH
-
-
 def _activation_shape(embedder: Embedder, form: ImageFormat) -> tuple[int, ...]:
     device = next(embedder.parameters()).device
     return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=device)).shape[1:])
@@ -251,15 +245,3 @@ def _activation_shape(embedder: Embedder, form: ImageFormat) -> tuple[int, ...]:
 
 def _mapped(file: ArrayFile, n_views: int, center_view: int | None, rows: NDArray[np.int64] | None = None) -> TrunkCache:
     return TrunkCache(file, file.mapped(), np.arange(file.shape[0]) if rows is None else rows, n_views, center_view)
-
-
-@contextmanager
-def _evaluating(embedder: Embedder) -> Iterator[None]:
-    """Eval mode without gradients; the previous mode is restored."""
-    training = embedder.training
-    embedder.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        embedder.train(training)

@@ -46,7 +46,7 @@ def evaluate_run(
     seed: int = 0,
     facility: bool = True,
     memory_gib: float = 1.0,
-    batch_size: int = 64,
+    batch_size: int | None = None,
     device: str = "auto",
     use_cache: bool = False,
     on_progress: OnStep | None = None,

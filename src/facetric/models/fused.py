@@ -1,0 +1,173 @@
+"""A network for inference on a CPU: batch normalization and activation become part of the convolution before them.
+
+In eval mode batch normalization is a factor and a shift per channel, which fold into the weights of the convolution whose output
+it takes, and oneDNN applies the bias and the usual activations while the output is still in a register. The padding of
+TensorFlow's "same" convolutions, which torch makes with a copy of the input, becomes padding that oneDNN does by itself. What
+follows what is found by running the network once; whether the result is right is checked with numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeGuard
+
+import torch
+from timm.layers.conv2d_same import Conv2dSame
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from facetric.models.split import with_forwards
+
+# oneDNN's names of the activations, with their numbers.
+_ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
+    nn.ReLU: ("relu", []),
+    nn.ReLU6: ("hardtanh", [0.0, 6.0]),
+    nn.SiLU: ("swish", []),
+    nn.Hardswish: ("hardswish", []),
+}
+
+_USUAL_BATCH = 8  # what weights are laid out for; any other works too
+
+
+def fused(network: nn.Module, images: Tensor, *, apart: str | None = None) -> nn.Module:
+    """The network with fused convolutions, for inference; the network itself where there is nothing to fuse or it does not work.
+
+    It is tried on `images` (n, C, H, W); images of another size are right but not faster. Weights are copied:
+    later changes of the network do not show. The network must be in eval mode. Nothing is fused across the end of `apart`.
+    """
+    if images.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return network
+    try:
+        with torch.no_grad():
+            trace = _Trace(network, images)
+            forwards = trace.fused_forwards(apart)
+            faster = with_forwards(network, forwards, training=False)
+            is_right = bool(forwards) and _is_close(_maps(faster, images), trace.maps)
+    except (RuntimeError, AttributeError):  # a torch whose oneDNN operators are missing or other than these
+        return network
+    return faster if is_right else network
+
+
+class _Trace:
+    """Which module took the output of which, seen in one forward pass."""
+
+    def __init__(self, network: nn.Module, images: Tensor) -> None:
+        self.modules: dict[str, nn.Module] = dict(network.named_modules())
+        self.inputs: dict[str, Tensor] = {}
+        self.followers: dict[str, str] = {}  # the first module that took another's output as it was
+        made: dict[tuple[int, int], str] = {}  # by which module; a tensor changed in place has another version
+        kept: list[Tensor] = []  # as long as it lives, no other tensor gets its id
+
+        def enter(name: str, value: Tensor) -> None:
+            self.inputs[name] = value
+            if (maker := made.get((id(value), value._version))) is not None:
+                self.followers.setdefault(maker, name)
+
+        def leave(name: str, output: Tensor) -> None:
+            made[id(output), output._version] = name
+            kept.append(output)
+
+        hooks = []
+        for name, module in self.modules.items():
+            if isinstance(module, nn.Conv2d | _BatchNorm) or type(module) in _ACTIVATIONS:
+                hooks.append(module.register_forward_pre_hook(lambda _, inputs, name=name: enter(name, inputs[0])))
+                hooks.append(module.register_forward_hook(lambda _, inputs, output, name=name: leave(name, output)))
+        try:
+            self.maps = _maps(network, images)
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def fused_forwards(self, apart: str | None) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Another forward for each convolution with batch normalization behind it, and for what it makes superfluous."""
+        forwards: dict[str, Callable[[Tensor], Tensor]] = {}
+        for name, norm_name in self.followers.items():
+            convolution, norm = self.modules[name], self.modules[norm_name]
+            if apart in {name, norm_name} or not (
+                _is_plain(convolution) and isinstance(norm, _BatchNorm) and norm.running_mean is not None
+            ):
+                continue
+            activation: nn.Module | None = getattr(norm, "act", None)  # timm's batch normalization has its activation inside
+            after = self.followers.get(norm_name)
+            forwards[norm_name] = _unchanged
+            if activation is None and after is not None and type(self.modules[after]) in _ACTIVATIONS:
+                activation, forwards[after] = self.modules[after], _unchanged
+            elif activation is not None and type(activation) not in _ACTIVATIONS:
+                forwards[norm_name], activation = activation.forward, None
+            forwards[name] = _FusedConvolution(convolution, norm, activation, self.inputs[name])
+        return forwards
+
+
+class _FusedConvolution:
+    """Convolution, batch normalization and activation in one call of oneDNN, for maps of the size seen; one by one for others."""
+
+    def __init__(self, convolution: nn.Conv2d, norm: _BatchNorm, activation: nn.Module | None, maps: Tensor) -> None:
+        self.parts = convolution, norm, activation
+        self.stride, self.dilation, self.groups = convolution.stride, convolution.dilation, convolution.groups
+        self.activation = ("none", []) if activation is None else _ACTIVATIONS[type(activation)]
+        weight, self.bias = _folded(convolution, norm)
+        (top, bottom), (left, right) = (_padding(convolution, axis, maps.shape[2 + axis]) for axis in (0, 1))
+        # The operator pads both sides alike: another zero in front of the kernel makes up for a pixel less in front of the map.
+        weight = pad(weight, (right - left, 0, bottom - top, 0))
+        self.padding, self.size = (bottom, right), maps.shape[2:]
+        self.weight: Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+            weight, self.padding, self.stride, self.dilation, self.groups, [_USUAL_BATCH, *maps.shape[1:]]
+        )
+
+    def __call__(self, maps: Tensor) -> Tensor:
+        if maps.shape[2:] != self.size:
+            convolution, norm, activation = self.parts
+            normed: Tensor = _BatchNorm.forward(norm, convolution(maps))
+            return normed if activation is None else activation(normed)
+        name, numbers = self.activation
+        output: Tensor = torch.ops.mkldnn._convolution_pointwise(
+            maps, self.weight, self.bias, self.padding, self.stride, self.dilation, self.groups, name, numbers, None
+        )
+        return output
+
+
+def _folded(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
+    """The weight and bias of a convolution that does the batch normalization too; computed in float64."""
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    factor = (norm.running_var.double() + norm.eps).rsqrt()
+    if norm.weight is not None:
+        factor = factor * norm.weight.double()
+    bias = -norm.running_mean.double() if convolution.bias is None else convolution.bias.double() - norm.running_mean.double()
+    bias = bias * factor if norm.bias is None else bias * factor + norm.bias.double()
+    return (convolution.weight.double() * factor[:, None, None, None]).float(), bias.float()
+
+
+def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
+    """Whether it is a convolution with zeros as padding: torch's, or timm's with the padding of TensorFlow."""
+    return (
+        type(module) in {nn.Conv2d, Conv2dSame}
+        and isinstance(module, nn.Conv2d)
+        and module.padding_mode == "zeros"
+        and not isinstance(module.padding, str)
+    )
+
+
+def _padding(convolution: nn.Conv2d, axis: int, size: int) -> tuple[int, int]:
+    """Zeros before and after the map along one axis; TensorFlow puts the odd one after it."""
+    if not isinstance(convolution, Conv2dSame):
+        assert not isinstance(convolution.padding, str)
+        return convolution.padding[axis], convolution.padding[axis]
+    stride, reach = convolution.stride[axis], convolution.dilation[axis] * (convolution.kernel_size[axis] - 1) + 1
+    total = max((-(-size // stride) - 1) * stride + reach - size, 0)
+    return total // 2, total - total // 2
+
+
+def _unchanged(maps: Tensor) -> Tensor:
+    return maps
+
+
+def _maps(network: nn.Module, images: Tensor) -> Tensor:
+    forward_features: Callable[[Tensor], Tensor] = network.forward_features  # type: ignore[assignment]
+    return forward_features(images)
+
+
+def _is_close(found: Tensor, expected: Tensor) -> bool:
+    """Up to rounding: a thousandth of the largest value, where a wrong fusion changes all of it."""
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-3 * expected.abs().max())

@@ -102,10 +102,10 @@ def count_others(products: NDArray[np.float32], first: int, max_rank: int, queri
 @njit(cache=True, nogil=True)
 def _n_within(row: NDArray[np.float32], cutoff: float) -> int:
     """How many are at most the cutoff; a sum over a whole contiguous row is vectorized."""
-    n = np.int32(0)
+    n = np.int32(0)  # of the width of a float, so that as many fit in a register
     for j in range(len(row)):
         n += np.int32(row[j] <= cutoff)
-    return n
+    return int(n)
 
 
 @njit(cache=True, nogil=True)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from facetric.models.fused import fused
+from facetric.models.fused_training import fused_to_train
 from facetric.models.head import initialize
 from facetric.models.input_spec import InputSpec
 from facetric.models.split import NetworkSplit, first_part, second_part, split_after
@@ -51,9 +52,9 @@ class Embedder(nn.Module):
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
         self._is_for_inference = False
+        self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
-        generator = torch.Generator().manual_seed(0)
-        probe = torch.randn(1, input_spec.channels, input_spec.size, input_spec.size, generator=generator)
+        probe = self._probe()
         self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
         with torch.no_grad():
             self.n_features: int = self.features(probe).shape[1]
@@ -81,7 +82,7 @@ class Embedder(nn.Module):
         """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
         if self.freeze_through == WHOLE:
             with torch.no_grad():
-                return self._pooled(self._maps(_channels_last(images)))
+                return self._pooled(_maps(self.backbone, _channels_last(images)))
         if self._split is None:
             return images
         with torch.no_grad():
@@ -97,9 +98,10 @@ class Embedder(nn.Module):
         if self.freeze_through == WHOLE:
             return activations
         activations = _channels_last(activations)
+        network = self._faster_backbone(activations)
         if self._split is None:
-            return self._pooled(self._maps(activations))
-        return self._pooled(second_part(self.backbone, self._split, activations))
+            return self._pooled(_maps(network, activations))
+        return self._pooled(second_part(network, self._split, activations))
 
     def for_inference(self) -> Embedder:
         """A copy in eval mode to embed many images with: on a CPU with convolutions fused (`fused.py`), about twice as fast for
@@ -107,11 +109,9 @@ class Embedder(nn.Module):
         if self._is_for_inference:
             return self
         self.eval()
-        spec = self.input_spec
-        device = next(self.parameters()).device
-        probe = torch.randn(1, spec.channels, spec.size, spec.size, generator=torch.Generator().manual_seed(0)).to(device)
+        probe = _channels_last(self._probe().to(next(self.parameters()).device))
         other = copy.copy(self)
-        other._modules = {**self._modules, "backbone": fused(self.backbone, _channels_last(probe), apart=self.freeze_through)}
+        other._modules = {**self._modules, "backbone": fused(self.backbone, probe, apart=self.freeze_through)}
         other._is_for_inference = True
         return other
 
@@ -158,9 +158,18 @@ class Embedder(nn.Module):
             module.eval()
         return self
 
-    def _maps(self, images: Tensor) -> Tensor:
-        forward_features: Callable[[Tensor], Tensor] = self.backbone.forward_features  # type: ignore[assignment]
-        return forward_features(images)
+    def _faster_backbone(self, activations: Tensor) -> nn.Module:
+        """The backbone, with the passes of `fused_training.py` while it trains on a CPU with frozen batch normalization."""
+        if not (self.training and self.freeze_batchnorm and activations.device.type == "cpu" and torch.is_grad_enabled()):
+            return self.backbone
+        if self._trained is None:
+            self._trained = (fused_to_train(self.backbone, _channels_last(self._probe()), apart=self.freeze_through),)
+        return self._trained[0]
+
+    def _probe(self) -> Tensor:
+        """A picture of noise to try the network on."""
+        spec, generator = self.input_spec, torch.Generator().manual_seed(0)
+        return torch.randn(1, spec.channels, spec.size, spec.size, generator=generator)
 
     def _pooled(self, maps: Tensor) -> Tensor:
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
@@ -171,6 +180,11 @@ class Embedder(nn.Module):
             return [self.backbone]
         split: NetworkSplit | None = self._split
         return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
+
+
+def _maps(backbone: nn.Module, images: Tensor) -> Tensor:
+    forward_features: Callable[[Tensor], Tensor] = backbone.forward_features  # type: ignore[assignment]
+    return forward_features(images)
 
 
 def _channels_last(values: Tensor) -> Tensor:

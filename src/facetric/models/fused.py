@@ -8,7 +8,8 @@ follows what is found by running the network once; whether the result is right i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass
 from typing import TypeGuard
 
 import torch
@@ -40,13 +41,26 @@ def fused(network: nn.Module, images: Tensor, *, apart: str | None = None) -> nn
         return network
     try:
         with torch.no_grad():
-            trace = _Trace(network, images)
-            forwards = trace.fused_forwards(apart)
-            faster = with_forwards(network, forwards, training=False)
-            is_right = bool(forwards) and _is_close(_maps(faster, images), trace.maps)
+            return rebuilt(network, images, _FusedConvolution, _ACTIVATIONS, apart=apart)
     except (RuntimeError, AttributeError):  # a torch whose oneDNN operators are missing or other than these
         return network
-    return faster if is_right else network
+
+
+def rebuilt(
+    network: nn.Module,
+    images: Tensor,
+    fuse: Callable[[Chain, nn.Module | None], Callable[[Tensor], Tensor]],
+    fusible: Container[type[nn.Module]],
+    *,
+    apart: str | None,
+) -> nn.Module:
+    """The network with `fuse` in place of its chains, if it gives the same maps for these images; else the network itself."""
+    trace = _Trace(network, images)
+    forwards: dict[str, Callable[[Tensor], Tensor]] = {}
+    for chain in trace.chains(apart):
+        forwards |= chain.forwards(fuse, fusible)
+    faster = with_forwards(network, forwards, training=network.training)
+    return faster if forwards and _is_close(_maps(faster, images), trace.maps) else network
 
 
 class _Trace:
@@ -79,48 +93,73 @@ class _Trace:
             for hook in hooks:
                 hook.remove()
 
-    def fused_forwards(self, apart: str | None) -> dict[str, Callable[[Tensor], Tensor]]:
-        """Another forward for each convolution with batch normalization behind it, and for what it makes superfluous."""
-        forwards: dict[str, Callable[[Tensor], Tensor]] = {}
+    def chains(self, apart: str | None) -> Iterator[Chain]:
+        """Convolutions followed by batch normalization that nothing is needed from but its output."""
         for name, norm_name in self.followers.items():
             convolution, norm = self.modules[name], self.modules[norm_name]
-            if apart in {name, norm_name} or not (
-                _is_plain(convolution) and isinstance(norm, _BatchNorm) and norm.running_mean is not None
-            ):
+            if apart in {name, norm_name} or not (_is_plain(convolution) and isinstance(norm, _BatchNorm)):
                 continue
-            activation: nn.Module | None = getattr(norm, "act", None)  # timm's batch normalization has its activation inside
-            after = self.followers.get(norm_name)
-            forwards[norm_name] = _unchanged
-            if activation is None and after is not None and type(self.modules[after]) in _ACTIVATIONS:
-                activation, forwards[after] = self.modules[after], _unchanged
-            elif activation is not None and type(activation) not in _ACTIVATIONS:
-                forwards[norm_name], activation = activation.forward, None
-            forwards[name] = _FusedConvolution(convolution, norm, activation, self.inputs[name])
-        return forwards
+            if norm.running_mean is None:
+                continue
+            if (inside := getattr(norm, "act", None)) is not None:  # timm's batch normalization has its activation inside
+                yield Chain(convolution, norm, inside, self.inputs[name], (name, norm_name))
+                continue
+            after = self.followers.get(norm_name, "")
+            activation = self.modules[after] if type(self.modules[after]) in _ACTIVATIONS else None
+            yield Chain(convolution, norm, activation, self.inputs[name], (name, norm_name, *([after] if activation else [])))
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A convolution, the batch normalization that takes its output, and the activation behind that."""
+
+    convolution: nn.Conv2d
+    norm: _BatchNorm
+    activation: nn.Module | None
+    maps: Tensor  # what the convolution took
+    names: tuple[str, ...]  # of the modules; the activation's too where it is not part of the batch normalization
+
+    def forwards(
+        self, fuse: Callable[[Chain, nn.Module | None], Callable[[Tensor], Tensor]], fusible: Container[type[nn.Module]]
+    ) -> dict[str, Callable[[Tensor], Tensor]]:
+        """Another forward for each module: all work in that of the convolution, or all but an activation that is not fusible."""
+        if self.activation is None or type(self.activation) in fusible:
+            return {self.names[0]: fuse(self, self.activation)} | dict.fromkeys(self.names[1:], _unchanged)
+        return {self.names[0]: fuse(self, None), self.names[1]: _unchanged} | {self.names[-1]: self.activation.forward}
+
+    def one_by_one(self, maps: Tensor, activation: nn.Module | None) -> Tensor:
+        """As the modules do it."""
+        normed: Tensor = _BatchNorm.forward(self.norm, self.convolution(maps))
+        return normed if activation is None else activation(normed)
+
+    def padding(self) -> tuple[tuple[int, int], list[int]]:
+        """Zeros on both sides of the maps, and zeros around the kernel as `pad` takes them.
+
+        oneDNN's operator pads both sides alike. TensorFlow has a pixel less in front: so has a kernel with a zero in front.
+        """
+        (top, bottom), (left, right) = (_padding(self.convolution, axis, self.maps.shape[2 + axis]) for axis in (0, 1))
+        return (bottom, right), [right - left, 0, bottom - top, 0]
 
 
 class _FusedConvolution:
-    """Convolution, batch normalization and activation in one call of oneDNN, for maps of the size seen; one by one for others."""
+    """A chain in one call of oneDNN, for maps of the size seen; one by one for others."""
 
-    def __init__(self, convolution: nn.Conv2d, norm: _BatchNorm, activation: nn.Module | None, maps: Tensor) -> None:
-        self.parts = convolution, norm, activation
+    def __init__(self, chain: Chain, activation: nn.Module | None) -> None:
+        self.chain, self.activation = chain, activation
+        convolution, maps = chain.convolution, chain.maps
         self.stride, self.dilation, self.groups = convolution.stride, convolution.dilation, convolution.groups
-        self.activation = ("none", []) if activation is None else _ACTIVATIONS[type(activation)]
-        weight, self.bias = _folded(convolution, norm)
-        (top, bottom), (left, right) = (_padding(convolution, axis, maps.shape[2 + axis]) for axis in (0, 1))
-        # The operator pads both sides alike: another zero in front of the kernel makes up for a pixel less in front of the map.
-        weight = pad(weight, (right - left, 0, bottom - top, 0))
-        self.padding, self.size = (bottom, right), maps.shape[2:]
+        self.operation = ("none", []) if activation is None else _ACTIVATIONS[type(activation)]
+        self.padding, around = chain.padding()
+        weight, self.bias = _folded(convolution, chain.norm)
+        weight = pad(weight, around)
         self.weight: Tensor = torch.ops.mkldnn._reorder_convolution_weight(
             weight, self.padding, self.stride, self.dilation, self.groups, [_USUAL_BATCH, *maps.shape[1:]]
         )
 
     def __call__(self, maps: Tensor) -> Tensor:
-        if maps.shape[2:] != self.size:
-            convolution, norm, activation = self.parts
-            normed: Tensor = _BatchNorm.forward(norm, convolution(maps))
-            return normed if activation is None else activation(normed)
-        name, numbers = self.activation
+        if maps.shape[2:] != self.chain.maps.shape[2:]:
+            return self.chain.one_by_one(maps, self.activation)
+        name, numbers = self.operation
         output: Tensor = torch.ops.mkldnn._convolution_pointwise(
             maps, self.weight, self.bias, self.padding, self.stride, self.dilation, self.groups, name, numbers, None
         )

@@ -1,7 +1,7 @@
 """Evaluation at the size of the Online Products test set, against pytorch-metric-learning's AccuracyCalculator on the same
 arrays, and retrieval alone at 300,000 images.
 
-    python benchmarks/evaluation.py [--quick]
+    python benchmarks/evaluation.py [--quick | --retrieval]
 
 Each side runs in a process of its own, one after the other, so that peak memories are separate. Times are without compilation
 (ours) and without imports (both), on the clock and, in brackets, of all processor cores. The data is synthetic: unit vectors
@@ -145,6 +145,7 @@ def ratios(slow, fast):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the size, and no 300,000")
+    parser.add_argument("--retrieval", action="store_true", help="retrieval alone, in turns, twice")
     parser.add_argument("--side", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
@@ -152,6 +153,14 @@ def main():
         run = ours if side == "facetric" else theirs
         found = run(int(n), int(n_classes), clusters == "1")
         print(json.dumps({**found, "peak": peak_gib()}))
+        return
+    if options.retrieval:
+        for _ in range(2):
+            slow, fast = (in_a_process(side, *PRODUCTS, False) for side in ("pytorch-metric-learning", "facetric"))
+            a, b = fast["retrieval"], slow["retrieval"]
+            print(
+                f"retrieval {a[0]:.1f} ({a[1]:.1f}) s, pytorch-metric-learning {b[0]:.1f} ({b[1]:.1f}) s: {' '.join(ratios(b, a))}"
+            )
         return
     if options.quick:
         report(PRODUCTS[0] // 10, PRODUCTS[1] // 10)

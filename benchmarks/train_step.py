@@ -1,11 +1,13 @@
-"""A training step from the cached trunk against the full forward and backward, and the time in loss, sampler and logging.
+"""A training step from the cached trunk, against the same step with modules one by one (facetric 0.1) and against the full
+forward and backward; and the time in loss, sampler and logging.
 
     python benchmarks/train_step.py            # generated pictures
     FACETRIC_DATA=... python benchmarks/train_step.py   # the folder that holds CUB_200_2011
 
-Both steps train the same network with the same loss on batches of the same size, in turns. The cached step runs what comes
-behind `freeze_through` on activations read from the disk; the full step crops the pictures and runs everything. The cache is
-built in a temporary folder, and the time to build it is printed: it is paid once.
+All steps train the same network with the same loss on batches of the same size, in turns. The cached step runs what comes
+behind `freeze_through` on activations read from the disk, with convolution, batch normalization and activation in one pass
+(`models/fused_training.py`) or one by one; the full step crops the pictures and runs everything. The cache is built in a
+temporary folder, and the time to build it is printed: it is paid once.
 """
 
 from __future__ import annotations
@@ -46,10 +48,11 @@ def main() -> None:
         folder = Path(temporary)
         images, labels = _sample(options.images, folder)
         weights = None if options.backbone == "tf_efficientnet_lite0" else "none"
-        frozen, whole = (
+        frozen, one_by_one, whole = (
             build_embedder(options.backbone, weights=weights, freeze_through=through)
-            for through in (options.freeze_through, None)
+            for through in (options.freeze_through, options.freeze_through, None)
         )
+        one_by_one._trained = (one_by_one.backbone,)
         print(
             f"{options.backbone} at {whole.input_spec.size} px, batches of {options.batch}, cut behind {options.freeze_through}"
         )
@@ -66,6 +69,9 @@ def main() -> None:
         with (folder / "metrics.jsonl").open("w") as log:
             steps = {
                 "full forward and backward": _Step(whole, lambda ids: crop(images[ids], rng), batches, labels, log),
+                "cached, one by one": _Step(
+                    one_by_one, lambda ids: cache.batch(ids, rng.integers(2, size=len(ids))), batches, labels, log
+                ),
                 "cached trunk": _Step(frozen, lambda ids: cache.batch(ids, rng.integers(2, size=len(ids))), batches, labels, log),
             }
             for number in range(options.rounds + 1):  # in turns, so that a busy moment of the machine hits both
@@ -78,6 +84,7 @@ def main() -> None:
     cached = steps["cached trunk"]
     overhead = sum(cached.spent[part] for part in ("sampler", "loss", "logging")) / sum(cached.spent.values())
     print(f"loss, sampler and logging: {100 * overhead:.1f}% of the cached step")
+    print(f"one by one / cached: {medians['cached, one by one'] / medians['cached trunk']:.2f}x")
     print(f"full / cached: {medians['full forward and backward'] / medians['cached trunk']:.2f}x")
 
 

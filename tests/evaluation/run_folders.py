@@ -1,10 +1,12 @@
 """Run folders made without training: what `facetric train` leaves behind."""
 
+from dataclasses import fields
+
 import numpy as np
 from PIL import Image
 
 from facetric.config.config_file import parse_config
-from facetric.evaluation import EvaluationReport
+from facetric.evaluation import ClusteringScores, EvaluationReport, KMeansClusterings
 from facetric.models import build_embedder
 from facetric.runs import Manifest, Run
 from facetric.runs.images import new_images
@@ -59,10 +61,17 @@ def make_evaluated_run(folder, *, nmi, recall_at_1, split="test", **options):
     """A run with scores that nobody computed, of a dataset that is not there."""
     path = make_run(folder, checkpoint=None, manifest=nothing(), **options)
     report = EvaluationReport(
-        n_images=10, n_classes=2, dimension=64, metric="cosine", nmi=nmi, recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2
-    )
+        n_images=10, n_classes=2, dimension=64, metric="cosine", clusters="facility_location", nmi=nmi,
+        recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2, kmeans=kmeans_with(nmi - 0.01),
+    )  # fmt: skip
     report.save(Run(path).evaluation_file(split))
     return path
+
+
+def kmeans_with(nmi):
+    """k-means clusterings with this NMI and nothing else."""
+    scores = {field.name: 0.0 for field in fields(ClusteringScores)}
+    return KMeansClusterings(ClusteringScores(**{**scores, "nmi": nmi}), 0.0, ())
 
 
 def nothing():

@@ -119,7 +119,7 @@ def _baselines(config: TrainConfig, run: Run) -> dict[str, EvaluationReport]:
                 vectors = test.images.reshape(len(test), -1).astype(np.float32)
             else:
                 vectors = embed(untrained_network(config), padded, on_progress=partial(step, "embedding")).vectors
-            reports[name] = evaluate(vectors, test.labels, n_restarts=1, on_progress=step)
+            reports[name] = evaluate(vectors, test.labels, facility=False, n_restarts=1, on_progress=step)
         reports[name].save(path)
     return reports
 

@@ -10,6 +10,7 @@ import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores
 from facetric.evaluation.report import EvaluationReport
 
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -28,22 +29,40 @@ def percent(value: float | None, sd: float | None = None) -> str:
 
 def report_text(report: EvaluationReport) -> str:
     """The paper's row, the other scores, and notes on how they were computed."""
-    several = len(report.restarts) > 1
-    paper = {"NMI": percent(report.nmi, report.nmi_sd if several else None)} if report.nmi is not None else {}
-    paper |= {f"R@{k}": percent(value) for k, value in report.recall_at_k.items()}
-    lines = [_what(report), "", *_grid([paper])]
-    others = {
+    lines = [_what(report), "", *_grid([{name: percent(value) for name, value in main_scores(report).items()}])]
+    others = {name: percent(value) for name, value in other_scores(report).items()}
+    lines += ["", *_grid([others])] if others else []
+    return "\n".join([*lines, "", *_notes(report)])
+
+
+def main_scores(report: EvaluationReport) -> dict[str, float]:
+    """NMI and Recall@K, those that there are."""
+    nmi = {} if report.nmi is None else {"NMI": report.nmi}
+    return nmi | {f"R@{k}": value for k, value in report.recall_at_k.items()}
+
+
+def comparable_scores(report: EvaluationReport) -> dict[str, float]:
+    """NMI of both clusterings by their names (the literature's is that of k-means), and Recall@K."""
+    scores = main_scores(report)
+    if report.clusters == "kmeans":
+        scores.pop("NMI")
+    nmi = {name: scores.pop(name) for name in ("NMI",) if name in scores}
+    return nmi | ({} if report.kmeans is None else {"k-means NMI": report.kmeans.scores.nmi}) | scores
+
+
+def other_scores(report: EvaluationReport) -> dict[str, float]:
+    """The scores that the paper has not, those that there are."""
+    found = {
         "MAP@R": report.map_at_r,
         "R-precision": report.r_precision,
-        "P@1": report.precision_at_1,
         "V-measure": report.vmeasure,
         "AMI": report.ami,
         "ARI": report.ari,
         "pairwise F1": report.pairwise_f1,
+        "BCubed F1": report.bcubed_f1,
         "purity": report.purity,
     }
-    lines += ["", *_grid([{name: percent(value) for name, value in others.items() if value is not None}])]
-    return "\n".join([*lines, "", *_notes(report)])
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _what(report: EvaluationReport) -> str:
@@ -61,18 +80,42 @@ def _notes(report: EvaluationReport) -> list[str]:
     if report.n_queries is not None:
         left_out = f"; {report.n_left_out:,} left out, whose class has no other image" if report.n_left_out else ""
         notes.append(f"Retrieval: {report.n_queries:,} queries among {report.n_gallery:,} images{left_out}.")
-    if report.restarts:
-        plural = "clustering" if len(report.restarts) == 1 else "clusterings: mean (± standard deviation)"
-        notes.append(f"k-means, k = {report.n_classes:,}: {len(report.restarts)} {plural}.")
-    facility = report.facility_location
-    if facility is not None and facility.scores is not None:
-        notes.append(
-            f"Facility location (γ = 0): NMI {percent(facility.scores.nmi)}, AMI {percent(facility.scores.ami)}, "
-            f"purity {percent(facility.scores.purity)}."
-        )
-    elif facility is not None:
-        notes.append(f"Facility location was left out: {facility.left_out}.")
+    notes += clustering_notes(report)
     return notes
+
+
+def clustering_notes(report: EvaluationReport) -> list[str]:
+    """Which clusterings were scored, and what both found where there are both."""
+    notes, facility, kmeans = [], report.facility_location, report.kmeans
+    if facility is not None:
+        pairs, points = _precision_recall(facility.scores, "pairwise"), _precision_recall(facility.scores, "bcubed")
+        notes.append(
+            f"Clusters: k = {report.n_classes:,} medoids, then k-means from them. Precision and recall of pairs {pairs}, BCubed "
+            f"{points}."
+        )
+    if kmeans is not None:
+        several = len(kmeans.restarts) > 1
+        found = percent(kmeans.scores.nmi, kmeans.nmi_sd if several else None)
+        ami = f", AMI {percent(kmeans.scores.ami)}"
+        times = f"{len(kmeans.restarts)} random starts: mean (± standard deviation)" if several else "one random start"
+        notes.append(f"k-means as in the literature, k = {report.n_classes:,}, {times}: NMI {found}{ami}.")
+    if report.calibrated is not None:
+        notes.append(_calibrated_note(report.calibrated, report.n_classes))
+    return notes
+
+
+def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
+    method = str(found.calibration["method"]).replace("_", " ")
+    pairs, points = _precision_recall(found.scores, "pairwise"), _precision_recall(found.scores, "bcubed")
+    return (
+        f"Number of clusters not given ({method}, calibrated on validation classes): {found.n_clusters:,} clusters for "
+        f"{n_classes:,} classes, NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. Precision and recall of pairs "
+        f"{pairs}, BCubed {points}."
+    )
+
+
+def _precision_recall(scores: ClusteringScores, kind: str) -> str:
+    return " and ".join(percent(getattr(scores, f"{kind}_{name}")) for name in ("precision", "recall"))
 
 
 def _grid(rows: list[dict[str, str]]) -> list[str]:

@@ -12,7 +12,7 @@ from statistics import mean, stdev
 from facetric.data.images import printable
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.tables import Comparison, Row, Score
+from facetric.evaluation.tables import Comparison, Row, Score, comparable_scores
 from facetric.runs.run import Run, open_run
 
 _IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
@@ -71,8 +71,7 @@ def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
 
 def _columns(report: EvaluationReport) -> dict[str, float]:
     """The paper's columns, then MAP@R."""
-    found = {"NMI": report.nmi, **{f"R@{k}": value for k, value in report.recall_at_k.items()}, "MAP@R": report.map_at_r}
-    return {name: value for name, value in found.items() if value is not None}
+    return comparable_scores(report) | ({} if report.map_at_r is None else {"MAP@R": report.map_at_r})
 
 
 def _published_rows(dataset: str) -> list[Row]:
@@ -80,7 +79,7 @@ def _published_rows(dataset: str) -> list[Row]:
         Row(
             f"{row.method} (paper)",
             0,
-            {"NMI": Score(row.nmi), **{f"R@{k}": Score(value) for k, value in row.recall_at_k.items()}},
+            {"k-means NMI": Score(row.nmi), **{f"R@{k}": Score(value) for k, value in row.recall_at_k.items()}},
         )
         for row in PUBLISHED[dataset]
     ]
@@ -88,7 +87,7 @@ def _published_rows(dataset: str) -> list[Row]:
 
 def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:
     """NMI, Recall@K by K, the rest."""
-    ranks = {"NMI": (0, 0), "MAP@R": (2, 0)}
+    ranks = {"NMI": (0, 0), "k-means NMI": (0, 1), "MAP@R": (2, 0)}
     return tuple(sorted(columns, key=lambda column: ranks.get(column) or (1, int(column.removeprefix("R@")))))
 
 

@@ -17,6 +17,7 @@ from facetric.metrics.retrieval import checked_ks
 from facetric.models import load_embedder
 from facetric.models.storage import embedder_fingerprint
 from facetric.progress import OnStep
+from facetric.runs.calibration import run_calibration
 from facetric.runs.images import SPLITS, padded, run_images
 from facetric.runs.manifest import DataChanges
 from facetric.runs.run import RunFolderError, open_run
@@ -58,6 +59,9 @@ def evaluate_run(
     embeddings-SPLIT.npz and evaluation-SPLIT.json. Neighbors are by cosine when the model normalizes its embeddings, else
     Euclidean. Under torchrun all processes embed. `use_cache`: activations of the frozen part are cached, for evaluating
     many models that share it.
+
+    A run with four validation classes or more is also clustered without the number of classes, as `calibrate` advises on these;
+    calibration.json keeps the advice. `facility=False` leaves that and the clustering from medoids out.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
@@ -107,6 +111,10 @@ def evaluate_run(
             embeddings.save(result.embeddings_path)
         _barrier()  # the others have read their blocks too
         remove_blocks(blocks)
+        on_step = on_progress or (lambda name, done, total: None)
+        calibration = None
+        if facility and split == "test":
+            calibration = run_calibration(opened, embedder, source, n_points=len(embeddings), on_step=on_step)
         report = evaluate(
             embeddings.vectors,
             embeddings.labels,
@@ -115,6 +123,7 @@ def evaluate_run(
             n_restarts=n_restarts,
             seed=seed,
             facility=facility,
+            calibration=calibration,
             memory_gib=memory_gib,
             on_progress=on_progress,
         ).with_source(**source, embeddings=embeddings.fingerprint)

@@ -14,7 +14,7 @@ ALLOWED = {
     "clustering": {"metrics"},
     "losses": {"solver", "metrics"},
     "config": {"losses", "data"},
-    "models": {"data"},
+    "models": {"data", "metrics"},
     "evaluation": {"metrics", "data", "models", "clustering"},
     "runs": {"config", "data", "models", "clustering", "evaluation", "metrics"},
     "training": {"losses", "config", "data", "models", "evaluation", "runs"},

@@ -12,10 +12,15 @@ from safetensors.torch import load_file
 
 from facetric.config import read_config
 from facetric.models import load_embedder
+from facetric.models.closed_form import closed_form_head
+from facetric.models.input_spec import image_format
+from facetric.models.trunk_cache import build_trunk_cache, extract_features
 from facetric.runs import RunFolderError
+from facetric.runs.images import new_images
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
+from facetric.training.feed import split_images, training_transform
 from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.writer import Progress
@@ -154,6 +159,28 @@ def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch, caplog):
     again, _ = run(tiny_config(tmp_path / "again", run={"steps": 4}, model=model))
     assert "computing activations" not in caplog.text
     assert rows_of(again.folder) == rows_of(result.folder)
+
+
+def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    model = {"head_init": "whitened", "freeze_through": "all", "cached_views": 1}
+    config = tiny_config(
+        tmp_path,
+        run={"steps": 1, "validate_every": 0},
+        model=model,
+        optimizer={"head_lr": 0.0, "backbone_lr": 0.0, "warmup_steps": 0},
+    )
+    result, _ = run(config)
+    embedder = load_embedder(result.folder / "checkpoints" / "last.safetensors")
+    training, _ = split_images(new_images(config.data, validate=False), config.data, validate=False)
+    form = image_format(embedder.input_spec, training.images)
+    transform = training_transform(config.data, form)
+    features = extract_features(embedder, build_trunk_cache(embedder, training.half, n_views=1, transform=transform))
+    closed = closed_form_head(features, training.labels, embedder.dim)
+    assert embedder.normalize_features
+    np.testing.assert_allclose(embedder.head.weight.detach().numpy(), closed.weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(embedder.head.bias.detach().numpy(), closed.bias, rtol=1e-4, atol=1e-4)
+    assert resume(result.folder, console=Console(file=io.StringIO())).finished
 
 
 def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ class Embedder(nn.Module):
     embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `embedder(x)` equals
     `embedder.from_activations(embedder.trunk(x))`, so that the activations of the frozen part can be cached.
     `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
+    With `normalize_features` the head takes features of length one, as a whitened head does.
     With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 
@@ -37,6 +38,7 @@ class Embedder(nn.Module):
         normalize: bool = True,
         freeze_through: str | None = None,
         freeze_batchnorm: bool = True,
+        normalize_features: bool = False,
     ) -> None:
         super().__init__()
         if dim < 1:
@@ -48,6 +50,7 @@ class Embedder(nn.Module):
         self.normalize = normalize
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
+        self.normalize_features = normalize_features
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         generator = torch.Generator().manual_seed(0)
         probe = torch.randn(1, input_spec.channels, input_spec.size, input_spec.size, generator=generator)
@@ -86,7 +89,8 @@ class Embedder(nn.Module):
 
     def from_activations(self, activations: Tensor) -> Tensor:
         """Activations of the frozen first part → embeddings (m, dim)"""
-        embeddings: Tensor = self.head(self.features_from_activations(activations))
+        features = self.features_from_activations(activations)
+        embeddings: Tensor = self.head(nn.functional.normalize(features, dim=1) if self.normalize_features else features)
         return nn.functional.normalize(embeddings, dim=1) if self.normalize else embeddings
 
     def features_from_activations(self, activations: Tensor) -> Tensor:
@@ -111,10 +115,19 @@ class Embedder(nn.Module):
             if name.startswith(modules) or name in self._split.tensors
         }
 
-    def initialize_head(self, features: ArrayLike | Tensor | None = None, kind: str = "pca", seed: int = 0) -> None:
+    def initialize_head(
+        self,
+        features: ArrayLike | Tensor | None = None,
+        kind: str = "pca",
+        seed: int = 0,
+        *,
+        labels: ArrayLike | None = None,
+    ) -> None:
         """Fill the head: "pca", the half-whitened PCA of training features (n, n_features) that `models/head.py` writes out;
-        "orthogonal", orthonormal rows and no bias; or torch's "default". The last two come from the seed, without features."""
-        initialize(self.head, features, kind, seed)
+        "whitened", the closed form of `models/closed_form.py`, of features and labels; "orthogonal", orthonormal rows and no
+        bias; or torch's "default". The last two come from the seed, without features. `normalize_features` follows the kind."""
+        initialize(self.head, features, kind, seed, labels)
+        self.normalize_features = kind == "whitened"
 
     def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group.

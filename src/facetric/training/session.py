@@ -22,6 +22,7 @@ from facetric.config.config import RunTable, TrainConfig
 from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
 from facetric.losses import MarginDecay
 from facetric.models import Embedder, build_embedder
+from facetric.models.head import FITTED_KINDS
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
 from facetric.runs.images import new_images
@@ -181,6 +182,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         image_size=config.model.image_size,
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
+        normalize_features=config.model.head_init == "whitened",
         seed=run.seed,
     )
     if config.data.root is not None:
@@ -257,9 +259,9 @@ def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
 
 def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
     kind, features = config.model.head_init, None
-    if kind == "pca":
+    if kind in FITTED_KINDS:
         features = extract_features(plan.embedder, plan.training.images if cache is None else cache, form=plan.format)
-    plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed)
+    plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed, labels=plan.training.labels)
     with torch.no_grad():
         for weights in plan.embedder.head.parameters():
             weights.mul_(config.model.head_scale)

@@ -24,11 +24,17 @@ def make_pictures(root, *, n_classes=12, n_images=4):
     return root
 
 
-def make_config(folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True):
+GLYPHNET = {"backbone": "glyphnet", "dim": 16, "weights": "none", "head_init": "orthogonal"}
+
+
+def make_config(
+    folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True, size=36, model=GLYPHNET
+):
     return parse_config(
         {
             "run": {"name": name, "folder": str(folder), "seed": seed, "validate_every": 200 if validate else 0},
-            "data": {"name": dataset, "root": str(root), "size": 36, "validation_fraction": 0.5, "validation_seed": 0},
+            "data": {"name": dataset, "root": str(root), "size": size, "validation_fraction": 0.5, "validation_seed": 0},
+            "model": model,
             "loss": {"name": "facility_location", "margin_weight": margin_weight},
         }
     )
@@ -45,15 +51,28 @@ def make_run(
     checkpoint="best",
     validate=True,
     manifest=None,
+    size=36,
+    model=GLYPHNET,
 ):
     """A run of this dataset before its first step; `manifest` where there is no dataset to read."""
-    config = make_config(folder, name=name, seed=seed, margin_weight=margin_weight, dataset=dataset, root=root, validate=validate)
+    config = make_config(
+        folder,
+        name=name,
+        seed=seed,
+        margin_weight=margin_weight,
+        dataset=dataset,
+        root=root,
+        validate=validate,
+        size=size,
+        model=model,
+    )
     run = Run.of(config)
     if manifest is None:
         manifest = Manifest.of(new_images(config.data, validate=validate), config.data.root)
     run.create(config, {"command": ["facetric", "train"]}, manifest)
     if checkpoint:
-        run.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=seed), checkpoint)
+        table = config.model
+        run.save_embedder(build_embedder(table.backbone, dim=table.dim, weights=table.weights, seed=seed), checkpoint)
     return run.path
 
 

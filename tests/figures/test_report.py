@@ -51,12 +51,12 @@ def test_a_whole_run_gives_a_whole_report(tmp_path):
     assert page["image_names"][0] == "class 0/0.jpg"
     assert [row["name"] for row in page["scores"]["rows"]] == [
         "birds",
-        "Triplet semihard",
-        "Lifted struct",
-        "Npairs",
-        "Clustering",
+        "Triplet semihard (paper)",
+        "Lifted struct (paper)",
+        "Npairs (paper)",
+        "Clustering (paper)",
     ]
-    assert page["scores"]["columns"] == ["NMI", "k-means NMI", "R@1", "R@2", "R@4", "R@8"]
+    assert page["scores"]["columns"] == ["NMI", "k-means NMI", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
     assert [panel["title"] for panel in page["curves"]][:3] == ["Loss", "Validation: retrieval", "Validation: clustering"]
     assert page["texts"][0]["text"] == "facetric train configs/birds.toml --set 'run.name=first try'"
     assert page["thumbnails"]["n_sheets"] == 1

@@ -28,6 +28,7 @@ class EvaluationReport:
 
     The number of clusters is that of the classes. Clustering scores (`nmi` to `purity`) are those of `facility_location`, k-means
     started from medoids, or, where that was not asked for, the mean over the random starts of `kmeans`; `clusters` says which.
+    `before` holds what there was before training: pretrained features, a closed-form head.
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
     """
 
@@ -57,6 +58,7 @@ class EvaluationReport:
     facility_location: FacilityClustering | None = None
     kmeans: KMeansClusterings | None = None
     calibrated: CalibratedClustering | None = None  # the number of clusters is not given
+    before: dict[str, EvaluationReport] = field(default_factory=dict)  # the same scores without training, by name
     method: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
 
@@ -82,17 +84,23 @@ class EvaluationReport:
                 raise ValueError(f"its format is {found}, this version reads {FORMAT}")
             if values.pop("sha256") != _digest(values):
                 raise ValueError("its checksum is wrong")
-            values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
-            if (found := values["facility_location"]) is not None:
-                values["facility_location"] = FacilityClustering(**_with_scores(found))
-            if (found := values["calibrated"]) is not None:
-                values["calibrated"] = CalibratedClustering(**_with_scores(found))
-            if (found := values["kmeans"]) is not None:
-                restarts = tuple(Restart(**_with_scores(restart)) for restart in found["restarts"])
-                values["kmeans"] = KMeansClusterings(**{**_with_scores(found), "restarts": restarts})
-            return cls(**values)
+            return cls._of(values)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"damaged or not an evaluation ({error}): evaluate again with `facetric evaluate RUN`") from None
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> EvaluationReport:
+        """From plain JSON values."""
+        values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
+        values["before"] = {name: cls._of(before) for name, before in values["before"].items()}
+        if (found := values["facility_location"]) is not None:
+            values["facility_location"] = FacilityClustering(**_with_scores(found))
+        if (found := values["kmeans"]) is not None:
+            restarts = tuple(Restart(**_with_scores(restart)) for restart in found["restarts"])
+            values["kmeans"] = KMeansClusterings(**{**_with_scores(found), "restarts": restarts})
+        if (found := values["calibrated"]) is not None:
+            values["calibrated"] = CalibratedClustering(**_with_scores(found))
+        return cls(**values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; the file has its old content or all of the new."""

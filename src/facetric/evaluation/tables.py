@@ -29,10 +29,19 @@ def percent(value: float | None, sd: float | None = None) -> str:
 
 def report_text(report: EvaluationReport) -> str:
     """The paper's row, the other scores, and notes on how they were computed."""
-    lines = [_what(report), "", *_grid([{name: percent(value) for name, value in main_scores(report).items()}])]
+    named = {**report.before, "this run": report} if report.before else {"": report}
+    rows = [({"": name} if name else {}) | _main_cells(one, map_at_r=bool(name)) for name, one in named.items()]
+    lines = [_what(report), "", *_grid(rows)]
     others = {name: percent(value) for name, value in other_scores(report).items()}
     lines += ["", *_grid([others])] if others else []
     return "\n".join([*lines, "", *_notes(report)])
+
+
+def _main_cells(report: EvaluationReport, *, map_at_r: bool) -> dict[str, str]:
+    cells = {name: percent(value) for name, value in main_scores(report).items()}
+    if map_at_r:
+        cells |= {"MAP@R": percent(report.map_at_r), "d": f"{report.dimension:,}"}
+    return cells
 
 
 def main_scores(report: EvaluationReport) -> dict[str, float]:
@@ -42,12 +51,14 @@ def main_scores(report: EvaluationReport) -> dict[str, float]:
 
 
 def comparable_scores(report: EvaluationReport) -> dict[str, float]:
-    """NMI of both clusterings by their names (the literature's is that of k-means), and Recall@K."""
-    scores = main_scores(report)
-    if report.clusters == "kmeans":
-        scores.pop("NMI")
-    nmi = {name: scores.pop(name) for name in ("NMI",) if name in scores}
-    return nmi | ({} if report.kmeans is None else {"k-means NMI": report.kmeans.scores.nmi}) | scores
+    """NMI of both clusterings by their names (the literature's is that of k-means), Recall@K, MAP@R; those that there are."""
+    found = {
+        "NMI": None if report.clusters == "kmeans" else report.nmi,
+        "k-means NMI": None if report.kmeans is None else report.kmeans.scores.nmi,
+        **{f"R@{k}": value for k, value in report.recall_at_k.items()},
+        "MAP@R": report.map_at_r,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def other_scores(report: EvaluationReport) -> dict[str, float]:
@@ -119,11 +130,15 @@ def _precision_recall(scores: ClusteringScores, kind: str) -> str:
 
 
 def _grid(rows: list[dict[str, str]]) -> list[str]:
-    """Cells under their headings, right-aligned."""
+    """Cells under their headings, right-aligned; names, which have none, left-aligned."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     widths = {name: max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names}
-    lines = ["  ".join(name.rjust(widths[name]) for name in names)]
-    return lines + ["  ".join(row.get(name, "").rjust(widths[name]) for name in names) for row in rows]
+    lines = [{name: name for name in names}, *rows]
+    return ["  ".join(_aligned(line.get(name, ""), widths[name], name) for name in names) for line in lines]
+
+
+def _aligned(cell: str, width: int, heading: str) -> str:
+    return cell.rjust(width) if heading else cell.ljust(width)
 
 
 @dataclass(frozen=True)
@@ -142,7 +157,7 @@ class Row:
     """One configuration (with its runs) or one line of the paper."""
 
     name: str
-    n_runs: int  # 0 for the paper's
+    n_runs: int  # 0 for the paper's, and for what there was before training
     scores: dict[str, Score]  # by column
 
 

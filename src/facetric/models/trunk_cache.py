@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +29,7 @@ from facetric.data.prepared import PreparedImages
 from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transform
 from facetric.models.embedder import Embedder
 from facetric.models.input_spec import image_format
-from facetric.progress import progress_bar
+from facetric.progress import Progress, progress_bar
 
 # Crops per forward pass. On a CPU the layers' outputs should stay in its cache: 8 per core are 1.5 times as fast as 64.
 CPU_BATCH, GPU_BATCH = 16, 256
@@ -93,13 +93,14 @@ def build_trunk_cache(
     center: bool = False,
     transform: Transform | None = None,
     folder: Path | None = None,
+    on_progress: Progress | None = None,
 ) -> TrunkCache:
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
     view. A cache of central crops alone is for evaluation and holds float32, so that scores are those of the network itself; one
-    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged. A
-    PreparedCacheError if the disk has no room for it.
+    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged, and progress is
+    shown in a bar unless `on_progress` is there to be told. A PreparedCacheError if the disk has no room for it.
     """
     if embedder.freeze_through is None:
         raise ValueError(
@@ -125,7 +126,7 @@ def build_trunk_cache(
             "computing activations of %d images in %d view%s through %s, once: %s in %s",
             len(images), shape[1], "s" * (shape[1] > 1), embedder.freeze_through, size, path,
         )  # fmt: skip
-        rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype))
+        rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype), on_progress)
         file.write(rows, description=asdict(_description(embedder, images, transform, shape[1])))
 
     file.ensure(build)
@@ -177,6 +178,7 @@ def _activations(
     center: bool,
     seed: int,
     dtype: np.dtype[np.floating],
+    on_progress: Progress | None,
     first: int,
 ) -> Generator[NDArray[np.floating], None, None]:
     """Blocks (n, n_views + center, ...) of activations, from image `first` on."""
@@ -184,7 +186,8 @@ def _activations(
     n_block = max(1, _batch_size(device) // (n_views + center))
     blocks = [np.arange(start, min(start + n_block, len(images))) for start in range(first, len(images), n_block)]
     tasks = (partial(_crops, images, rows, transform, n_views, center, seed) for rows in blocks)
-    with progress_bar("activations", total=len(images), completed=first) as progress:
+    bar = progress_bar("activations", total=len(images), completed=first) if on_progress is None else nullcontext(on_progress)
+    with bar as progress:
         for rows, crops in zip(blocks, made_ahead(tasks, n_threads=1), strict=True):
             with torch.inference_mode():
                 block = embedder.trunk(crops.to(device)).to(getattr(torch, dtype.name)).cpu().numpy()

@@ -29,14 +29,19 @@ class ScoreTable:
 
 
 def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str) -> ScoreTable:
-    """The scores of a run, with the paper's rows when the dataset is one of the paper's."""
+    """The scores of a run, what there was before training, and the paper's rows when the dataset is one of the paper's."""
     own = comparable_scores(evaluation)
     cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **other_scores(evaluation)}
     rows = [ScoreRow(run_name, tuple(percent(value) for value in own.values()), ours=True)]
+    for name, start in evaluation.before.items():
+        scores = comparable_scores(start)
+        rows.append(ScoreRow(f"before: {name}, d = {start.dimension:,}", tuple(percent(scores.get(column)) for column in own)))
     published = PUBLISHED.get(dataset, ())
     for row in published:
         theirs = {"k-means NMI": row.nmi, **{f"R@{k}": value for k, value in row.recall_at_k.items()}}
-        rows.append(ScoreRow(row.method, tuple(f"{theirs[column]:.2f}" if column in theirs else "–" for column in own)))
+        rows.append(
+            ScoreRow(f"{row.method} (paper)", tuple(f"{theirs[column]:.2f}" if column in theirs else "–" for column in own))
+        )
     return ScoreTable(
         cards=tuple((name, percent(value)) for name, value in cards.items() if value is not None),
         columns=tuple(own),
@@ -53,5 +58,7 @@ def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
         notes.append(f"{evaluation.n_left_out:,} images are not queries: their class has no other image.")
     notes += clustering_notes(evaluation)
     if has_published:
-        notes.append(f"Other rows: as published in {CITATION}. The best of each column is underlined.")
+        notes.append(f"Rows marked (paper): as published in {CITATION}.")
+    if has_published or evaluation.before:
+        notes.append("The best of each column is underlined.")
     return " ".join(notes)

@@ -15,7 +15,8 @@ from facetric.models import load_embedder
 from facetric.models.closed_form import closed_form_head
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import build_trunk_cache, extract_features
-from facetric.runs import RunFolderError
+from facetric.runs import RunFolderError, open_run
+from facetric.runs.before import start_network
 from facetric.runs.images import new_images
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
@@ -83,7 +84,8 @@ def test_plain_lines_and_a_table_are_printed(finished):
     text = out.getvalue()
     assert "step      1/6  loss" in text
     assert "images/s" in text
-    assert f"best, step {result.best_step}" in text
+    assert f"last, step {result.step}" in text
+    assert "on validation classes training moved Recall@1 from" in text
     assert f"facetric evaluate {result.folder}" in text
     assert "\r" not in text
     assert "\x1b" not in text
@@ -92,8 +94,40 @@ def test_plain_lines_and_a_table_are_printed(finished):
 def test_best_is_the_best_validation(finished):
     result, _ = finished
     assert result.validation.keys() == {0, 3, 6}
-    assert result.best_step == max((3, 6), key=lambda step: result.validation[step]["recall_at_1"])
+    scores = result.validation
+    assert result.best_step == max((0, 3, 6), key=lambda step: (scores[step]["recall_at_1"], scores[step]["map_at_r"], -step))
     assert load_embedder(result.folder / "checkpoints" / "best.safetensors").normalize
+
+
+def test_training_that_does_not_help_is_not_kept(tmp_path):
+    """A rate that ruins the network: the best checkpoint is the network before training, the last one is what was trained."""
+    ruin = {"name": "adamw", "head_lr": 100.0, "backbone_lr": 100.0, "warmup_steps": 0, "clip_norm": None}
+    data = {"options": {"min_images": 16}, "validation_fraction": 0.5}  # enough characters to be confused
+    result, out = run(tiny_config(tmp_path, run={"steps": 3}, data=data, optimizer=ruin))
+    assert result.validation[3]["recall_at_1"] < result.validation[0]["recall_at_1"]
+    assert result.best_step == 0
+    before, after = (100 * result.validation[step]["recall_at_1"] for step in (0, 3))
+    assert f"moved Recall@1 from {before:.1f} to {after:.1f}; not kept (best.safetensors is the network before" in out.getvalue()
+    best, last = (load_embedder(result.folder / "checkpoints" / f"{name}.safetensors") for name in ("best", "last"))
+    start = start_network(open_run(result.folder))
+    assert torch.equal(best.head.weight, start.head.weight)
+    assert not torch.equal(last.head.weight, start.head.weight)
+
+
+def test_the_verdict_is_by_the_best_trained_step_and_ties_are_broken_by_map_at_r():
+    def scores(recall, map_at_r):
+        return {"recall_at_1": recall, "map_at_r": map_at_r}
+
+    progress = Progress(step=2, validation={0: scores(0.7, 0.3), 1: scores(0.9, 0.5), 2: scores(0.8, 0.9)})
+    sentence = "on validation classes training moved Recall@1 from 70.0 to 90.0; kept (best.safetensors is step 1)"
+    assert progress.verdict("recall_at_1") == sentence
+    assert "moved MAP@R from 30.0 to 90.0; kept" in progress.verdict("map_at_r")
+    level = Progress(step=1, validation={0: scores(1.0, 0.6), 1: scores(1.0, 0.8)})
+    assert level.best_step("recall_at_1") == 1
+    equal = Progress(step=1, validation={0: scores(1.0, 0.8), 1: scores(1.0, 0.8)})
+    assert equal.best_step("recall_at_1") == 0
+    assert "from 100.0 to 100.0; not kept" in equal.verdict("recall_at_1")
+    assert Progress().verdict("recall_at_1") is None
 
 
 def test_the_resolved_file_repeats_the_run(finished, tmp_path):

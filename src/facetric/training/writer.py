@@ -10,7 +10,7 @@ from facetric.config.config import TrainConfig
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
 from facetric.runs.states import write_state
-from facetric.training.display import Display, TensorBoard
+from facetric.training.display import HEADINGS, Display, TensorBoard
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.session import Session
 from facetric.training.validation import Scores, Validator
@@ -24,9 +24,30 @@ class Progress:
     validation: dict[int, Scores] = field(default_factory=dict)
 
     def best_step(self, metric: str) -> int | None:
-        """The validated step with the highest score, the first of ties; the untrained network does not count."""
-        trained = [step for step in self.validation if step > 0]
-        return max(trained, key=lambda step: (self.validation[step][metric], -step), default=None)
+        """The validated step with the highest score, of ties the one with the highest MAP@R, then the first.
+
+        Step 0 counts: where no step is better, the network is kept as it was before training.
+        """
+        return self._best(metric, list(self.validation))
+
+    def verdict(self, metric: str) -> str | None:
+        """One sentence: what training changed on the validation classes, and whether it is kept. None without validation."""
+        best, trained = self.best_step(metric), self._best(metric, [step for step in self.validation if step > 0])
+        if trained is None or 0 not in self.validation:
+            return None
+        before, after = (100 * self.validation[step][metric] for step in (0, trained))
+        if best == trained:
+            kept = f"kept (best.safetensors is step {trained})"
+        else:
+            kept = "not kept (best.safetensors is the network before training)"
+        score = HEADINGS[metric].replace("R@", "Recall@")
+        return f"on validation classes training moved {score} from {before:.1f} to {after:.1f}; {kept}"
+
+    def _best(self, metric: str, steps: list[int]) -> int | None:
+        def rank(step: int) -> tuple[float, float, int]:
+            return self.validation[step][metric], self.validation[step]["map_at_r"], -step
+
+        return max(steps, key=rank, default=None)
 
 
 class Writer:

@@ -217,6 +217,35 @@ def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monke
     assert resume(result.folder, console=Console(file=io.StringIO())).finished
 
 
+@pytest.mark.parametrize("model", [{}, {"freeze_through": "stem", "cached_views": 2}], ids=["live", "cached"])
+def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, monkeypatch, model):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    plain, _ = run(tiny_config(tmp_path / "plain", model=model))
+    result, _ = run(tiny_config(tmp_path / "refitted", model={**model, "head_refit": True}))
+    config = read_config(result.folder / "config.toml")
+    training, _ = split_images(new_images(config.data, validate=True), config.data, validate=True)
+    last, own = (load_embedder(folder / "checkpoints" / "last.safetensors") for folder in (result.folder, plain.folder))
+    images = training.images
+    if model:
+        transform = training_transform(config.data, image_format(last.input_spec, images))
+        images = build_trunk_cache(last, training.half, n_views=2, transform=transform).take(training.rows)
+    closed = closed_form_head(extract_features(last, images), training.labels, last.dim)
+    np.testing.assert_allclose(last.head.weight.detach().numpy(), closed.weight, rtol=1e-3, atol=1e-4)
+    assert (last.normalize_features, own.normalize_features) == (True, False)
+    for name, tensor in own.backbone.state_dict().items():  # training did not notice
+        assert torch.equal(tensor, last.backbone.state_dict()[name]), name
+    assert [row["loss"] for row in rows_of(result.folder) if "loss" in row] == [
+        row["loss"] for row in rows_of(plain.folder) if "loss" in row
+    ]
+    assert result.validation[0] != plain.validation[0]  # the start has a closed-form head too
+
+
+def test_too_few_images_for_a_refitted_head_are_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match=r"a whitened head of 700 dimensions needs more than 700 images"):
+        run(tiny_config(tmp_path, model={"dim": 700, "head_refit": True}))
+    assert not (tmp_path / "tiny").exists()
+
+
 def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     rng = np.random.default_rng(0)

@@ -45,20 +45,27 @@ def closed_form_head(features: ArrayLike, labels: ArrayLike, dim: int, *, shrink
             f"features must be finite and of shape (n, n_features) with a label each; got {x.shape} and {len(classes)} labels: "
             "pass extract_features(...) and the labels of its images"
         )
-    n, n_features = x.shape
-    if n <= dim or n_features < dim:
-        raise ValueError(
-            f"a whitened head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {n} and "
-            f"{n_features}: lower dim (--set model.dim=…), or start from random values (--set model.head_init=orthogonal)"
-        )
-    if len(np.unique(classes)) == n:
-        raise ValueError(
-            "a whitened head needs classes with several images, and every class has one: use PCA (--set model.head_init=pca)"
-        )
+    check_fit(x.shape[1], classes, dim)
     units = unit_rows(x)
     if shrinkage is None:
         shrinkage = _chosen_shrinkage(units, classes, dim)
     return _Spread.of(units, classes).head(dim, shrinkage)
+
+
+def check_fit(n_features: int, labels: ArrayLike, dim: int) -> None:
+    """Refuse what no whitened head can be fitted to."""
+    classes = np.asarray(labels)
+    if len(classes) <= dim or n_features < dim:
+        raise ValueError(
+            f"a whitened head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {len(classes)} "
+            f"and {n_features}: lower dim (--set model.dim=…), or do without (--set model.head_init=orthogonal, "
+            "--set model.head_refit=false)"
+        )
+    if len(np.unique(classes)) == len(classes):
+        raise ValueError(
+            "a whitened head needs classes with several images, and every class has one: do without (--set model.head_init=pca, "
+            "--set model.head_refit=false)"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -128,6 +129,14 @@ class Embedder(nn.Module):
         bias; or torch's "default". The last two come from the seed, without features. `normalize_features` follows the kind."""
         initialize(self.head, features, kind, seed, labels)
         self.normalize_features = kind == "whitened"
+
+    def with_whitened_head(self, features: ArrayLike | Tensor, labels: ArrayLike) -> Self:
+        """The same network, which it shares, with a whitened head fitted to its training features (n, n_features)."""
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.head = nn.Linear(self.n_features, self.dim, device=self.head.weight.device)
+        other.initialize_head(features, kind="whitened", labels=labels)
+        return other
 
     def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group.

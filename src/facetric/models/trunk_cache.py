@@ -134,7 +134,12 @@ def build_trunk_cache(
 
 
 def extract_features(
-    embedder: Embedder, images: Images | TrunkCache, *, form: ImageFormat | None = None, batch_size: int | None = None
+    embedder: Embedder,
+    images: Images | TrunkCache,
+    *,
+    form: ImageFormat | None = None,
+    batch_size: int | None = None,
+    on_progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """Pooled features of the backbone, (n, n_features), of each image's central crop, in eval mode.
 
@@ -154,7 +159,8 @@ def extract_features(
         central, run = CenterCrop(form or image_format(embedder.input_spec, images)), embedder.features
         batches = made_ahead((partial(views, images, rows, np.empty((len(rows), 0)), central) for rows in blocks), n_threads=1)
     features = np.empty((len(images), embedder.n_features), dtype=np.float32)
-    with _evaluating(embedder), progress_bar("features", total=len(images)) as progress:
+    bar = progress_bar("features", total=len(images)) if on_progress is None else nullcontext(on_progress)
+    with _evaluating(embedder), bar as progress:
         for rows, batch in zip(blocks, batches, strict=True):
             features[rows] = run(batch.to(device)).float().cpu().numpy()
             progress(int(rows[-1]) + 1, len(images))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from facetric.config.config import TrainConfig
+from facetric.models import Embedder
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
 from facetric.runs.states import write_state
@@ -58,6 +59,7 @@ class Writer:
         with run.writing():
             self.log = MetricsLog(run.metrics_file, from_step=progress.step)
             self.board = TensorBoard(run.tensorboard, from_step=progress.step) if config.run.tensorboard else None
+        self._refitted: tuple[int, Embedder | None] = (-1, None)
         display.start(progress.step)
 
     def append(self, row: dict[str, Any]) -> None:
@@ -70,21 +72,33 @@ class Writer:
         """Score the held-out classes; keep the weights if they are the best so far."""
         start = time.perf_counter()
         step = self.progress.step
-        scores = validator(session.embedder)
+        embedder = self._for_use(session)
+        scores = validator(embedder)
         self.progress.validation[step] = scores
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.progress.best_step(self.config.run.best_metric) == step
         if best:
-            self.run.save_embedder(session.embedder, "best")
+            self.run.save_embedder(embedder, "best")
         self.display.validated(step, scores, best=best)
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
         """The rows and the embedder are written before the state: an existing state always has them."""
         refuse_non_finite_weights(session.embedder, self.progress.step)
-        self.run.save_embedder(session.embedder, "last")
+        finished = self.progress.step == self.config.run.steps
+        self.run.save_embedder(self._for_use(session) if finished else session.embedder, "last")
         with self.run.writing():
             self.log.sync()
             write_state(self.run.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
+
+    def _for_use(self, session: Session) -> Embedder:
+        """The embedder of this step; with `model.head_refit`, under a head that is fitted to its features once per step."""
+        if session.refit is None:
+            return session.embedder
+        step, embedder = self._refitted
+        if embedder is None or step != self.progress.step:
+            embedder = session.refit(session.embedder)
+            self._refitted = self.progress.step, embedder
+        return embedder
 
     def close(self) -> None:
         self.display.stop()

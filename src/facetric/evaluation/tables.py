@@ -32,7 +32,7 @@ def report_text(report: EvaluationReport) -> str:
     named = {**report.before, "this run": report} if report.before else {"": report}
     rows = [({"": name} if name else {}) | _main_cells(one, map_at_r=bool(name)) for name, one in named.items()]
     lines = [_what(report), "", *_grid(rows)]
-    others = {name: percent(value) for name, value in other_scores(report).items()}
+    others = {name: percent(value) for name, value in other_scores(report).items() if name not in rows[-1]}
     lines += ["", *_grid([others])] if others else []
     return "\n".join([*lines, "", *_notes(report)])
 
@@ -107,21 +107,27 @@ def clustering_notes(report: EvaluationReport) -> list[str]:
     if kmeans is not None:
         several = len(kmeans.restarts) > 1
         found = percent(kmeans.scores.nmi, kmeans.nmi_sd if several else None)
-        ami = f", AMI {percent(kmeans.scores.ami)}"
-        times = f"{len(kmeans.restarts)} random starts: mean (± standard deviation)" if several else "one random start"
-        notes.append(f"k-means as in the literature, k = {report.n_classes:,}, {times}: NMI {found}{ami}.")
+        times = f"mean ± standard deviation of {len(kmeans.restarts)} random starts" if several else "one random start"
+        notes.append(
+            f"k-means as in the literature, k = {report.n_classes:,}: NMI {found}, AMI {percent(kmeans.scores.ami)} ({times})."
+        )
     if report.calibrated is not None:
         notes.append(_calibrated_note(report.calibrated, report.n_classes))
     return notes
 
 
 def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
-    method = str(found.calibration["method"]).replace("_", " ")
-    pairs, points = _precision_recall(found.scores, "pairwise"), _precision_recall(found.scores, "bcubed")
+    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
+    kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
+    reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
+    promised = ", ".join(
+        f"{name} " + " and ".join(percent(expected[f"{kind}_{what}"]) for what in ("precision", "recall"))
+        for name, kind in kinds.items()
+    )
     return (
-        f"Number of clusters not given ({method}, calibrated on validation classes): {found.n_clusters:,} clusters for "
-        f"{n_classes:,} classes, NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. Precision and recall of pairs "
-        f"{pairs}, BCubed {points}."
+        f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
+        f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
+        f"Precision and recall {reached}; expected {promised}."
     )
 
 

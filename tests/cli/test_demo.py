@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from facetric.cli.demo import untrained_network
 from facetric.cli.main import app
 from facetric.config import read_config
 from facetric.config.defaults import choose_run
 from facetric.evaluation import EvaluationReport, embed, evaluate
+from facetric.runs import open_run
+from facetric.runs.before import start_network
 from facetric.runs.images import new_images
 from facetric.training.feed import split_images
 
@@ -52,19 +53,19 @@ def test_it_goes_the_whole_way(place):
         assert command in result.stdout
 
 
-def test_the_table_has_the_scores_of_the_three_files(place):
+def test_the_table_has_the_scores_before_and_after_training(place):
     folder, result = place
-    files = {"raw pixels": "evaluation-raw_pixels", "untrained network": "evaluation-untrained_network"}
-    for row, name in {**files, "trained network": "evaluation"}.items():
-        report = EvaluationReport.load(folder / "runs" / "demo" / f"{name}.json")
+    report = EvaluationReport.load(folder / "runs" / "demo" / "evaluation.json")
+    assert report.before.keys() == {"raw pixels", "untrained network"}
+    for row, found in {**report.before, "trained network": report}.items():
         line = next(line for line in result.stdout.splitlines() if f"│ {row} " in line)
-        for score in (*report.recall_at_k.values(), report.nmi, report.map_at_r):
+        for score in (*found.recall_at_k.values(), found.nmi, found.map_at_r):
             assert f"{100 * score:.2f}" in line
 
 
 def test_every_stage_is_announced(place):
     _, result = place
-    for words in ("training: 3 steps", "raw pixels: neighbors", "untrained network: embedding", "  k-means", "  map"):
+    for words in ("training: 3 steps", "raw pixels: neighbors", "  untrained network", "  k-means", "  map"):
         assert words in result.stderr
 
 
@@ -72,7 +73,7 @@ def test_the_untrained_network_is_that_of_step_0(place):
     folder = place[0] / "runs" / "demo"
     config = read_config(folder / "config.toml")
     _, held_out = split_images(new_images(config.data, validate=True), config.data, validate=True)
-    vectors = embed(untrained_network(config), held_out.images).vectors
+    vectors = embed(start_network(open_run(folder)), held_out.images).vectors
     scores = evaluate(vectors, held_out.labels, n_restarts=1, seed=config.run.seed)
     row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
     assert row["step"] == 0
@@ -85,7 +86,7 @@ def test_a_second_time_everything_is_there_already(place):
     started = time.monotonic()
     second = run_demo("run.steps=3")
     assert second.exit_code == 0
-    assert second.stderr.count("already done") == 4
+    assert second.stderr.count("already done") == 3
     assert second.stdout.split("report.html")[0] == first.stdout.split("report.html")[0]
     assert all(path.stat().st_mtime_ns == at for path, at in times.items())
     assert time.monotonic() - started < 30

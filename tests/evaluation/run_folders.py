@@ -1,10 +1,12 @@
 """Run folders made without training: what `facetric train` leaves behind."""
 
+from dataclasses import fields
+
 import numpy as np
 from PIL import Image
 
 from facetric.config.config_file import parse_config
-from facetric.evaluation import EvaluationReport
+from facetric.evaluation import ClusteringScores, EvaluationReport, KMeansClusterings
 from facetric.models import build_embedder
 from facetric.runs import Manifest, Run
 from facetric.runs.images import new_images
@@ -22,11 +24,17 @@ def make_pictures(root, *, n_classes=12, n_images=4):
     return root
 
 
-def make_config(folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True):
+GLYPHNET = {"backbone": "glyphnet", "dim": 16, "weights": "none", "head_init": "orthogonal"}
+
+
+def make_config(
+    folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True, size=36, model=GLYPHNET
+):
     return parse_config(
         {
             "run": {"name": name, "folder": str(folder), "seed": seed, "validate_every": 200 if validate else 0},
-            "data": {"name": dataset, "root": str(root), "size": 36, "validation_fraction": 0.5, "validation_seed": 0},
+            "data": {"name": dataset, "root": str(root), "size": size, "validation_fraction": 0.5, "validation_seed": 0},
+            "model": model,
             "loss": {"name": "facility_location", "margin_weight": margin_weight},
         }
     )
@@ -43,15 +51,28 @@ def make_run(
     checkpoint="best",
     validate=True,
     manifest=None,
+    size=36,
+    model=GLYPHNET,
 ):
     """A run of this dataset before its first step; `manifest` where there is no dataset to read."""
-    config = make_config(folder, name=name, seed=seed, margin_weight=margin_weight, dataset=dataset, root=root, validate=validate)
+    config = make_config(
+        folder,
+        name=name,
+        seed=seed,
+        margin_weight=margin_weight,
+        dataset=dataset,
+        root=root,
+        validate=validate,
+        size=size,
+        model=model,
+    )
     run = Run.of(config)
     if manifest is None:
         manifest = Manifest.of(new_images(config.data, validate=validate), config.data.root)
     run.create(config, {"command": ["facetric", "train"]}, manifest)
     if checkpoint:
-        run.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=seed), checkpoint)
+        table = config.model
+        run.save_embedder(build_embedder(table.backbone, dim=table.dim, weights=table.weights, seed=seed), checkpoint)
     return run.path
 
 
@@ -59,10 +80,17 @@ def make_evaluated_run(folder, *, nmi, recall_at_1, split="test", **options):
     """A run with scores that nobody computed, of a dataset that is not there."""
     path = make_run(folder, checkpoint=None, manifest=nothing(), **options)
     report = EvaluationReport(
-        n_images=10, n_classes=2, dimension=64, metric="cosine", nmi=nmi, recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2
-    )
+        n_images=10, n_classes=2, dimension=64, metric="cosine", clusters="facility_location", nmi=nmi,
+        recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2, kmeans=kmeans_with(nmi - 0.01),
+    )  # fmt: skip
     report.save(Run(path).evaluation_file(split))
     return path
+
+
+def kmeans_with(nmi):
+    """k-means clusterings with this NMI and nothing else."""
+    scores = {field.name: 0.0 for field in fields(ClusteringScores)}
+    return KMeansClusterings(ClusteringScores(**{**scores, "nmi": nmi}), 0.0, ())
 
 
 def nothing():

@@ -11,8 +11,9 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans as SklearnKMeans
 
+from facetric.clustering import FacilityLocation, calibrate
 from facetric.evaluation import ClusteringScores, EvaluationReport, evaluate, kmeans
-from facetric.evaluation.clustering import _nearest, facility_location
+from facetric.evaluation.lloyd import _nearest
 from facetric.metrics import nmi, purity, vmeasure
 
 
@@ -112,20 +113,56 @@ def test_the_number_of_threads_changes_no_clustering():
 
 
 def test_the_mean_and_deviation_are_over_the_restarts():
-    report = evaluate(*clustered(), n_restarts=4, seed=7)
-    found = [restart.scores.nmi for restart in report.restarts]
-    assert [restart.seed for restart in report.restarts] == [7, 8, 9, 10]
-    assert report.nmi == pytest.approx(np.mean(found))
-    assert report.nmi_sd == pytest.approx(np.std(found, ddof=1))
-    assert report.ari == pytest.approx(np.mean([restart.scores.ari for restart in report.restarts]))
-    assert evaluate(*clustered(), n_restarts=1).nmi_sd == 0.0
+    report = evaluate(*clustered(), facility=False, n_restarts=4, seed=7)
+    restarts = report.kmeans.restarts
+    found = [restart.scores.nmi for restart in restarts]
+    assert [restart.seed for restart in restarts] == [7, 8, 9, 10]
+    assert report.clusters == "kmeans"
+    assert report.nmi == report.kmeans.scores.nmi == pytest.approx(np.mean(found))
+    assert report.kmeans.nmi_sd == pytest.approx(np.std(found, ddof=1))
+    assert report.ari == pytest.approx(np.mean([restart.scores.ari for restart in restarts]))
+    assert evaluate(*clustered(), n_restarts=1).kmeans.nmi_sd == 0.0
+
+
+def test_clusters_start_from_medoids_unless_told_otherwise_and_the_report_says_so():
+    vectors, labels = clustered()
+    report = evaluate(vectors, labels, n_restarts=2)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    own = ClusteringScores.of(labels, FacilityLocation(10).fit_predict(unit))
+    assert report.clusters == "facility_location"
+    assert report.nmi == report.facility_location.scores.nmi == pytest.approx(own.nmi)
+    assert report.bcubed_f1 == pytest.approx(own.bcubed_f1)
+    literature = evaluate(vectors, labels, facility=False, n_restarts=2)
+    assert literature.facility_location is None
+    assert report.kmeans == literature.kmeans
+    assert "10 medoids, then k-means from them" in str(report)
+    assert f"NMI {100 * literature.nmi:.2f}" in str(report)
+    assert "medoids" not in str(literature)
+
+
+def test_clusters_from_medoids_are_closer_to_their_centers_than_those_of_most_random_starts():
+    vectors, labels = clustered(n=1500, n_classes=120, noise=0.3)
+    report = evaluate(vectors, labels, n_restarts=5)
+    assert report.facility_location.objective < min(restart.objective for restart in report.kmeans.restarts)
+
+
+def test_a_calibration_finds_the_number_of_clusters():
+    vectors, labels = clustered(n=600, n_classes=24, d=16, noise=0.1)
+    other = labels < 12
+    found = calibrate(vectors[other] / np.linalg.norm(vectors[other], axis=1, keepdims=True), labels[other])
+    report = evaluate(vectors[~other], labels[~other], n_restarts=0, calibration=found)
+    assert report.calibrated.n_clusters == 12
+    assert report.calibrated.scores.bcubed_f1 == pytest.approx(1.0)
+    assert report.calibrated.calibration["method"] == found.method
+    assert "12 clusters for 12 classes" in str(report)
+    assert EvaluationReport.from_json(report.to_json()) == report
 
 
 def test_blocks_and_memory_change_no_score():
     vectors, labels = clustered()
     whole = evaluate(vectors, labels, n_restarts=2)
     parts = evaluate(vectors, labels, n_restarts=2, block_size=7, memory_gib=1e-6)
-    for name in ("recall_at_k", "map_at_r", "r_precision", "nmi", "ami", "restarts"):
+    for name in ("recall_at_k", "map_at_r", "r_precision", "nmi", "ami", "kmeans"):
         assert getattr(whole, name) == getattr(parts, name)
 
 
@@ -141,7 +178,7 @@ def test_halves_can_be_left_out():
     vectors, labels = clustered()
     only_retrieval = evaluate(vectors, labels, clustering=False)
     assert only_retrieval.nmi is None
-    assert only_retrieval.restarts == ()
+    assert only_retrieval.kmeans is None
     assert only_retrieval.recall_at_k
     only_clusters = evaluate(vectors, labels, retrieval=False, n_restarts=1)
     assert only_clusters.recall_at_k == {}
@@ -173,18 +210,6 @@ def test_facility_location_recovers_clear_clusters():
     vectors, labels = clustered(noise=0.05)
     report = evaluate(vectors, labels, n_restarts=1, facility=True)
     assert report.facility_location.scores.nmi == pytest.approx(1.0)
-    assert report.facility_location.left_out is None
-    assert "Facility location (γ = 0): NMI 100.00" in str(report)
-
-
-def test_facility_location_is_left_out_with_its_reason_when_it_does_not_fit():
-    vectors, labels = clustered()
-    report = evaluate(vectors, labels, n_restarts=1, facility=True, memory_gib=1e-4)
-    assert report.facility_location.scores is None
-    assert "memory_gib" in report.facility_location.left_out
-    assert "Facility location was left out" in str(report)
-    rows = np.zeros((10_001, 2), dtype=np.float32)
-    assert "10,001 images exceed" in facility_location(rows, np.arange(10_001) % 2, memory_gib=100).left_out
 
 
 def test_the_printed_report_has_the_papers_columns_and_says_who_was_left_out():
@@ -209,7 +234,7 @@ def test_purity_counts_the_majority_class_of_each_cluster():
         (np.ones((3, 2)), [0, 0, 1], {"ks": (9,)}, r"K \(9\) exceeds"),
         (np.ones((3, 2)), [0, 0], {}, "2 labels for 3"),
         (np.ones((3, 2)), [0.0, 0.0, 1.0], {}, "must be integers"),
-        (np.ones((3, 2)), [0, 0, 1], {"n_restarts": 0}, "n_restarts"),
+        (np.ones((3, 2)), [0, 0, 1], {"n_restarts": 0, "facility": False}, "n_restarts must be a whole number, at least 1"),
         (np.ones((3, 2)), [0, 1, 2], {"ks": (1,)}, "none of the 3 queries"),
     ],
 )

@@ -28,7 +28,7 @@ def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None,
     paths = np.array(names or [f"/data/class {label}/{i}.jpg" for i, label in enumerate(images.class_labels)])
     source = {"dataset": dataset, "split": "test"}
     Embeddings(images.vectors, images.class_labels.astype(np.int64), paths, source).save(folder / "embeddings.npz")
-    evaluate(images.vectors, images.class_labels, n_restarts=2, facility=False).save(folder / "evaluation.json")
+    evaluate(images.vectors, images.class_labels, n_restarts=2).save(folder / "evaluation.json")
     if config:
         (folder / "config.toml").write_text(f'[run]\nname = "tried"\n\n[data]\nname = "{dataset}"\n')
     command = ["/somewhere/bin/facetric", "train", "configs/birds.toml", "--set", "run.name=first try"]

@@ -90,7 +90,7 @@ def test_the_default_head_is_torchs() -> None:
         (np.full((100, 1024), np.nan), "pca", "features must be finite"),
         (np.ones(100), "pca", r"\(n, n_features\); got \(100,\)"),
         (None, "pca", "made from training features; got none"),
-        (None, "lda", "one of pca, orthogonal, default; got 'lda'"),
+        (None, "lda", "one of pca, whitened, orthogonal, default; got 'lda'"),
     ],
 )
 def test_bad_features_are_refused(features, kind: str, message: str) -> None:

@@ -12,10 +12,16 @@ from safetensors.torch import load_file
 
 from facetric.config import read_config
 from facetric.models import load_embedder
-from facetric.runs import RunFolderError
+from facetric.models.closed_form import closed_form_head
+from facetric.models.input_spec import image_format
+from facetric.models.trunk_cache import build_trunk_cache, extract_features
+from facetric.runs import RunFolderError, open_run
+from facetric.runs.before import start_network
+from facetric.runs.images import new_images
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
+from facetric.training.feed import split_images, training_transform
 from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.writer import Progress
@@ -78,7 +84,8 @@ def test_plain_lines_and_a_table_are_printed(finished):
     text = out.getvalue()
     assert "step      1/6  loss" in text
     assert "images/s" in text
-    assert f"best, step {result.best_step}" in text
+    assert f"last, step {result.step}" in text
+    assert "on validation classes training moved Recall@1 from" in text
     assert f"facetric evaluate {result.folder}" in text
     assert "\r" not in text
     assert "\x1b" not in text
@@ -87,8 +94,40 @@ def test_plain_lines_and_a_table_are_printed(finished):
 def test_best_is_the_best_validation(finished):
     result, _ = finished
     assert result.validation.keys() == {0, 3, 6}
-    assert result.best_step == max((3, 6), key=lambda step: result.validation[step]["recall_at_1"])
+    scores = result.validation
+    assert result.best_step == max((0, 3, 6), key=lambda step: (scores[step]["recall_at_1"], scores[step]["map_at_r"], -step))
     assert load_embedder(result.folder / "checkpoints" / "best.safetensors").normalize
+
+
+def test_training_that_does_not_help_is_not_kept(tmp_path):
+    """A rate that ruins the network: the best checkpoint is the network before training, the last one is what was trained."""
+    ruin = {"name": "adamw", "head_lr": 100.0, "backbone_lr": 100.0, "warmup_steps": 0, "clip_norm": None}
+    data = {"options": {"min_images": 16}, "validation_fraction": 0.5}  # enough characters to be confused
+    result, out = run(tiny_config(tmp_path, run={"steps": 3}, data=data, optimizer=ruin))
+    assert result.validation[3]["recall_at_1"] < result.validation[0]["recall_at_1"]
+    assert result.best_step == 0
+    before, after = (100 * result.validation[step]["recall_at_1"] for step in (0, 3))
+    assert f"moved Recall@1 from {before:.1f} to {after:.1f}; not kept (best.safetensors is the network before" in out.getvalue()
+    best, last = (load_embedder(result.folder / "checkpoints" / f"{name}.safetensors") for name in ("best", "last"))
+    start = start_network(open_run(result.folder))
+    assert torch.equal(best.head.weight, start.head.weight)
+    assert not torch.equal(last.head.weight, start.head.weight)
+
+
+def test_the_verdict_is_by_the_best_trained_step_and_ties_are_broken_by_map_at_r():
+    def scores(recall, map_at_r):
+        return {"recall_at_1": recall, "map_at_r": map_at_r}
+
+    progress = Progress(step=2, validation={0: scores(0.7, 0.3), 1: scores(0.9, 0.5), 2: scores(0.8, 0.9)})
+    sentence = "on validation classes training moved Recall@1 from 70.0 to 90.0; kept (best.safetensors is step 1)"
+    assert progress.verdict("recall_at_1") == sentence
+    assert "moved MAP@R from 30.0 to 90.0; kept" in progress.verdict("map_at_r")
+    level = Progress(step=1, validation={0: scores(1.0, 0.6), 1: scores(1.0, 0.8)})
+    assert level.best_step("recall_at_1") == 1
+    equal = Progress(step=1, validation={0: scores(1.0, 0.8), 1: scores(1.0, 0.8)})
+    assert equal.best_step("recall_at_1") == 0
+    assert "from 100.0 to 100.0; not kept" in equal.verdict("recall_at_1")
+    assert Progress().verdict("recall_at_1") is None
 
 
 def test_the_resolved_file_repeats_the_run(finished, tmp_path):
@@ -154,6 +193,57 @@ def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch, caplog):
     again, _ = run(tiny_config(tmp_path / "again", run={"steps": 4}, model=model))
     assert "computing activations" not in caplog.text
     assert rows_of(again.folder) == rows_of(result.folder)
+
+
+def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    model = {"head_init": "whitened", "freeze_through": "all", "cached_views": 1}
+    config = tiny_config(
+        tmp_path,
+        run={"steps": 1, "validate_every": 0},
+        model=model,
+        optimizer={"head_lr": 0.0, "backbone_lr": 0.0, "warmup_steps": 0},
+    )
+    result, _ = run(config)
+    embedder = load_embedder(result.folder / "checkpoints" / "last.safetensors")
+    training, _ = split_images(new_images(config.data, validate=False), config.data, validate=False)
+    form = image_format(embedder.input_spec, training.images)
+    transform = training_transform(config.data, form)
+    features = extract_features(embedder, build_trunk_cache(embedder, training.half, n_views=1, transform=transform))
+    closed = closed_form_head(features, training.labels, embedder.dim)
+    assert embedder.normalize_features
+    np.testing.assert_allclose(embedder.head.weight.detach().numpy(), closed.weight, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(embedder.head.bias.detach().numpy(), closed.bias, rtol=1e-4, atol=1e-4)
+    assert resume(result.folder, console=Console(file=io.StringIO())).finished
+
+
+@pytest.mark.parametrize("model", [{}, {"freeze_through": "stem", "cached_views": 2}], ids=["live", "cached"])
+def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, monkeypatch, model):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    plain, _ = run(tiny_config(tmp_path / "plain", model=model))
+    result, _ = run(tiny_config(tmp_path / "refitted", model={**model, "head_refit": True}))
+    config = read_config(result.folder / "config.toml")
+    training, _ = split_images(new_images(config.data, validate=True), config.data, validate=True)
+    last, own = (load_embedder(folder / "checkpoints" / "last.safetensors") for folder in (result.folder, plain.folder))
+    images = training.images
+    if model:
+        transform = training_transform(config.data, image_format(last.input_spec, images))
+        images = build_trunk_cache(last, training.half, n_views=2, transform=transform).take(training.rows)
+    closed = closed_form_head(extract_features(last, images), training.labels, last.dim)
+    np.testing.assert_allclose(last.head.weight.detach().numpy(), closed.weight, rtol=1e-3, atol=1e-4)
+    assert (last.normalize_features, own.normalize_features) == (True, False)
+    for name, tensor in own.backbone.state_dict().items():  # training did not notice
+        assert torch.equal(tensor, last.backbone.state_dict()[name]), name
+    assert [row["loss"] for row in rows_of(result.folder) if "loss" in row] == [
+        row["loss"] for row in rows_of(plain.folder) if "loss" in row
+    ]
+    assert result.validation[0] != plain.validation[0]  # the start has a closed-form head too
+
+
+def test_too_few_images_for_a_refitted_head_are_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match=r"a whitened head of 700 dimensions needs more than 700 images"):
+        run(tiny_config(tmp_path, model={"dim": 700, "head_refit": True}))
+    assert not (tmp_path / "tiny").exists()
 
 
 def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,6 @@ from facetric.cli.waiting import compile_kernels, indented, steps_shown
 if TYPE_CHECKING:
     from facetric.config import TrainConfig
     from facetric.evaluation import EvaluationReport
-    from facetric.models import Embedder
     from facetric.runs import Run
 
 _NEXT = """Next, your own photos, one sub-folder per class:
@@ -50,9 +48,9 @@ def demo(
         _say("facetric demo: train a network on characters, then test it on characters it has never seen")
         compile_kernels()
         _train(config, run)
-        reports = {**_baselines(config, run), "trained network": _evaluate(run)}
+        report = _evaluate(run)
         page = _report(run)
-    _print_table(reports)
+    _print_table({**report.before, "trained network": report})
     typer.echo(f"\n{page}: open it in a browser. {_minutes(time.monotonic() - started)} in all.\n\n{_NEXT}")
 
 
@@ -93,56 +91,15 @@ def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
         )
 
 
-def _baselines(config: TrainConfig, run: Run) -> dict[str, EvaluationReport]:
-    """Baseline scores: raw pixels, and the untrained network."""
-    from facetric.evaluation import EvaluationReport
-
-    paths = {name: run.evaluation_file(name.replace(" ", "_")) for name in ("raw pixels", "untrained network")}
-    if all(path.is_file() for path in paths.values()):
-        _say("scores of raw pixels and of the untrained network: already done")
-        return {name: EvaluationReport.load(path) for name, path in paths.items()}
-    _say("scoring raw pixels and the untrained network; drawing the characters again")
-    import numpy as np
-
-    from facetric.data import load_dataset
-    from facetric.evaluation import embed, evaluate
-
-    test = load_dataset(config.data.name, None, **config.data.options).select("test")
-    assert isinstance(test.images, np.ndarray)
-    pad = config.data.pad
-    padded = np.pad(test.images, ((0, 0), (pad, pad), (pad, pad)))
-    reports = {}
-    for name, path in paths.items():
-        with steps_shown(lines=True) as on_step:
-            step = indented(on_step, f"{name}: ")
-            if name == "raw pixels":
-                vectors = test.images.reshape(len(test), -1).astype(np.float32)
-            else:
-                vectors = embed(untrained_network(config), padded, on_progress=partial(step, "embedding")).vectors
-            reports[name] = evaluate(vectors, test.labels, n_restarts=1, on_progress=step)
-        reports[name].save(path)
-    return reports
-
-
-def untrained_network(config: TrainConfig) -> Embedder:
-    """The network of the run before its first step."""
-    from facetric.models import build_embedder
-
-    model, seed = config.model, config.run.seed
-    embedder = build_embedder(model.backbone, dim=model.dim, weights=model.weights, seed=seed)
-    embedder.initialize_head(None, kind=model.head_init, seed=seed)
-    return embedder
-
-
 def _evaluate(run: Run) -> EvaluationReport:
     from facetric.runs import evaluate_run
 
     if run.evaluation_file().is_file():
         with suppress(ValueError):  # damaged, or of an earlier checkpoint
             report = run.evaluation()
-            _say("scores of the trained network: already done")
+            _say("scores before and after training: already done")
             return report
-    _say("scoring the trained network on characters it has never seen")
+    _say("scoring the trained network on characters it has never seen; then raw pixels and the untrained network")
     with steps_shown(lines=True) as on_step:
         found = evaluate_run(run.path, n_restarts=1, facility=False, on_progress=indented(on_step))
     assert found.report is not None

@@ -20,10 +20,11 @@ def evaluate(
         list[int] | None,
         typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.", show_default=False),
     ] = None,
-    restarts: Annotated[int, typer.Option(min=1, help="k-means clusterings.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the first clustering.")] = 0,
-    facility: Annotated[bool, typer.Option(help="Facility-location clustering too, where feasible.")] = True,
-    memory: Annotated[float, typer.Option(help="Working memory in GiB, besides the embeddings.")] = 1.0,
+    restarts: Annotated[int, typer.Option(min=0, help="k-means clusterings from random starts, as in the literature.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the first random start.")] = 0,
+    facility: Annotated[bool, typer.Option(help="Cluster from medoids; --no-facility: k-means from random starts alone.")] = True,
+    before: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
+    memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Crops per forward pass; by default as suits the device.", show_default=False)
     ] = None,
@@ -49,6 +50,7 @@ def evaluate(
             n_restarts=restarts,
             seed=seed,
             facility=facility,
+            before=before,
             memory_gib=memory,
             batch_size=batch_size,
             device=device,

@@ -65,6 +65,6 @@ def compile_kernels() -> None:
     labels = np.arange(32) // 4
     n_threads = torch.get_num_threads()
     with said_if_slow("compiling the solver and the scores, about half a minute, only once", seconds=3.0):
-        evaluate(vectors, labels, n_restarts=1)
+        evaluate(vectors, labels, facility=False, n_restarts=1)
         FacilityLocationLoss()(torch.from_numpy(vectors), torch.from_numpy(labels))
     torch.set_num_threads(n_threads)  # numba's first parallel kernel resets them

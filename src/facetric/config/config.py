@@ -71,11 +71,16 @@ class ModelTable(Table):
     views_seed: int = Field(
         0, ge=0, description="Seed of the cached views; separate from run.seed, so that runs with different seeds share a cache."
     )
-    head_init: Literal["pca", "orthogonal", "default"] = Field(
+    head_init: Literal["pca", "whitened", "orthogonal", "default"] = Field(
         "pca",
-        description="Initialization of the head: half-whitened PCA of the training features, orthogonal, or torch's default.",
+        description="Initialization of the head: half-whitened PCA of the training features; whitened (by the spread within "
+        "training classes, then PCA; features are l2-normalized first); orthogonal; or torch's default.",
     )
-
+    head_refit: bool = Field(
+        False,
+        description="At every validation and at the end, save the network with a whitened head fitted to its features at that "
+        "step instead of the trained head. Training continues with its own head.",
+    )
     head_scale: float = Field(
         1.0, gt=0, description="Scale of the initial head; matters for losses that do not normalize, such as npairs."
     )

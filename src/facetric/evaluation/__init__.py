@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from facetric.evaluation.clustering import ClusteringScores, FacilityClustering, KMeans, kmeans
+from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores, FacilityClustering, KMeansClusterings
+from facetric.evaluation.lloyd import KMeans, kmeans
 from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.scores import evaluate
 from facetric.evaluation.tables import Comparison
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
     from facetric.evaluation.embeddings import Embeddings
 
 __all__ = [
+    "CalibratedClustering",
     "ClusteringScores",
     "Comparison",
     "Embeddings",
     "EvaluationReport",
     "FacilityClustering",
     "KMeans",
+    "KMeansClusterings",
     "embed",
     "evaluate",
     "kmeans",

@@ -1,28 +1,18 @@
-"""Clusterings of an embedded set into as many clusters as it has classes: k-means, and facility location beside it."""
+"""Clusterings of an embedded set into as many clusters as it has classes: means from medoids, and k-means from random starts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
-import numba
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from facetric.metrics import ami, ari, nmi, pairwise_f1, purity, vmeasure
-from facetric.solver import ClusteringProblem, solve
-
-MAX_FACILITY_POINTS = 10_000  # time and memory grow with n²; the paper's birds (5,924) take 3 s of processor and 0.6 GiB
-_BYTES_PER_DISTANCE = 18  # two float64 matrices and the masks of their checks
-_SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
-_ROUNDS = 64  # above it, in this many rounds
-_BLOCK_SIZE, _TILE_SIZE = 4096, 512  # points and centers of a product; a task is a block of points
-_MAX_ITERATIONS = 100
-_TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
+from facetric.clustering import Calibration, FacilityLocation
+from facetric.evaluation.lloyd import kmeans
+from facetric.metrics import ami, ari, bcubed, nmi, pairwise, purity, vmeasure
+from facetric.progress import OnStep
 
 
 @dataclass(frozen=True)
@@ -33,213 +23,105 @@ class ClusteringScores:
     vmeasure: float  # arithmetic mean: scikit-learn's NMI
     ami: float
     ari: float
+    pairwise_precision: float
+    pairwise_recall: float
     pairwise_f1: float
+    bcubed_precision: float
+    bcubed_recall: float
+    bcubed_f1: float
     purity: float
 
     @classmethod
     def of(cls, classes: NDArray[np.int64], clusters: NDArray[np.int64]) -> ClusteringScores:
-        scores = (nmi, vmeasure, ami, ari, pairwise_f1, purity)
-        return cls(*(score(classes, clusters) for score in scores))
+        pairs, points = pairwise(classes, clusters), bcubed(classes, clusters)
+        return cls(
+            nmi=nmi(classes, clusters),
+            vmeasure=vmeasure(classes, clusters),
+            ami=ami(classes, clusters),
+            ari=ari(classes, clusters),
+            pairwise_precision=pairs.precision,
+            pairwise_recall=pairs.recall,
+            pairwise_f1=pairs.f1,
+            bcubed_precision=points.precision,
+            bcubed_recall=points.recall,
+            bcubed_f1=points.f1,
+            purity=purity(classes, clusters),
+        )
 
-
-@dataclass(frozen=True, eq=False)
-class KMeans:
-    """One k-means clustering."""
-
-    assignment: NDArray[np.int64]  # (n,)
-    centers: NDArray[np.float32]  # (n_clusters, d)
-    objective: float  # Σ squared distances to the own center
-    n_iterations: int
+    @classmethod
+    def mean(cls, several: Sequence[ClusteringScores]) -> ClusteringScores:
+        """The mean of every score."""
+        return cls(*(float(np.mean([getattr(scores, field.name) for scores in several])) for field in fields(cls)))
 
 
 @dataclass(frozen=True)
 class FacilityClustering:
-    """The facility-location clustering of a set (γ = 0), or why there is none."""
+    """One clustering by facility location: medoids for squared distances, then k-means from there. No random start."""
 
-    scores: ClusteringScores | None
-    facility_score: float | None  # F, minus the sum of distances to the nearest medoid
-    n_sweeps: int | None
-    left_out: str | None
-
-
-def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds for many clusters).
-
-    Points are compared with centers by float32 matrix products, always in the same blocks; a tie keeps its assignment, or goes
-    to the first center. An empty cluster takes the point farthest from its center. The same seed gives the same clustering with
-    any number of threads.
-    """
-    if not 1 <= n_clusters <= len(rows):
-        raise ValueError(f"n_clusters ({n_clusters}) must lie between 1 and the number of points ({len(rows)}): change it")
-    rows = np.ascontiguousarray(rows, dtype=np.float32)
-    objective, n_iterations = np.inf, 0
-    assignment, squares = np.zeros(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
-    moved = np.ones(n_clusters, dtype=np.bool_)
-    with _workers() as pool:
-        centers = rows[_initial_centers(rows, n_clusters, np.random.default_rng(seed), pool)]
-        while n_iterations < _MAX_ITERATIONS:
-            n_iterations += 1
-            _assign(rows, centers, moved, squares, assignment, pool)
-            before, objective = objective, float(squares.sum(dtype=np.float64))
-            _fill_empty_clusters(assignment, squares, n_clusters)
-            means = _means(rows, assignment, n_clusters)
-            moved, centers = (means != centers).any(axis=1), means
-            if not moved.any() or before - objective < _TOLERANCE * objective:
-                break
-    return KMeans(assignment, centers, _objective(rows, centers, assignment), n_iterations)
+    objective: float  # Σ squared distances to the own center, as for k-means
+    n_iterations: int
+    scores: ClusteringScores
 
 
-def facility_location(rows: NDArray[np.float32], classes: NDArray[np.int64], *, memory_gib: float) -> FacilityClustering:
-    """Greedy medoids and PAM on the Euclidean distances of the rows, as many medoids as classes, no margin."""
-    n = len(rows)
-    needed = _BYTES_PER_DISTANCE * n**2 / 2**30
-    reason = None
-    if n > MAX_FACILITY_POINTS:
-        reason = f"{n:,} images exceed the {MAX_FACILITY_POINTS:,} for which the solver's n² time is reasonable"
-    elif needed > memory_gib:
-        reason = f"the distances of {n:,} images need {needed:.1f} GiB of the {memory_gib:g} GiB allowed (memory_gib)"
-    if reason:
-        return FacilityClustering(None, None, None, reason)
-    solution = solve(ClusteringProblem(_distances(rows), classes, margin_weight=0.0))
-    return FacilityClustering(ClusteringScores.of(classes, solution.assignment), solution.facility_score, solution.n_sweeps, None)
+@dataclass(frozen=True)
+class Restart:
+    """One k-means clustering."""
+
+    seed: int
+    objective: float  # Σ squared distances to the own center; lower is better
+    n_iterations: int
+    scores: ClusteringScores
 
 
-@contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
-    """Threads with one BLAS thread each: those of one product wait for each other, for long on a busy machine."""
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(numba.get_num_threads(), "facetric-kmeans") as pool:
-        yield pool
+@dataclass(frozen=True)
+class KMeansClusterings:
+    """k-means from random starts, as in the literature: the mean of every score, and each start."""
+
+    scores: ClusteringScores
+    nmi_sd: float  # standard deviation over the restarts, n − 1; 0 for one
+    restarts: tuple[Restart, ...]
 
 
-def _nearest(
-    rows: NDArray[np.float32], centers: NDArray[np.float32], pool: ThreadPoolExecutor
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The squared distance of every row to its nearest center, (n,), and which that is, (n,)."""
-    norms = np.einsum("kd,kd->k", centers, centers, dtype=np.float64).astype(np.float32)
-    factors = np.column_stack([-2 * centers, norms])  # (x, 1)·(−2c, ‖c‖²) = ‖x − c‖² − ‖x‖²
-    nearest = np.zeros(len(rows), dtype=np.int64)
-    squares = np.empty(len(rows), dtype=np.float32)
+@dataclass(frozen=True)
+class CalibratedClustering:
+    """A clustering that was not told the number of classes: method and threshold come from other classes."""
 
-    def find(block: slice) -> None:
-        if len(centers) > 1:
-            nearest[block] = _nearest_in_block(rows[block], factors)
-        _squared_distances(rows[block], centers, nearest[block], squares[block])
-
-    list(pool.map(find, (slice(start, start + _BLOCK_SIZE) for start in range(0, len(rows), _BLOCK_SIZE))))
-    return squares, nearest
+    n_clusters: int  # as found
+    scores: ClusteringScores
+    calibration: dict[str, Any]  # `Calibration.as_dict`: method, threshold, and what to expect
 
 
-def _nearest_in_block(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.int64]:
-    left = np.column_stack([rows, np.ones(len(rows), dtype=np.float32)])
-    best = np.full(len(rows), np.inf, dtype=np.float32)
-    nearest = np.zeros(len(rows), dtype=np.int64)
-    for first in range(0, len(factors), _TILE_SIZE):
-        products = left @ factors[first : first + _TILE_SIZE].T  # (n, tile)
-        position = products.argmin(axis=1)
-        found = np.take_along_axis(products, position[:, None], axis=1)[:, 0]
-        nearer = found < best
-        best[nearer], nearest[nearer] = found[nearer], first + position[nearer]
-    return nearest
+def facility_clusters(rows: NDArray[np.float32], n_clusters: int, *, on_step: OnStep | None = None) -> FacilityLocation:
+    """The clustering that is scored: `FacilityLocation` with means, fitted to the rows."""
+    return FacilityLocation(n_clusters).fit(rows, on_step=on_step)
 
 
-def _assign(
-    rows: NDArray[np.float32],
-    centers: NDArray[np.float32],
-    moved: NDArray[np.bool_],
-    squares: NDArray[np.float32],
-    assignment: NDArray[np.int64],
-    pool: ThreadPoolExecutor,
-) -> None:
-    """Bring every point's nearest center, and its squared distance, up to date after some centers have moved.
-
-    Where a point's center did not move, only a moved one can be nearer. With many clusters, most soon stop moving.
-    """
-    unsure = np.flatnonzero(moved[assignment])
-    others, movers = np.flatnonzero(~moved[assignment]), np.flatnonzero(moved)
-    if len(unsure):
-        squares[unsure], assignment[unsure] = _nearest(rows[unsure], centers, pool)
-    if len(others) and len(movers):
-        found, position = _nearest(rows[others], centers[movers], pool)
-        nearer = found < squares[others]
-        squares[others[nearer]], assignment[others[nearer]] = found[nearer], movers[position[nearer]]
+def facility_clustering(
+    rows: NDArray[np.float32], classes: NDArray[np.int64], *, on_step: OnStep | None = None
+) -> FacilityClustering:
+    """`facility_clusters` with as many clusters as classes, and its scores."""
+    fit = facility_clusters(rows, int(classes.max()) + 1, on_step=on_step)
+    return FacilityClustering(float(fit.objective_), int(fit.n_iter_), ClusteringScores.of(classes, fit.labels_))
 
 
-def _initial_centers(
-    rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator, pool: ThreadPoolExecutor
-) -> NDArray[np.int64]:
-    """Rows drawn with a probability ∝ their squared distance to the centers so far, a few per round; distinct."""
-    per_round = 1 if n_clusters <= _SINGLE_DRAWS else -(-n_clusters // _ROUNDS)
-    chosen = np.array([rng.integers(len(rows))])
-    squares = np.full(len(rows), np.inf, dtype=np.float64)
-    newest = chosen
-    while len(chosen) < n_clusters:
-        squares = np.minimum(squares, _nearest(rows, rows[newest], pool)[0])
-        squares[chosen] = 0.0
-        n_wanted = min(per_round, n_clusters - len(chosen))
-        n_distinct = int(np.count_nonzero(squares > 0))
-        if n_distinct < n_wanted:  # fewer distinct points than clusters: take any others
-            newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
-        else:
-            newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum())
-        chosen = np.concatenate([chosen, newest])
-    return chosen
+def calibrated_clustering(
+    rows: NDArray[np.float32], classes: NDArray[np.int64], calibration: Calibration
+) -> CalibratedClustering:
+    """The clusters of a calibrated method, however many it finds, and their scores."""
+    labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
+    return CalibratedClustering(len(np.unique(labels)), ClusteringScores.of(classes, labels), calibration.as_dict())
 
 
-def _fill_empty_clusters(assignment: NDArray[np.int64], squares: NDArray[np.float32], n_clusters: int) -> None:
-    """Move the points farthest from their centers, out of clusters that have others, into the clusters that have none."""
-    sizes = np.bincount(assignment, minlength=n_clusters)
-    empty = np.flatnonzero(sizes == 0).tolist()
-    for point in np.argsort(-squares, kind="stable") if empty else ():
-        if not empty:
-            return
-        if sizes[assignment[point]] > 1:
-            sizes[assignment[point]] -= 1
-            assignment[point] = empty.pop(0)
-            sizes[assignment[point]] = 1
-
-
-@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _squared_distances(
-    rows: NDArray[np.float32], centers: NDArray[np.float32], nearest: NDArray[np.int64], squares: NDArray[np.float32]
-) -> None:
-    """From the differences: zero for equal points, and the same in whatever block a point stands."""
-    for i in range(len(rows)):
-        total = np.float32(0)
-        for j in range(rows.shape[1]):
-            total += (rows[i, j] - centers[nearest[i], j]) ** 2
-        squares[i] = total
-
-
-@njit(cache=True, nogil=True)
-def _means(rows: NDArray[np.float32], assignment: NDArray[np.int64], n_clusters: int) -> NDArray[np.float32]:
-    """The mean of every cluster, summed in float64 in the order of the points. (n_clusters, d)"""
-    sums = np.zeros((n_clusters, rows.shape[1]))
-    sizes = np.zeros(n_clusters)
-    for i in range(len(rows)):
-        sizes[assignment[i]] += 1
-        for j in range(rows.shape[1]):
-            sums[assignment[i], j] += rows[i, j]
-    return (sums / sizes.reshape(-1, 1)).astype(np.float32)
-
-
-@njit(cache=True, nogil=True)
-def _objective(rows: NDArray[np.float32], centers: NDArray[np.float32], assignment: NDArray[np.int64]) -> float:
-    total = 0.0
-    for i in range(len(rows)):
-        for j in range(rows.shape[1]):
-            total += (np.float64(rows[i, j]) - np.float64(centers[assignment[i], j])) ** 2
-    return total
-
-
-def _distances(rows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """All Euclidean distances (n, n), in place to save memory; exact zeros for equal rows are the solver's to ask for."""
-    points = rows.astype(np.float64)
-    squares = np.einsum("nd,nd->n", points, points)
-    distances: NDArray[np.float64] = points @ points.T
-    distances *= -2
-    distances += squares
-    distances += squares[:, None]
-    np.maximum(distances, 0, out=distances)
-    np.sqrt(distances, out=distances)
-    np.fill_diagonal(distances, 0)
-    return distances
+def kmeans_clusterings(
+    rows: NDArray[np.float32], classes: NDArray[np.int64], *, n_restarts: int, seed: int, on_step: OnStep
+) -> KMeansClusterings:
+    """k-means with as many clusters as classes from `n_restarts` seeds."""
+    restarts = []
+    on_step("k-means", 0, n_restarts)
+    for i in range(n_restarts):
+        found = kmeans(rows, int(classes.max()) + 1, seed=seed + i)
+        scores = ClusteringScores.of(classes, found.assignment)
+        restarts.append(Restart(seed + i, found.objective, found.n_iterations, scores))
+        on_step("k-means", i + 1, n_restarts)
+    sd = float(np.std([restart.scores.nmi for restart in restarts], ddof=1)) if n_restarts > 1 else 0.0
+    return KMeansClusterings(ClusteringScores.mean([restart.scores for restart in restarts]), sd, tuple(restarts))

@@ -10,27 +10,25 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from facetric.evaluation.clustering import ClusteringScores, FacilityClustering
+from facetric.evaluation.clustering import (
+    CalibratedClustering,
+    ClusteringScores,
+    FacilityClustering,
+    KMeansClusterings,
+    Restart,
+)
 from facetric.files import write_atomically
 
-FORMAT = 2
-
-
-@dataclass(frozen=True)
-class Restart:
-    """One k-means clustering of the set."""
-
-    seed: int
-    objective: float  # Σ squared distances to the own center; lower is better
-    n_iterations: int
-    scores: ClusteringScores
+FORMAT = 3
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
     """Scores as fractions in [0, 1]; None (or an empty dict) for scores that were not computed.
 
-    Clustering scores are means over the k-means restarts; `nmi_sd` is the standard deviation over them (n − 1; 0 for one).
+    The number of clusters is that of the classes. Clustering scores (`nmi` to `purity`) are those of `facility_location`, k-means
+    started from medoids, or, where that was not asked for, the mean over the random starts of `kmeans`; `clusters` says which.
+    `before` holds what there was before training: pretrained features, a closed-form head.
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
     """
 
@@ -45,15 +43,22 @@ class EvaluationReport:
     n_queries: int | None = None  # that were scored
     n_left_out: int | None = None  # queries whose class has no other image
     n_gallery: int | None = None
+    clusters: str | None = None  # "facility_location" or "kmeans"
     nmi: float | None = None
-    nmi_sd: float | None = None
     vmeasure: float | None = None
     ami: float | None = None
     ari: float | None = None
+    pairwise_precision: float | None = None
+    pairwise_recall: float | None = None
     pairwise_f1: float | None = None
+    bcubed_precision: float | None = None
+    bcubed_recall: float | None = None
+    bcubed_f1: float | None = None
     purity: float | None = None
-    restarts: tuple[Restart, ...] = ()
     facility_location: FacilityClustering | None = None
+    kmeans: KMeansClusterings | None = None
+    calibrated: CalibratedClustering | None = None  # the number of clusters is not given
+    before: dict[str, EvaluationReport] = field(default_factory=dict)  # the same scores without training, by name
     method: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
 
@@ -79,18 +84,23 @@ class EvaluationReport:
                 raise ValueError(f"its format is {found}, this version reads {FORMAT}")
             if values.pop("sha256") != _digest(values):
                 raise ValueError("its checksum is wrong")
-            values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
-            values["restarts"] = tuple(
-                Restart(**{**restart, "scores": ClusteringScores(**restart["scores"])}) for restart in values["restarts"]
-            )
-            if (facility := values["facility_location"]) is not None:
-                scores = facility["scores"]
-                values["facility_location"] = FacilityClustering(
-                    **{**facility, "scores": ClusteringScores(**scores) if scores else None}
-                )
-            return cls(**values)
+            return cls._of(values)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             raise ValueError(f"damaged or not an evaluation ({error}): evaluate again with `facetric evaluate RUN`") from None
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> EvaluationReport:
+        """From plain JSON values."""
+        values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
+        values["before"] = {name: cls._of(before) for name, before in values["before"].items()}
+        if (found := values["facility_location"]) is not None:
+            values["facility_location"] = FacilityClustering(**_with_scores(found))
+        if (found := values["kmeans"]) is not None:
+            restarts = tuple(Restart(**_with_scores(restart)) for restart in found["restarts"])
+            values["kmeans"] = KMeansClusterings(**{**_with_scores(found), "restarts": restarts})
+        if (found := values["calibrated"]) is not None:
+            values["calibrated"] = CalibratedClustering(**_with_scores(found))
+        return cls(**values)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; the file has its old content or all of the new."""
@@ -108,6 +118,10 @@ class EvaluationReport:
         from facetric.evaluation.tables import report_text
 
         return report_text(self)
+
+
+def _with_scores(record: dict[str, Any]) -> dict[str, Any]:
+    return {**record, "scores": ClusteringScores(**record["scores"])}
 
 
 def _digest(values: dict[str, Any]) -> str:

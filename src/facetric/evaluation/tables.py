@@ -10,6 +10,7 @@ import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores
 from facetric.evaluation.report import EvaluationReport
 
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -28,22 +29,51 @@ def percent(value: float | None, sd: float | None = None) -> str:
 
 def report_text(report: EvaluationReport) -> str:
     """The paper's row, the other scores, and notes on how they were computed."""
-    several = len(report.restarts) > 1
-    paper = {"NMI": percent(report.nmi, report.nmi_sd if several else None)} if report.nmi is not None else {}
-    paper |= {f"R@{k}": percent(value) for k, value in report.recall_at_k.items()}
-    lines = [_what(report), "", *_grid([paper])]
-    others = {
+    named = {**report.before, "this run": report} if report.before else {"": report}
+    rows = [({"": name} if name else {}) | _main_cells(one, map_at_r=bool(name)) for name, one in named.items()]
+    lines = [_what(report), "", *_grid(rows)]
+    others = {name: percent(value) for name, value in other_scores(report).items() if name not in rows[-1]}
+    lines += ["", *_grid([others])] if others else []
+    return "\n".join([*lines, "", *_notes(report)])
+
+
+def _main_cells(report: EvaluationReport, *, map_at_r: bool) -> dict[str, str]:
+    cells = {name: percent(value) for name, value in main_scores(report).items()}
+    if map_at_r:
+        cells |= {"MAP@R": percent(report.map_at_r), "d": f"{report.dimension:,}"}
+    return cells
+
+
+def main_scores(report: EvaluationReport) -> dict[str, float]:
+    """NMI and Recall@K, those that there are."""
+    nmi = {} if report.nmi is None else {"NMI": report.nmi}
+    return nmi | {f"R@{k}": value for k, value in report.recall_at_k.items()}
+
+
+def comparable_scores(report: EvaluationReport) -> dict[str, float]:
+    """NMI of both clusterings by their names (the literature's is that of k-means), Recall@K, MAP@R; those that there are."""
+    found = {
+        "NMI": None if report.clusters == "kmeans" else report.nmi,
+        "k-means NMI": None if report.kmeans is None else report.kmeans.scores.nmi,
+        **{f"R@{k}": value for k, value in report.recall_at_k.items()},
+        "MAP@R": report.map_at_r,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def other_scores(report: EvaluationReport) -> dict[str, float]:
+    """The scores that the paper has not, those that there are."""
+    found = {
         "MAP@R": report.map_at_r,
         "R-precision": report.r_precision,
-        "P@1": report.precision_at_1,
         "V-measure": report.vmeasure,
         "AMI": report.ami,
         "ARI": report.ari,
         "pairwise F1": report.pairwise_f1,
+        "BCubed F1": report.bcubed_f1,
         "purity": report.purity,
     }
-    lines += ["", *_grid([{name: percent(value) for name, value in others.items() if value is not None}])]
-    return "\n".join([*lines, "", *_notes(report)])
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _what(report: EvaluationReport) -> str:
@@ -61,26 +91,60 @@ def _notes(report: EvaluationReport) -> list[str]:
     if report.n_queries is not None:
         left_out = f"; {report.n_left_out:,} left out, whose class has no other image" if report.n_left_out else ""
         notes.append(f"Retrieval: {report.n_queries:,} queries among {report.n_gallery:,} images{left_out}.")
-    if report.restarts:
-        plural = "clustering" if len(report.restarts) == 1 else "clusterings: mean (± standard deviation)"
-        notes.append(f"k-means, k = {report.n_classes:,}: {len(report.restarts)} {plural}.")
-    facility = report.facility_location
-    if facility is not None and facility.scores is not None:
-        notes.append(
-            f"Facility location (γ = 0): NMI {percent(facility.scores.nmi)}, AMI {percent(facility.scores.ami)}, "
-            f"purity {percent(facility.scores.purity)}."
-        )
-    elif facility is not None:
-        notes.append(f"Facility location was left out: {facility.left_out}.")
+    notes += clustering_notes(report)
     return notes
 
 
+def clustering_notes(report: EvaluationReport) -> list[str]:
+    """Which clusterings were scored, and what both found where there are both."""
+    notes, facility, kmeans = [], report.facility_location, report.kmeans
+    if facility is not None:
+        pairs, points = _precision_recall(facility.scores, "pairwise"), _precision_recall(facility.scores, "bcubed")
+        notes.append(
+            f"Clusters: k = {report.n_classes:,} medoids, then k-means from them. Precision and recall of pairs {pairs}, BCubed "
+            f"{points}."
+        )
+    if kmeans is not None:
+        several = len(kmeans.restarts) > 1
+        found = percent(kmeans.scores.nmi, kmeans.nmi_sd if several else None)
+        times = f"mean ± standard deviation of {len(kmeans.restarts)} random starts" if several else "one random start"
+        notes.append(
+            f"k-means as in the literature, k = {report.n_classes:,}: NMI {found}, AMI {percent(kmeans.scores.ami)} ({times})."
+        )
+    if report.calibrated is not None:
+        notes.append(_calibrated_note(report.calibrated, report.n_classes))
+    return notes
+
+
+def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
+    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
+    kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
+    reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
+    promised = ", ".join(
+        f"{name} " + " and ".join(percent(expected[f"{kind}_{what}"]) for what in ("precision", "recall"))
+        for name, kind in kinds.items()
+    )
+    return (
+        f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
+        f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
+        f"Precision and recall {reached}; expected {promised}."
+    )
+
+
+def _precision_recall(scores: ClusteringScores, kind: str) -> str:
+    return " and ".join(percent(getattr(scores, f"{kind}_{name}")) for name in ("precision", "recall"))
+
+
 def _grid(rows: list[dict[str, str]]) -> list[str]:
-    """Cells under their headings, right-aligned."""
+    """Cells under their headings, right-aligned; names, which have none, left-aligned."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     widths = {name: max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names}
-    lines = ["  ".join(name.rjust(widths[name]) for name in names)]
-    return lines + ["  ".join(row.get(name, "").rjust(widths[name]) for name in names) for row in rows]
+    lines = [{name: name for name in names}, *rows]
+    return ["  ".join(_aligned(line.get(name, ""), widths[name], name) for name in names) for line in lines]
+
+
+def _aligned(cell: str, width: int, heading: str) -> str:
+    return cell.rjust(width) if heading else cell.ljust(width)
 
 
 @dataclass(frozen=True)
@@ -99,7 +163,7 @@ class Row:
     """One configuration (with its runs) or one line of the paper."""
 
     name: str
-    n_runs: int  # 0 for the paper's
+    n_runs: int  # 0 for the paper's, and for what there was before training
     scores: dict[str, Score]  # by column
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.clustering import kmeans
+from facetric.evaluation.clustering import facility_clusters
 from facetric.figures.tsne_map import tsne_positions
 from facetric.files import write_atomically
 from facetric.metrics.neighbors import Metric
@@ -30,18 +30,19 @@ def kept_positions(
 
 
 def kept_clusters(
-    folder: Path, vectors: NDArray[np.float32], class_labels: NDArray[np.integer], *, metric: Metric, seed: int = 0
+    folder: Path, vectors: NDArray[np.float32], class_labels: NDArray[np.integer], *, metric: Metric
 ) -> NDArray[np.int64]:
-    """The k-means clustering (n,) that the evaluation scores under this seed, k = number of classes; kept like the positions.
+    """The clustering (n,) that the evaluation scores, means from medoids, k = number of classes; kept like the positions.
 
     A ValueError for vectors that cannot be scored, such as those of one class.
     """
 
     def compute() -> NDArray[np.int64]:
         rows, codes = validated_vectors(vectors, class_labels, metric)
-        return kmeans(rows, int(codes.max()) + 1, seed=seed).assignment
+        labels: NDArray[np.int64] = facility_clusters(rows, int(codes.max()) + 1).labels_
+        return labels
 
-    return _kept(folder, "clusters", vectors, (len(np.unique(class_labels)), metric, seed), compute)
+    return _kept(folder, "clusters", vectors, ("means from medoids", len(np.unique(class_labels)), metric), compute)
 
 
 def _kept(

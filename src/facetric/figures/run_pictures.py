@@ -74,7 +74,7 @@ def draw_run(
         ),
     }
     if len(np.unique(labels)) > 1:  # one class is one cluster: nothing to show
-        clusters = kept_clusters(folder, vectors, labels, metric=metric, seed=seed)
+        clusters = kept_clusters(folder, vectors, labels, metric=metric)
         sheets["clusters"] = (
             "Largest clusters, with their medoids",
             cluster_rows(rows, clusters, labels, class_names, n_clusters=_N_ROWS),

@@ -19,6 +19,7 @@ def build_embedder(
     image_size: int | None = None,
     normalize: bool = True,
     freeze_through: str | None = None,
+    normalize_features: bool = False,
     seed: int = 0,
 ) -> Embedder:
     """An embedder with `dim` dimensions, in training mode.
@@ -29,6 +30,7 @@ def build_embedder(
       another size are resampled;
     * `normalize`: whether embeddings have length 1, as the facility location and triplet losses expect;
     * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";
+    * `normalize_features`: whether the head takes features of length one, as a whitened head does;
     * `seed`: of the head, and of the backbone with weights "none"; torch's global generator is not touched.
 
     Batch-norm statistics are frozen unless the weights are "none".
@@ -47,4 +49,5 @@ def build_embedder(
             normalize=normalize,
             freeze_through=freeze_through,
             freeze_batchnorm=weights != "none",
+            normalize_features=normalize_features,
         )

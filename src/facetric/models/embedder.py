@@ -27,6 +27,7 @@ class Embedder(nn.Module):
     embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `embedder(x)` equals
     `embedder.from_activations(embedder.trunk(x))`, so that the activations of the frozen part can be cached.
     `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
+    With `normalize_features` the head takes features of length one, as a whitened head does.
     With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 
@@ -40,6 +41,7 @@ class Embedder(nn.Module):
         normalize: bool = True,
         freeze_through: str | None = None,
         freeze_batchnorm: bool = True,
+        normalize_features: bool = False,
     ) -> None:
         super().__init__()
         if dim < 1:
@@ -53,6 +55,7 @@ class Embedder(nn.Module):
         self.freeze_batchnorm = freeze_batchnorm
         self._is_for_inference = False
         self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
+        self.normalize_features = normalize_features
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         probe = self._probe()
         self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
@@ -90,7 +93,8 @@ class Embedder(nn.Module):
 
     def from_activations(self, activations: Tensor) -> Tensor:
         """Activations of the frozen first part → embeddings (m, dim)"""
-        embeddings: Tensor = self.head(self.features_from_activations(activations))
+        features = self.features_from_activations(activations)
+        embeddings: Tensor = self.head(nn.functional.normalize(features, dim=1) if self.normalize_features else features)
         return nn.functional.normalize(embeddings, dim=1) if self.normalize else embeddings
 
     def features_from_activations(self, activations: Tensor) -> Tensor:
@@ -128,10 +132,27 @@ class Embedder(nn.Module):
             if name.startswith(modules) or name in self._split.tensors
         }
 
-    def initialize_head(self, features: ArrayLike | Tensor | None = None, kind: str = "pca", seed: int = 0) -> None:
+    def initialize_head(
+        self,
+        features: ArrayLike | Tensor | None = None,
+        kind: str = "pca",
+        seed: int = 0,
+        *,
+        labels: ArrayLike | None = None,
+    ) -> None:
         """Fill the head: "pca", the half-whitened PCA of training features (n, n_features) that `models/head.py` writes out;
-        "orthogonal", orthonormal rows and no bias; or torch's "default". The last two come from the seed, without features."""
-        initialize(self.head, features, kind, seed)
+        "whitened", the closed form of `models/closed_form.py`, of features and labels; "orthogonal", orthonormal rows and no
+        bias; or torch's "default". The last two come from the seed, without features. `normalize_features` follows the kind."""
+        initialize(self.head, features, kind, seed, labels)
+        self.normalize_features = kind == "whitened"
+
+    def with_whitened_head(self, features: ArrayLike | Tensor, labels: ArrayLike) -> Self:
+        """The same network, which it shares, with a whitened head fitted to its training features (n, n_features)."""
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.head = nn.Linear(self.n_features, self.dim, device=self.head.weight.device)
+        other.initialize_head(features, kind="whitened", labels=labels)
+        return other
 
     def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
         """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group.

@@ -9,7 +9,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-HEAD_KINDS = ("pca", "orthogonal", "default")
+from facetric.models.closed_form import closed_form_head
+
+HEAD_KINDS = ("pca", "whitened", "orthogonal", "default")
+FITTED_KINDS = ("pca", "whitened")  # from training features
 
 
 def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -45,19 +48,15 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
     return weight, -weight @ mean
 
 
-def initialize(head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int) -> None:
-    """Fill the head: "pca" from features, "orthogonal" (orthonormal rows, bias 0) or torch's "default" from the seed."""
+def initialize(
+    head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int, labels: ArrayLike | None = None
+) -> None:
+    """Fill the head: "pca" from features, "whitened" from features and labels, "orthogonal" (orthonormal rows, bias 0) or torch's
+    "default" from the seed."""
     if kind not in HEAD_KINDS:
         raise ValueError(f"kind must be one of {', '.join(HEAD_KINDS)}; got {kind!r} (--set model.head_init=…)")
-    if kind == "pca":
-        if features is None:
-            raise ValueError("a PCA head is made from training features; got none: pass extract_features(...)")
-        values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
-        if values.ndim == 2 and values.shape[1] != head.in_features:
-            raise ValueError(
-                f"the head takes {head.in_features} features; got {values.shape[1]}: pass those of this embedder's backbone"
-            )
-        weight, bias = half_whitened_pca(values, head.out_features)
+    if kind in FITTED_KINDS:
+        weight, bias = _fitted(head, features, kind, labels)
         with torch.no_grad():
             head.weight.copy_(torch.from_numpy(weight))
             head.bias.copy_(torch.from_numpy(bias))
@@ -69,3 +68,21 @@ def initialize(head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, 
             nn.init.orthogonal_(drawn.weight)
             nn.init.zeros_(drawn.bias)
     head.load_state_dict(drawn.state_dict())
+
+
+def _fitted(
+    head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, labels: ArrayLike | None
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    if features is None:
+        raise ValueError(f"a {kind} head is made from training features; got none: pass extract_features(...)")
+    values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
+    if values.ndim == 2 and values.shape[1] != head.in_features:
+        raise ValueError(
+            f"the head takes {head.in_features} features; got {values.shape[1]}: pass those of this embedder's backbone"
+        )
+    if kind == "pca":
+        return half_whitened_pca(values, head.out_features)
+    if labels is None:
+        raise ValueError("a whitened head is made from training features and their labels; got no labels: pass labels")
+    found = closed_form_head(values, labels, head.out_features)
+    return found.weight, found.bias

@@ -36,6 +36,8 @@ def save_embedder(embedder: Embedder, path: str | Path) -> None:
         "freeze_batchnorm": embedder.freeze_batchnorm,
         "input": asdict(embedder.input_spec),
     }
+    if embedder.normalize_features:  # not in the files of other heads, so that theirs stay as they are
+        spec["normalize_features"] = True
     content = save(tensors, metadata={"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
     write_atomically(path, content)
 
@@ -56,6 +58,7 @@ def load_embedder(path: str | Path) -> Embedder:
                 normalize=spec["normalize"],
                 freeze_through=spec["freeze_through"],
                 freeze_batchnorm=spec["freeze_batchnorm"],
+                normalize_features=spec.get("normalize_features", False),
             )
     except (KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{path} describes an embedder that cannot be built here ({error}): save it again") from error

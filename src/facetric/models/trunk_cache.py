@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Generator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,7 +30,7 @@ from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transf
 from facetric.models.embedder import Embedder
 from facetric.models.inference import batch_size_for, inference, outputs_in_order
 from facetric.models.input_spec import image_format
-from facetric.progress import progress_bar
+from facetric.progress import Progress, progress_bar
 
 _log = logging.getLogger("facetric")
 
@@ -91,13 +92,14 @@ def build_trunk_cache(
     center: bool = False,
     transform: Transform | None = None,
     folder: Path | None = None,
+    on_progress: Progress | None = None,
 ) -> TrunkCache:
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
     view. A cache of central crops alone is for evaluation and holds float32, so that scores are those of the network itself; one
-    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged. A
-    PreparedCacheError if the disk has no room for it.
+    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged, and progress is
+    shown in a bar unless `on_progress` is there to be told. A PreparedCacheError if the disk has no room for it.
     """
     if embedder.freeze_through is None:
         raise ValueError(
@@ -123,7 +125,7 @@ def build_trunk_cache(
             "computing activations of %d images in %d view%s through %s, once: %s in %s",
             len(images), shape[1], "s" * (shape[1] > 1), embedder.freeze_through, size, path,
         )  # fmt: skip
-        rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype))
+        rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype), on_progress)
         file.write(rows, description=asdict(_description(embedder, images, transform, shape[1])))
 
     file.ensure(build)
@@ -131,7 +133,12 @@ def build_trunk_cache(
 
 
 def extract_features(
-    embedder: Embedder, images: Images | TrunkCache, *, form: ImageFormat | None = None, batch_size: int | None = None
+    embedder: Embedder,
+    images: Images | TrunkCache,
+    *,
+    form: ImageFormat | None = None,
+    batch_size: int | None = None,
+    on_progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """Pooled features of the backbone, (n, n_features), of each image's central crop, in eval mode.
 
@@ -142,7 +149,8 @@ def extract_features(
         raise ValueError(f"batch_size must be at least 1; got {batch_size}: leave it out for one that suits the device")
     blocks = [np.arange(start, min(start + batch_size, len(images))) for start in range(0, len(images), batch_size)]
     features = np.empty((len(images), embedder.n_features), dtype=np.float32)
-    with inference(embedder) as network, progress_bar("features", total=len(images)) as progress:
+    bar = progress_bar("features", total=len(images)) if on_progress is None else nullcontext(on_progress)
+    with inference(embedder) as network, bar as progress:
         run: Callable[[Tensor], Tensor]
         if isinstance(images, TrunkCache):
             run, tasks = network.features_from_activations, _central_views(images, blocks)
@@ -177,13 +185,15 @@ def _activations(
     center: bool,
     seed: int,
     dtype: np.dtype[np.floating],
+    on_progress: Progress | None,
     first: int,
 ) -> Generator[NDArray[np.floating], None, None]:
     """Blocks (n, n_views + center, ...) of activations, from image `first` on."""
     n_block = max(1, batch_size_for(embedder) // (n_views + center))
     blocks = [np.arange(start, min(start + n_block, len(images))) for start in range(first, len(images), n_block)]
     tasks = (partial(_crops, images, rows, transform, n_views, center, seed) for rows in blocks)
-    with inference(embedder) as network, progress_bar("activations", total=len(images), completed=first) as progress:
+    bar = progress_bar("activations", total=len(images), completed=first) if on_progress is None else nullcontext(on_progress)
+    with inference(embedder) as network, bar as progress:
         for rows, activations in zip(blocks, outputs_in_order(network, tasks, network.trunk), strict=True):
             block = activations.to(getattr(torch, dtype.name)).numpy()
             if not np.isfinite(block).all():

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
@@ -12,7 +13,7 @@ from statistics import mean, stdev
 from facetric.data.images import printable
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.tables import Comparison, Row, Score
+from facetric.evaluation.tables import Comparison, Row, Score, comparable_scores
 from facetric.runs.run import Run, open_run
 
 _IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
@@ -38,6 +39,7 @@ def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test",
         raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")
     dataset = next(iter(datasets))
     rows = [_row(members) for members in groups.values()]
+    rows = [*_before_rows(groups.values()), *rows]
     notes = ["± is the standard deviation over seeds, n − 1."] if any(row.n_runs > 1 for row in rows) else []
     if published and split == "test" and dataset in PUBLISHED:
         rows = [*_published_rows(dataset), *rows]
@@ -58,21 +60,28 @@ def _identity(run: Run, report: EvaluationReport) -> str:
 
 
 def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
-    reports = [report for _, report in members]
+    found = [comparable_scores(report) for _, report in members]
     scores = {}
-    for column, values in ((name, [_columns(report).get(name) for report in reports]) for name in _columns(reports[0])):
-        known = [value for value in values if value is not None]
-        if len(known) == len(reports):
+    for column in found[0]:
+        known = [one[column] for one in found if column in one]
+        if len(known) == len(found):
             scores[column] = Score(100 * mean(known), 100 * stdev(known) if len(known) > 1 else None)
     names = [printable(folder.resolve().name) for folder, _ in members]
     name = names[0] if len(names) == 1 else f"{_common_start(names)} ({len(names)} seeds)"
     return Row(name, len(members), scores)
 
 
-def _columns(report: EvaluationReport) -> dict[str, float]:
-    """The paper's columns, then MAP@R."""
-    found = {"NMI": report.nmi, **{f"R@{k}": value for k, value in report.recall_at_k.items()}, "MAP@R": report.map_at_r}
-    return {name: value for name, value in found.items() if value is not None}
+def _before_rows(groups: Iterable[list[tuple[Path, EvaluationReport]]]) -> list[Row]:
+    """What there was before training, once for all runs that started from the same."""
+    rows: dict[str, Row] = {}
+    for members in groups:
+        own, report = _row(members).name, members[0][1]
+        for name, start in report.before.items():
+            scores = {column: Score(100 * value) for column, value in comparable_scores(start).items()}
+            row = Row(f"{name}, d = {start.dimension:,}", 0, scores)
+            if rows.setdefault(row.name, row).scores != scores:
+                rows.setdefault(f"{row.name} ({own})", replace(row, name=f"{row.name} ({own})"))
+    return list(rows.values())
 
 
 def _published_rows(dataset: str) -> list[Row]:
@@ -80,7 +89,7 @@ def _published_rows(dataset: str) -> list[Row]:
         Row(
             f"{row.method} (paper)",
             0,
-            {"NMI": Score(row.nmi), **{f"R@{k}": Score(value) for k, value in row.recall_at_k.items()}},
+            {"k-means NMI": Score(row.nmi), **{f"R@{k}": Score(value) for k, value in row.recall_at_k.items()}},
         )
         for row in PUBLISHED[dataset]
     ]
@@ -88,7 +97,7 @@ def _published_rows(dataset: str) -> list[Row]:
 
 def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:
     """NMI, Recall@K by K, the rest."""
-    ranks = {"NMI": (0, 0), "MAP@R": (2, 0)}
+    ranks = {"NMI": (0, 0), "k-means NMI": (0, 1), "MAP@R": (2, 0)}
     return tuple(sorted(columns, key=lambda column: ranks.get(column) or (1, int(column.removeprefix("R@")))))
 
 

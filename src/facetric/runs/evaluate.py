@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
+from facetric.data import ImageDataset
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.evaluation.embedding import embed, embed_cached, remove_blocks
 from facetric.evaluation.embeddings import Embeddings
+from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import checked_ks
 from facetric.models import load_embedder
 from facetric.models.storage import embedder_fingerprint
 from facetric.progress import OnStep
+from facetric.runs.before import starts
+from facetric.runs.calibration import run_calibration
 from facetric.runs.images import SPLITS, padded, run_images
 from facetric.runs.manifest import DataChanges
-from facetric.runs.run import RunFolderError, open_run
+from facetric.runs.run import Run, RunFolderError, open_run
 
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
 _log = logging.getLogger("facetric")
@@ -45,6 +50,7 @@ def evaluate_run(
     n_restarts: int = 5,
     seed: int = 0,
     facility: bool = True,
+    before: bool = True,
     memory_gib: float = 1.0,
     batch_size: int | None = None,
     device: str = "auto",
@@ -58,6 +64,11 @@ def evaluate_run(
     embeddings-SPLIT.npz and evaluation-SPLIT.json. Neighbors are by cosine when the model normalizes its embeddings, else
     Euclidean. Under torchrun all processes embed. `use_cache`: activations of the frozen part are cached, for evaluating
     many models that share it.
+
+    A run with four validation classes or more is also clustered without the number of classes, as `calibrate` advises on these;
+    calibration.json keeps the advice. `facility=False` leaves that and the clustering from medoids out.
+
+    `before`: also score what there was before training (`runs/before.py`), in the report's `before`.
     """
     if split not in SPLITS:
         raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
@@ -106,21 +117,36 @@ def evaluate_run(
         with opened.writing():
             embeddings.save(result.embeddings_path)
         _barrier()  # the others have read their blocks too
-        remove_blocks(blocks)
-        report = evaluate(
-            embeddings.vectors,
-            embeddings.labels,
-            ks=ks,
-            metric="cosine" if embedder.normalize else "euclidean",
-            n_restarts=n_restarts,
-            seed=seed,
-            facility=facility,
-            memory_gib=memory_gib,
-            on_progress=on_progress,
-        ).with_source(**source, embeddings=embeddings.fingerprint)
+        on_step = on_progress or (lambda name, done, total: None)
+        calibration = None
+        if facility and split == "test":
+            calibration = run_calibration(opened, embedder, source, n_points=len(embeddings), on_step=on_step)
+        scored = partial(
+            evaluate, labels=embeddings.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
+        )
+        metric: Metric = "cosine" if embedder.normalize else "euclidean"
+        report = scored(embeddings.vectors, metric=metric, calibration=calibration, on_progress=on_progress)
+        report = report.with_source(**source, embeddings=embeddings.fingerprint)
+        if before:
+            report = replace(report, before=_before(opened, dataset, scored, _device(device), on_step))
         with opened.writing():
             report.save(result.report_path)
+        remove_blocks(blocks)  # only now: whatever stopped it, the same command resumes
     return replace(result, report=report)
+
+
+def _before(
+    run: Run, dataset: ImageDataset, scored: Callable[..., EvaluationReport], device: str, on_step: OnStep
+) -> dict[str, EvaluationReport]:
+    """The same scores for what there was before training."""
+    found = {}
+    for start in starts(run, dataset, device=device, on_step=on_step):
+
+        def of_start(name: str, done: int, total: int, title: str = start.name) -> None:
+            on_step(f"{title}: {name}", done, total)
+
+        found[start.name] = scored(start.vectors, on_progress=of_start).with_source(**start.source)
+    return found
 
 
 def _device(name: str) -> str:

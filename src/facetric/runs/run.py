@@ -7,6 +7,7 @@
     checkpoints/          best.safetensors and last.safetensors (embedders), and the states for an exact resume
     embeddings.npz        vectors, labels and image names of the test classes (embeddings-SPLIT.npz of another split)
     evaluation.json       every score, and how it was computed (evaluation-SPLIT.json)
+    calibration.json      how to cluster such images when their number of classes is unknown, from the validation classes
     figures/, report.html
     tensorboard/          when asked for
 
@@ -28,6 +29,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from facetric.clustering import Calibration
 from facetric.config import ConfigError, TrainConfig, read_config
 from facetric.config.config_file import CONFIG_FILE, to_toml
 from facetric.evaluation import EvaluationReport
@@ -73,6 +75,7 @@ class Run:
         self.tensorboard = self.path / "tensorboard"
         self.figures = self.path / "figures"
         self.report_file = self.path / "report.html"
+        self.calibration_file = self.path / "calibration.json"
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -259,6 +262,25 @@ class Run:
                 f"`{self.evaluate_command(split)}` again"
             )
         return report
+
+    def calibration(self) -> tuple[Calibration, dict[str, Any]]:
+        """The saved calibration and its source; a StaleResultError if it is of another checkpoint."""
+        path = self.calibration_file
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            found, source = Calibration.from_dict(record["calibration"]), dict(record["source"])
+        except FileNotFoundError:
+            raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command()}` first") from None
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(f"{path} is damaged ({error}): run `{self.evaluate_command()}` again") from None
+        self._refuse_other_checkpoint(path, source, "test")
+        return found, source
+
+    def save_calibration(self, calibration: Calibration, source: dict[str, Any]) -> None:
+        """`source` names the checkpoint that it was made from, as that of embeddings does."""
+        with self.writing():
+            text = json.dumps({"calibration": calibration.as_dict(), "source": source}, indent=2)
+            write_atomically(self.calibration_file, (text + "\n").encode())
 
     def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
         if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:

@@ -14,7 +14,7 @@ from rich.text import Text
 from facetric.data.images import printable
 
 _log = logging.getLogger("facetric")
-_HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}
+HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}
 
 
 class Display:
@@ -77,14 +77,14 @@ class Display:
         """The validation scores: a row per moment, a column per score."""
         if self.console is None:
             for moment, scores in rows.items():
-                self.say(f"{title}: {moment}: " + "  ".join(f"{_HEADINGS.get(k, k)} {value:.4f}" for k, value in scores.items()))
+                self.say(f"{title}: {moment}: " + "  ".join(f"{HEADINGS.get(k, k)} {value:.4f}" for k, value in scores.items()))
             return
         if not rows:
             return
         table = Table(title=title, title_justify="left")
         table.add_column("", no_wrap=True)
         for name in next(iter(rows.values())):
-            table.add_column(_HEADINGS.get(name, name), justify="right")
+            table.add_column(HEADINGS.get(name, name), justify="right")
         for moment, scores in rows.items():
             table.add_row(moment, *(f"{value:.4f}" for value in scores.values()))
         self.console.print(table)

@@ -41,7 +41,7 @@ class RunResult:
     step: int  # steps trained so far
     finished: bool
     signal_number: int  # of the signal that stopped the run, 0 for none
-    best_step: int | None  # None without validation
+    best_step: int | None  # None without validation; 0 where no step was better than the network before training
     validation: dict[int, Scores] = field(default_factory=dict)  # step → scores; 0 is the network before training
 
 
@@ -240,8 +240,12 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
         display.say(f"stopped by a signal after step {progress.step}, which was saved. To continue: {run.resume_command}")
     else:
         moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
+        if best == 0:
+            moments.pop("best, step 0")
         rows = {name: progress.validation[step] for name, step in moments.items() if step in progress.validation}
         display.table("Validation, on classes that were not trained on", rows)
+        if (verdict := progress.verdict(config.run.best_metric)) is not None:
+            display.say(verdict)
         display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
     return RunResult(
         folder=run.path,

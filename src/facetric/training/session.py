@@ -22,6 +22,8 @@ from facetric.config.config import RunTable, TrainConfig
 from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
 from facetric.losses import MarginDecay
 from facetric.models import Embedder, build_embedder
+from facetric.models.closed_form import check_fit
+from facetric.models.head import FITTED_KINDS
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
 from facetric.runs.images import new_images
@@ -30,6 +32,7 @@ from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, bu
 from facetric.training.loss import build_decay, build_loss, load_loss_state, loss_state
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
+from facetric.training.refit import HeadRefit
 from facetric.training.validation import Validator, check_validation
 
 _log = logging.getLogger("facetric")
@@ -64,6 +67,7 @@ class Session:
     loss: nn.Module
     decay: MarginDecay | None
     feed: Feed
+    refit: HeadRefit | None
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain containers. To be called by all processes: each contributes its random state."""
@@ -181,6 +185,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         image_size=config.model.image_size,
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
+        normalize_features=config.model.head_init == "whitened",
         seed=run.seed,
     )
     if config.data.root is not None:
@@ -188,6 +193,8 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
     training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
     if held_out is not None:
         check_validation(held_out.labels)
+    if config.model.head_refit:
+        check_fit(embedder.n_features, training.labels, embedder.dim)
     loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
     sampler = build_sampler(
         training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
@@ -228,6 +235,7 @@ def build_session(
         loss=plan.loss,
         decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
         feed=feed,
+        refit=HeadRefit(plan.training, cache=cache, form=plan.format) if config.model.head_refit else None,
     )
     return session, validator
 
@@ -257,9 +265,9 @@ def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
 
 def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
     kind, features = config.model.head_init, None
-    if kind == "pca":
+    if kind in FITTED_KINDS:
         features = extract_features(plan.embedder, plan.training.images if cache is None else cache, form=plan.format)
-    plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed)
+    plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed, labels=plan.training.labels)
     with torch.no_grad():
         for weights in plan.embedder.head.parameters():
             weights.mul_(config.model.head_scale)

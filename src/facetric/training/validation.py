@@ -34,7 +34,13 @@ class Validator:
         metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"
         with _same_threads():
             report = evaluate(
-                self.embed(embedder), self.split.labels, ks=KS, metric=metric, n_restarts=_N_RESTARTS, seed=self.seed
+                self.embed(embedder),
+                self.split.labels,
+                ks=KS,
+                metric=metric,
+                facility=False,
+                n_restarts=_N_RESTARTS,
+                seed=self.seed,
             )
         assert report.map_at_r is not None
         assert report.nmi is not None

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from facetric.config.config import TrainConfig
+from facetric.models import Embedder
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
 from facetric.runs.states import write_state
-from facetric.training.display import Display, TensorBoard
+from facetric.training.display import HEADINGS, Display, TensorBoard
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.session import Session
 from facetric.training.validation import Scores, Validator
@@ -24,9 +25,30 @@ class Progress:
     validation: dict[int, Scores] = field(default_factory=dict)
 
     def best_step(self, metric: str) -> int | None:
-        """The validated step with the highest score, the first of ties; the untrained network does not count."""
-        trained = [step for step in self.validation if step > 0]
-        return max(trained, key=lambda step: (self.validation[step][metric], -step), default=None)
+        """The validated step with the highest score, of ties the one with the highest MAP@R, then the first.
+
+        Step 0 counts: where no step is better, the network is kept as it was before training.
+        """
+        return self._best(metric, list(self.validation))
+
+    def verdict(self, metric: str) -> str | None:
+        """One sentence: what training changed on the validation classes, and whether it is kept. None without validation."""
+        best, trained = self.best_step(metric), self._best(metric, [step for step in self.validation if step > 0])
+        if trained is None or 0 not in self.validation:
+            return None
+        before, after = (100 * self.validation[step][metric] for step in (0, trained))
+        if best == trained:
+            kept = f"kept (best.safetensors is step {trained})"
+        else:
+            kept = "not kept (best.safetensors is the network before training)"
+        score = HEADINGS[metric].replace("R@", "Recall@")
+        return f"on validation classes training moved {score} from {before:.1f} to {after:.1f}; {kept}"
+
+    def _best(self, metric: str, steps: list[int]) -> int | None:
+        def rank(step: int) -> tuple[float, float, int]:
+            return self.validation[step][metric], self.validation[step]["map_at_r"], -step
+
+        return max(steps, key=rank, default=None)
 
 
 class Writer:
@@ -37,6 +59,7 @@ class Writer:
         with run.writing():
             self.log = MetricsLog(run.metrics_file, from_step=progress.step)
             self.board = TensorBoard(run.tensorboard, from_step=progress.step) if config.run.tensorboard else None
+        self._refitted: tuple[int, Embedder | None] = (-1, None)
         display.start(progress.step)
 
     def append(self, row: dict[str, Any]) -> None:
@@ -49,21 +72,33 @@ class Writer:
         """Score the held-out classes; keep the weights if they are the best so far."""
         start = time.perf_counter()
         step = self.progress.step
-        scores = validator(session.embedder)
+        embedder = self._for_use(session)
+        scores = validator(embedder)
         self.progress.validation[step] = scores
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.progress.best_step(self.config.run.best_metric) == step
         if best:
-            self.run.save_embedder(session.embedder, "best")
+            self.run.save_embedder(embedder, "best")
         self.display.validated(step, scores, best=best)
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
         """The rows and the embedder are written before the state: an existing state always has them."""
         refuse_non_finite_weights(session.embedder, self.progress.step)
-        self.run.save_embedder(session.embedder, "last")
+        finished = self.progress.step == self.config.run.steps
+        self.run.save_embedder(self._for_use(session) if finished else session.embedder, "last")
         with self.run.writing():
             self.log.sync()
             write_state(self.run.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
+
+    def _for_use(self, session: Session) -> Embedder:
+        """The embedder of this step; with `model.head_refit`, under a head that is fitted to its features once per step."""
+        if session.refit is None:
+            return session.embedder
+        step, embedder = self._refitted
+        if embedder is None or step != self.progress.step:
+            embedder = session.refit(session.embedder)
+            self._refitted = self.progress.step, embedder
+        return embedder
 
     def close(self) -> None:
         self.display.stop()

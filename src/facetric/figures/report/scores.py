@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.tables import percent
+from facetric.evaluation.tables import clustering_notes, comparable_scores, other_scores, percent
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,21 @@ class ScoreTable:
 
 
 def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str) -> ScoreTable:
-    """The scores of a run, with the paper's rows when the dataset is one of the paper's."""
-    several = len(evaluation.restarts) > 1
-    own = {"NMI": percent(evaluation.nmi, evaluation.nmi_sd if several else None)} if evaluation.nmi is not None else {}
-    own |= {f"R@{k}": percent(value) for k, value in evaluation.recall_at_k.items()}
-    others = {
-        "NMI": evaluation.nmi,
-        "Recall@1": evaluation.recall_at_k.get(1),
-        "MAP@R": evaluation.map_at_r,
-        "R-precision": evaluation.r_precision,
-        "AMI": evaluation.ami,
-        "ARI": evaluation.ari,
-        "V-measure": evaluation.vmeasure,
-        "pairwise F1": evaluation.pairwise_f1,
-        "purity": evaluation.purity,
-    }
-    rows = [ScoreRow(run_name, tuple(own.values()), ours=True)]
+    """The scores of a run, what there was before training, and the paper's rows when the dataset is one of the paper's."""
+    own = comparable_scores(evaluation)
+    cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **other_scores(evaluation)}
+    rows = [ScoreRow(run_name, tuple(percent(value) for value in own.values()), ours=True)]
+    for name, start in evaluation.before.items():
+        scores = comparable_scores(start)
+        rows.append(ScoreRow(f"before: {name}, d = {start.dimension:,}", tuple(percent(scores.get(column)) for column in own)))
     published = PUBLISHED.get(dataset, ())
     for row in published:
-        theirs = {"NMI": row.nmi, **{f"R@{k}": value for k, value in row.recall_at_k.items()}}
-        rows.append(ScoreRow(row.method, tuple(f"{theirs[column]:.2f}" if column in theirs else "–" for column in own)))
+        theirs = {"k-means NMI": row.nmi, **{f"R@{k}": value for k, value in row.recall_at_k.items()}}
+        rows.append(
+            ScoreRow(f"{row.method} (paper)", tuple(f"{theirs[column]:.2f}" if column in theirs else "–" for column in own))
+        )
     return ScoreTable(
-        cards=tuple((name, percent(value)) for name, value in others.items() if value is not None),
+        cards=tuple((name, percent(value)) for name, value in cards.items() if value is not None),
         columns=tuple(own),
         rows=tuple(rows) if own else (),
         notes=_notes(evaluation, has_published=bool(published)),
@@ -63,9 +56,9 @@ def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
         notes.append(f"Retrieval: {evaluation.n_queries:,} queries among {evaluation.n_gallery or 0:,} images.")
     if evaluation.n_left_out:
         notes.append(f"{evaluation.n_left_out:,} images are not queries: their class has no other image.")
-    if evaluation.restarts:
-        spread = ", mean ± standard deviation" if len(evaluation.restarts) > 1 else ""
-        notes.append(f"Clustering: k-means, k = {evaluation.n_classes:,}, {len(evaluation.restarts)} times{spread}.")
+    notes += clustering_notes(evaluation)
     if has_published:
-        notes.append(f"Other rows: as published in {CITATION}. The best of each column is underlined.")
+        notes.append(f"Rows marked (paper): as published in {CITATION}.")
+    if has_published or evaluation.before:
+        notes.append("The best of each column is underlined.")
     return " ".join(notes)

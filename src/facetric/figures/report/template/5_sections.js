@@ -9,7 +9,7 @@ function showScores() {
     const best = columns.map((_, c) => Math.max(...rows.map((row) => Number.parseFloat(row.values[c])).filter(Number.isFinite)));
     const cell = (value, c) => element("td", { class: `number${rows.length > 1 && Number.parseFloat(value) === best[c] ? " best" : ""}` }, value);
     byId("score-table").append(element("table", {},
-      element("caption", { class: "unseen" }, "Scores of this run and published scores"),
+      element("caption", { class: "unseen" }, "Scores of this run, of its start and published ones"),
       element("thead", {}, element("tr", {}, element("th", { scope: "col" }, ""), columns.map((column) => element("th", { scope: "col", class: "number" }, column)))),
       element("tbody", {}, rows.map((row) => element("tr", { class: row.ours ? "ours" : "" }, element("th", { scope: "row" }, named(row.name)), row.values.map(cell))))));
   }
@@ -47,7 +47,7 @@ function showClusters() {
   const membersOf = Array.from(medoids, () => []);
   clusterOf.forEach((cluster, image) => membersOf[cluster].push(image));
   const stories = membersOf.map((members, cluster) => clusterStory(cluster, members)).filter((story) => story.members.length);
-  byId("clusters-about").textContent = `${counted(stories.length, "cluster")} by k-means. The large picture is the medoid, the member with `
+  byId("clusters-about").textContent = `${counted(stories.length, "cluster")}: k-means from medoids. The large picture is the medoid, the member with `
     + "the least total distance to the others; the bar shows the classes inside.";
   const list = element("ul", { class: "posters" }), foot = element("div", { class: "toolbar" });
   const fill = (name) => foot.replaceChildren(inPages(list, stories.length, 24, poster(stories.sort((a, b) => CLUSTER_ORDERS[name](a, b) || a.cluster - b.cluster))));

@@ -1,0 +1,108 @@
+"""What there was before training: the pretrained features, and a closed-form head on them, as vectors to score beside a run.
+
+Features are the activations of a backbone that is frozen as a whole: computed once for a list of images, in the cache folder, and
+shared by all runs on them. A network that starts from random weights has no such features; it is scored as it starts, and so
+are the pixels.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.data import ImageDataset, RandomCrop
+from facetric.data.loader import Images
+from facetric.models import Embedder, build_embedder
+from facetric.models.closed_form import closed_form_head
+from facetric.models.embedder import WHOLE
+from facetric.models.head import FITTED_KINDS
+from facetric.models.input_spec import image_format
+from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, embed_activations
+from facetric.models.weights import default_weights
+from facetric.progress import OnStep
+from facetric.runs.images import padded, run_images
+from facetric.runs.run import Run
+
+FEATURES, CLOSED_FORM, PIXELS, UNTRAINED = "pretrained features", "closed-form head", "raw pixels", "untrained network"
+_log = logging.getLogger("facetric")
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """The images of an evaluation as vectors that needed no training; compared by cosine."""
+
+    name: str
+    vectors: NDArray[np.float32]  # (n, d)
+    source: dict[str, Any] = field(default_factory=dict)
+
+
+def starts(run: Run, dataset: ImageDataset, *, device: str, on_step: OnStep) -> Iterator[Start]:
+    """What a run is compared with, on the images of `dataset` (padded, one center crop each).
+
+    What cannot be computed any more (weights or training images are gone) is left out with a warning.
+    """
+    try:
+        network = start_network(run).to(device)
+        if network.freeze_batchnorm:
+            yield from _pretrained(run, network, dataset, on_step)
+        else:
+            yield from _untrained(run, network, dataset, on_step)
+    except (OSError, ValueError) as error:
+        _log.warning("there are no scores of the network before training: %s", error)
+
+
+def start_network(run: Run) -> Embedder:
+    """The run's network before its first step, frozen as a whole. A head that is fitted to features is left at random."""
+    model, seed = run.config.model, run.config.run.seed
+    network = build_embedder(
+        model.backbone,
+        dim=model.dim,
+        weights=model.weights or default_weights(model.backbone),
+        image_size=model.image_size,
+        freeze_through=WHOLE,
+        seed=seed,
+    )
+    network.initialize_head(kind="orthogonal" if model.head_init in FITTED_KINDS else model.head_init, seed=seed)
+    return network.eval()
+
+
+def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
+    source = {"backbone": network.name, "views": "center crop"}
+    features = _features(_cache(run, network, dataset.images, "Pretrained features", on_step))
+    yield Start(FEATURES, features, source)
+    training, _ = run_images(run, "train")
+    training = padded(training, run.config.data.pad)
+    known = _features(_cache(run, network, training.images, "Pretrained features of training images", on_step))
+    dim = min(network.dim, len(known) - 1, network.n_features)  # fewer than the run's where there are too few images
+    on_step("Closed-form head", 0, 1)
+    head = closed_form_head(known, training.labels, dim)
+    on_step("Closed-form head", 1, 1)
+    yield Start(CLOSED_FORM, head(features), {**source, "shrinkage": head.shrinkage})
+
+
+def _untrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
+    if isinstance(dataset.images, np.ndarray):
+        yield Start(PIXELS, dataset.images.reshape(len(dataset), -1).astype(np.float32))
+    cache = _cache(run, network, dataset.images, "Untrained network", on_step)
+    yield Start(UNTRAINED, embed_activations(network, cache), {"backbone": network.name, "views": "center crop"})
+
+
+def _cache(run: Run, network: Embedder, images: Images, title: str, on_step: OnStep) -> TrunkCache:
+    crops = RandomCrop(image_format(network.input_spec, images, size=run.config.data.size))
+    return build_trunk_cache(
+        network,
+        images,
+        n_views=0,
+        center=True,
+        transform=crops,
+        on_progress=lambda done, total: on_step(title, done, total),
+    )
+
+
+def _features(cache: TrunkCache) -> NDArray[np.float32]:
+    return np.asarray(cache.activations[cache.rows, 0], dtype=np.float32)

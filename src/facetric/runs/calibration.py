@@ -1,0 +1,53 @@
+"""How to cluster images like a run's when the number of classes is unknown: calibrated on its validation classes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from facetric.clustering import Calibration, calibrate
+from facetric.evaluation.embedding import embed
+from facetric.models import Embedder
+from facetric.progress import OnStep
+from facetric.runs.images import padded, run_images
+from facetric.runs.run import Run
+
+MIN_CLASSES = 4  # what `calibrate` asks for
+_MAX_LINKED = 10_000  # points of which average linkage can hold all distances
+
+
+def run_calibration(
+    run: Run, embedder: Embedder, source: dict[str, Any], *, n_points: int, on_step: OnStep
+) -> Calibration | None:
+    """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
+
+    `source` is that of the embeddings to cluster, of which there are `n_points`. None for a run with fewer than four validation
+    classes: the training classes are no measure of how far apart new classes lie.
+    """
+    method = None if n_points <= _MAX_LINKED else "facility_location"
+    with suppress(ValueError):  # missing, damaged or of another checkpoint
+        kept, kept_source = run.calibration()
+        if kept_source == source and method in (None, kept.method):
+            return kept
+    if run.manifest.count("validation")[1] < MIN_CLASSES:
+        return None
+    dataset, _ = run_images(run, "validation")
+    if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
+        return None
+    dataset = padded(dataset, run.config.data.pad)
+    found = embed(
+        embedder,
+        dataset,
+        views=source["n_views"],
+        size=run.config.data.size,
+        rank=0,
+        world_size=1,
+        on_progress=lambda done, total: on_step("Embedding validation classes", done, total),
+    )
+    on_step("Calibration", 0, 1)
+    calibration = calibrate(found.vectors, found.labels, method=method)  # type: ignore[arg-type]
+    run.save_calibration(calibration, source)
+    on_step("Calibration", 1, 1)
+    return calibration

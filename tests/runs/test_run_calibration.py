@@ -1,0 +1,52 @@
+"""A run with enough validation classes is also clustered without the number of classes."""
+
+import json
+
+import pytest
+
+from evaluation.run_folders import make_pictures, make_run
+from facetric.models import build_embedder
+from facetric.runs import Run, StaleResultError, evaluate_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    path = make_run(folder, root=make_pictures(folder / "pictures", n_classes=24))
+    evaluate_run(path, n_restarts=0)
+    return Run(path)
+
+
+def test_the_number_of_clusters_is_found_and_what_it_was_found_by_is_kept(run):
+    report = run.evaluation()
+    calibration, source = run.calibration()
+    assert report.calibrated.calibration == json.loads(json.dumps(calibration.as_dict()))
+    assert report.calibrated.n_clusters > 1
+    assert source["model"] == report.source["model"]
+    assert "clusters for 12 classes" in str(report)
+
+
+def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, monkeypatch):
+    monkeypatch.setattr("facetric.runs.calibration.calibrate", None)  # must not be called
+    before = run.evaluation().calibrated
+    assert evaluate_run(run.path, n_restarts=0).report.calibrated == before
+    monkeypatch.undo()
+    run.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    with pytest.raises(StaleResultError, match=r"calibration\.json was made from an earlier best\.safetensors"):
+        run.calibration()
+    evaluate_run(run.path, n_restarts=0)
+    assert run.calibration()[1]["model"] == run.evaluation().source["model"]
+
+
+def test_a_damaged_calibration_is_made_again(run):
+    run.calibration_file.write_text("{")
+    with pytest.raises(ValueError, match="is damaged"):
+        run.calibration()
+    evaluate_run(run.path, n_restarts=0)
+    run.calibration()
+
+
+def test_few_validation_classes_give_no_calibration(tmp_path):
+    path = make_run(tmp_path, root=make_pictures(tmp_path / "pictures", n_classes=8))
+    assert evaluate_run(path, n_restarts=0).report.calibrated is None
+    assert not Run(path).calibration_file.exists()

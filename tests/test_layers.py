@@ -16,6 +16,8 @@ ALLOWED = {
     "config": {"losses", "data"},
     "models": {"data"},
     "evaluation": {"metrics", "data", "models", "solver"},
+    "photos": {"data", "models"},
+    "inference": {"photos", "models", "runs", "clustering", "data"},
     "runs": {"config", "data", "models", "evaluation", "metrics"},
     "training": {"losses", "config", "data", "models", "evaluation", "runs"},
     "figures": {"metrics", "data", "evaluation", "runs"},

@@ -7,7 +7,7 @@ import stat
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -29,8 +29,12 @@ FORMAT_SUFFIXES = {
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
     "JPEG2000": (".jp2", ".j2k"),
     "AVIF": (".avif",),
+    "HEIF": (".heic", ".heif", ".hif"),  # of phones; Pillow reads it when pillow-heif is installed
 }
-IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMAT_SUFFIXES.values() for suffix in suffixes)
+PHOTO_SUFFIXES = frozenset(suffix for suffixes in FORMAT_SUFFIXES.values() for suffix in suffixes)
+IMAGE_SUFFIXES = PHOTO_SUFFIXES - set(FORMAT_SUFFIXES["HEIF"])  # what class folders are searched for, whatever is installed
+# How a file begins whose format may be missing from this Pillow: the format, and what to install for it.
+_OPTIONAL = {b"avif": ("AVIF", "'pillow>=11.3'")} | dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1"), ("HEIF", "pillow-heif"))
 
 WAYS_OUT = {
     "missing": "restore the file or take it off the list",
@@ -119,12 +123,16 @@ def decode_image(file: IO[bytes], path: Path) -> tuple[Image.Image, str]:
             if pixels > MAX_PIXELS:
                 raise _bomb(path, f"has {image.width:,} × {image.height:,} pixels")
             image.load()
-            return _upright_rgb(image), "JPEG" if image.format == "MPO" else str(image.format)
+            return upright_rgb(image), "JPEG" if image.format == "MPO" else str(image.format)
     except ImageError:
         raise
     except Image.DecompressionBombError:
         raise _bomb(path, "has too many pixels") from None
     except UnidentifiedImageError:
+        kind, package = _OPTIONAL.get(start[8:12], ("", "")) if start[4:8] == b"ftyp" else ("", "")
+        if kind and kind not in _known_formats():
+            what = f"is a picture in {kind} format, which needs a package: pip install {package}, or save it as JPEG"
+            raise ImageError(f"{printable(path)} {what}", fault="unreadable") from None
         if _claims_a_format(start):
             raise _error(path, "unreadable", "starts like an image but its header is damaged") from None
         raise _error(path, "not an image", "is not an image that can be read") from None
@@ -135,7 +143,8 @@ def decode_image(file: IO[bytes], path: Path) -> tuple[Image.Image, str]:
         raise _error(path, "unreadable", f"cannot be decoded ({reason})") from None
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """A picture of any mode as `open_image` gives it: 8-bit RGB, alpha over white, turned by its EXIF orientation."""
     if image.mode.startswith(("I", "F")):
         rgb = _eight_bit(image).convert("RGB")
     elif image.has_transparency_data:
@@ -169,6 +178,10 @@ def _orientation(image: Image.Image) -> int:
 @cache
 def _known_formats() -> tuple[str, ...]:
     Image.init()
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener  # type: ignore[import-not-found, unused-ignore]
+
+        register_heif_opener()
     return tuple(name for name in FORMAT_SUFFIXES if name in Image.OPEN)  # an older Pillow has no AVIF
 
 

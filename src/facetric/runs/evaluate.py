@@ -74,7 +74,7 @@ def evaluate_run(
             _log.warning("%s", line)
     with opened.locked("evaluated") if rank == 0 else nullcontext():
         model = embedder_fingerprint(weights)
-        embedder = load_embedder(weights).to(_device(device))
+        embedder = load_embedder(weights).to(usable_device(device))
         if embedder_fingerprint(weights) != model:
             raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
         blocks = opened.blocks_folder(split)
@@ -123,7 +123,7 @@ def evaluate_run(
     return replace(result, report=report)
 
 
-def _device(name: str) -> str:
+def usable_device(name: str) -> str:
     """An available device; with several GPUs, that of this process."""
     import torch
 

@@ -179,7 +179,7 @@ def _orientation(image: Image.Image) -> int:
 def _known_formats() -> tuple[str, ...]:
     Image.init()
     with suppress(ImportError):
-        from pillow_heif import register_heif_opener  # type: ignore[import-not-found, unused-ignore]
+        from pillow_heif import register_heif_opener
 
         register_heif_opener()
     return tuple(name for name in FORMAT_SUFFIXES if name in Image.OPEN)  # an older Pillow has no AVIF

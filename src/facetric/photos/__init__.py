@@ -5,10 +5,30 @@ from typing import TYPE_CHECKING
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
+    from facetric.photos.folder import FolderEmbedding, embed_folder
     from facetric.photos.listing import PhotoList, Problem, list_photos
+    from facetric.photos.vector_file import PhotoVectors, read_vectors, write_vectors
 
-__all__ = ["PhotoList", "Problem", "list_photos"]
+__all__ = [
+    "FolderEmbedding",
+    "PhotoList",
+    "PhotoVectors",
+    "Problem",
+    "embed_folder",
+    "list_photos",
+    "read_vectors",
+    "write_vectors",
+]
 
-_HOMES = {"PhotoList": "listing", "Problem": "listing", "list_photos": "listing"}
+_HOMES = {
+    "FolderEmbedding": "folder",
+    "PhotoList": "listing",
+    "PhotoVectors": "vector_file",
+    "Problem": "listing",
+    "embed_folder": "folder",
+    "list_photos": "listing",
+    "read_vectors": "vector_file",
+    "write_vectors": "vector_file",
+}
 
 __getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

@@ -242,7 +242,7 @@ def test_without_the_plugin_the_package_is_named(model, tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
     photo(0).save(tmp_path / "photos" / "a.png")
     photo(0).save(tmp_path / "photos" / "b.heic")
-    monkeypatch.setattr("facetric.data.images._known_formats", lambda: ("JPEG", "PNG"))  # as Pillow is without it
+    monkeypatch.setattr("facetric.data.images.known_formats", lambda: ("JPEG", "PNG"))  # as Pillow is without it
     found = embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
     assert [problem.reason.partition("b.heic ")[2] for problem in found.problems] == [
         "is a picture in HEIF format, which needs a package: pip install pillow-heif, or save it as JPEG"

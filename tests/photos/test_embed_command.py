@@ -168,7 +168,7 @@ def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_byt
         assert not output.exists()
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
-    assert f"160 photos, 1280 dimensions ({160 - kept} embedded now, {kept} known by their content)" in done.stdout
+    assert f"160 photos, 1280 dimensions ({160 - kept} embedded now, {kept} known by content)" in done.stdout
     embed_folder(root, facetric.load(), tmp_path / "left alone.parquet")
     assert output.read_bytes() == (tmp_path / "left alone.parquet").read_bytes()
     assert not (tmp_path / "vectors.parquet.partial").exists()
@@ -209,6 +209,17 @@ def test_an_output_that_cannot_be_is_refused_at_once(run, tmp_path, output, mess
     write_photos(tmp_path / "photos", 1)
     result = invoke("embed", tmp_path / "photos", "--model", run, "-o", tmp_path / output)
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+
+
+def test_a_known_content_is_not_decoded_again(model, tmp_path, monkeypatch):
+    write_photos(tmp_path / "photos", 3)
+    embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
+    photo(9).save(tmp_path / "photos" / "new.png")
+    decoded = []
+    pixels = type(model).pixels
+    monkeypatch.setattr(type(model), "pixels", lambda self, image: decoded.append(image.size) or pixels(self, image))
+    embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
+    assert len(decoded) == 1
 
 
 def test_two_at_once_are_one_and_a_clear_line(model, tmp_path):

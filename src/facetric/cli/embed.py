@@ -49,7 +49,7 @@ def embed(
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)
     known = found.n_photos - found.n_new
-    counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by their content" if known else "")
+    counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
     typer.echo(f"{found.output}: {found.n_photos:,} photos, {loaded.dimensions} dimensions ({counts})")
     if found.problems:
         print_problems(found.problems)

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -78,28 +78,30 @@ Done = list[EmbeddedPhoto | Problem]
 
 def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: VectorStore) -> Iterator[Done]:
     """In this process: threads read and decode ahead of the network."""
-    read = (partial(_read_all, root, batch, encoder) for batch in batches)
+    contents = store.contents()
+    read = (partial(_read_all, root, batch, encoder, contents) for batch in batches)
     for pictures in made_ahead(read, n_threads=2):
         yield _embedded(pictures, encoder, store)
 
 
-def _read_all(root: Path, photos: Sequence[Path], encoder: Encoder) -> list[_Picture]:
-    return [_read(root, photo, encoder) for photo in photos]
+def _read_all(root: Path, photos: Sequence[Path], encoder: Encoder, known: Set[bytes]) -> list[_Picture]:
+    return [_read(root, photo, encoder, known) for photo in photos]
 
 
-def _read(root: Path, photo: Path, encoder: Encoder) -> _Picture:
-    """One look at the file: its hash and its pixels are of the same bytes."""
+def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes]) -> _Picture:
+    """One look at the file: its hash and its pixels are of the same bytes. A known content is not decoded again."""
     path = root / photo
     state = file_state(path)  # before reading: a file that changes meanwhile is read again next time
     try:
         with open_file(path) as file:
             data = file.read()
-        pixels = encoder.pixels(decode_image(io.BytesIO(data), path)[0])
+        content = content_digest(data)
+        pixels = None if content in known else encoder.pixels(decode_image(io.BytesIO(data), path)[0])
     except ImageError as error:
         return _Picture(photo, problem=str(error))
     except OSError as error:  # a read error of the disk
         return _Picture(photo, problem=f"{path} cannot be read ({error.strerror}): check the disk")
-    return _Picture(photo, state, content_digest(data), pixels)
+    return _Picture(photo, state, content, pixels)
 
 
 def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: VectorStore) -> Done:
@@ -117,7 +119,7 @@ def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: VectorStore
 
 # Several processes: each has a model of its own and reads the store; this one writes.
 
-_worker: tuple[Path, Encoder, VectorStore] | None = None
+_worker: tuple[Path, Encoder, VectorStore, Set[bytes]] | None = None
 
 
 def _together(
@@ -155,7 +157,7 @@ def _start_worker(root: Path, encoder: Encoder, store: Path, n_threads: int) -> 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(n_threads)
     opened = VectorStore(store, fingerprint=encoder.fingerprint, dimensions=encoder.dimensions, read_only=True)
-    _worker = (root, encoder, opened)
+    _worker = (root, encoder, opened, opened.contents())
 
 
 def _end_with_parent() -> None:
@@ -168,5 +170,5 @@ def _end_with_parent() -> None:
 
 def _work(batch: Sequence[Path]) -> Done:
     assert _worker is not None
-    root, encoder, store = _worker
-    return _embedded(_read_all(root, batch, encoder), encoder, store)
+    root, encoder, store, known = _worker
+    return _embedded(_read_all(root, batch, encoder, known), encoder, store)

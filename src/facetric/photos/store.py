@@ -96,6 +96,11 @@ class VectorStore:
         """Those contents that have a vector."""
         return {content for content, _ in self._vectors(contents)}
 
+    def contents(self) -> set[bytes]:
+        """All contents that have a vector."""
+        with _one_line(self.path):
+            return {content for (content,) in self._connection.execute("SELECT content FROM vectors")}
+
     def states(self) -> dict[str, tuple[str, bytes]]:
         """The file state and content of every photo, by path."""
         with _one_line(self.path):

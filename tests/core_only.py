@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 LINE = "pip install 'facetric[photos]'"
-NEED_PHOTOS = ["cli", "config", "data", "figures", "models", "runs", "studies", "training"]
+NEED_PHOTOS = ["cli", "config", "data", "figures", "inference", "models", "photos", "runs", "studies", "training"]
 LABELS = np.arange(40) % 8
 VECTORS = np.random.default_rng(0).normal(size=(8, 5))[LABELS] + 0.05 * np.random.default_rng(1).normal(size=(40, 5))
 

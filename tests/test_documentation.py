@@ -153,7 +153,11 @@ def test_the_site_builds_and_loads_nothing_from_the_network(site):
 
 
 @pytest.mark.parametrize(
-    "package", ["losses", "solver", "clustering", "metrics", "data", "models", "training", "evaluation", "figures", "studies"]
+    "package",
+    [
+        *("losses", "solver", "clustering", "metrics", "data", "models", "training", "evaluation", "figures", "studies"),
+        *("inference", "photos"),
+    ],
 )
 def test_every_public_name_is_in_the_reference(site, package):
     module = importlib.import_module(f"facetric.{package}")

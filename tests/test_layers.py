@@ -16,6 +16,8 @@ ALLOWED = {
     "config": {"losses", "data"},
     "models": {"data", "metrics"},
     "evaluation": {"metrics", "data", "models", "clustering"},
+    "photos": {"data", "models"},
+    "inference": {"photos", "models", "runs", "clustering", "data"},
     "runs": {"config", "data", "models", "clustering", "evaluation", "metrics"},
     "training": {"losses", "config", "data", "models", "evaluation", "runs"},
     "figures": {"metrics", "data", "evaluation", "runs"},

@@ -13,14 +13,17 @@ if TYPE_CHECKING:
         data,
         evaluation,
         figures,
+        inference,
         losses,
         metrics,
         models,
+        photos,
         runs,
         solver,
         studies,
         training,
     )
+    from facetric.inference import Embedding, load
     from facetric.losses import LOSSES, FacilityLocationLoss, GlobalBatch, SubsampledLoss
     from facetric.runs import open_run
     from facetric.solver import ClusteringProblem, Solution, solve
@@ -30,11 +33,13 @@ if TYPE_CHECKING:
 __all__ = [
     "LOSSES",
     "ClusteringProblem",
+    "Embedding",
     "FacilityLocationLoss",
     "GlobalBatch",
     "Solution",
     "SubsampledLoss",
     "__version__",
+    "load",
     "open_run",
     "solve",
 ]
@@ -46,13 +51,15 @@ _HOMES = {
     "SubsampledLoss": "losses",
     "ClusteringProblem": "solver",
     "Solution": "solver",
+    "Embedding": "inference",
+    "load": "inference",
     "open_run": "runs",
     "solve": "solver",
 }
 
 _PACKAGES = (
-    "cli", "clustering", "config", "data", "evaluation", "figures", "losses", "metrics", "models", "runs", "solver", "studies",
-    "training",
+    "cli", "clustering", "config", "data", "evaluation", "figures", "inference", "losses", "metrics", "models", "photos", "runs",
+    "solver", "studies", "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

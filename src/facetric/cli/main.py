@@ -10,6 +10,8 @@ import facetric
 from facetric.cli.cache import app as cache_app
 from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
+from facetric.cli.duplicates import duplicates
+from facetric.cli.embed import embed
 from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
@@ -28,6 +30,8 @@ app.command(epilog="Example: facetric resume runs/first")(resume)
 app.command(epilog="Example: facetric evaluate runs/first")(evaluate)
 app.command(epilog="Example: facetric report runs/first")(report)
 app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
+app.command(epilog="Example: facetric embed new-photos --model runs/photos --output vectors.parquet")(embed)
+app.command(epilog="Example: facetric duplicates new-photos --output duplicates.csv")(duplicates)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(data_app, name="data")
 app.add_typer(cache_app, name="cache")

@@ -27,7 +27,7 @@ _N_THREADS, _BLOCK = 4, 64
 def content_fingerprints(images: Sequence[Path] | NDArray[np.uint8]) -> NDArray[np.uint8]:
     """A hash (n, 16) of the content of every image: of the bytes of a file, or of the pixels of a picture held in memory."""
     if isinstance(images, np.ndarray):
-        digests = b"".join(_digest(repr(picture.shape).encode() + picture.tobytes()) for picture in images)
+        digests = b"".join(content_digest(repr(picture.shape).encode() + picture.tobytes()) for picture in images)
         return np.frombuffer(digests, dtype=np.uint8).reshape(len(images), DIGEST_BYTES)
     if len(images) == 0:
         return np.empty((0, DIGEST_BYTES), dtype=np.uint8)
@@ -53,10 +53,11 @@ def _hashes(images: Sequence[Path], first: int) -> Generator[NDArray[np.uint8], 
 
 def _file_digest(path: Path) -> bytes:
     try:
-        return _digest(Path(path).read_bytes())
+        return content_digest(Path(path).read_bytes())
     except OSError as error:
         raise ImageError(f"{printable(path)} cannot be read: {error.strerror}: check its permissions, or remove it") from error
 
 
-def _digest(data: bytes) -> bytes:
+def content_digest(data: bytes) -> bytes:
+    """The hash of one file's bytes."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()

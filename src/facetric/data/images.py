@@ -7,7 +7,7 @@ import stat
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO
@@ -29,8 +29,12 @@ FORMAT_SUFFIXES = {
     "PPM": (".ppm", ".pgm", ".pbm", ".pnm"),
     "JPEG2000": (".jp2", ".j2k"),
     "AVIF": (".avif",),
+    "HEIF": (".heic", ".heif", ".hif"),  # of phones; Pillow reads it when pillow-heif is installed
 }
-IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMAT_SUFFIXES.values() for suffix in suffixes)
+PHOTO_SUFFIXES = frozenset(suffix for suffixes in FORMAT_SUFFIXES.values() for suffix in suffixes)
+IMAGE_SUFFIXES = PHOTO_SUFFIXES - set(FORMAT_SUFFIXES["HEIF"])  # what class folders are searched for, whatever is installed
+# How a file begins whose format may be missing from this Pillow: the format, and what to install for it.
+_OPTIONAL = {b"avif": ("AVIF", "'pillow>=11.3'")} | dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1"), ("HEIF", "pillow-heif"))
 
 WAYS_OUT = {
     "missing": "restore the file or take it off the list",
@@ -61,18 +65,18 @@ class ImageError(ValueError):
         self.fault = fault
 
 
-def open_image(path: str | os.PathLike[str], *, for_size: int | None = None) -> Image.Image:
+def open_image(path: str | os.PathLike[str], *, at_least: int | None = None) -> Image.Image:
     """The picture in a file as 8-bit RGB, turned upright by its EXIF orientation, or an ImageError.
 
     Alpha is laid over white, 16-bit values are scaled to 8 bit, an animation gives its first frame. Pictures of more than
     MAX_PIXELS are refused before they are decoded. Color profiles are ignored.
 
-    With `for_size`, the side to which the picture will be resized, a JPEG is decoded at a half, a quarter or an eighth of its
-    size where at least twice that side remains: a photo of 12 megapixels in less than half the time.
+    With `at_least` a JPEG is decoded at a half, a quarter or an eighth of its size where both sides keep that many pixels: a
+    photo of 12 megapixels in less than half the time.
     """
     path = Path(path)
     with open_file(path) as file:
-        return decode_image(file, path, for_size=for_size)[0]
+        return decode_image(file, path, at_least=at_least)[0]
 
 
 def is_image_file(path: str | os.PathLike[str]) -> bool:
@@ -112,24 +116,31 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def decode_image(file: IO[bytes], path: Path, *, for_size: int | None = None) -> tuple[Image.Image, str]:
-    """The picture in an open file as upright RGB (see `open_image`), and the name of its format; ``path`` is for the message."""
+def decode_image(file: IO[bytes], path: Path, *, at_least: int | None = None) -> tuple[Image.Image, str]:
+    """The picture in an open file as upright RGB, and the name of its format; ``path`` is for the message.
+
+    ``at_least``: see `open_image`.
+    """
     start = file.read(32)
     file.seek(0)
     try:
-        with _QUIET, Image.open(file, formats=_known_formats()) as image:
+        with _QUIET, Image.open(file, formats=known_formats()) as image:
             pixels = image.width * image.height
             if pixels > MAX_PIXELS:
                 raise _bomb(path, f"has {image.width:,} × {image.height:,} pixels")
-            if for_size is not None:
-                image.draft("RGB", (2 * for_size, 2 * for_size))  # formats other than JPEG ignore it
+            if at_least is not None:
+                image.draft(None, (at_least, at_least))
             image.load()
-            return _upright_rgb(image), "JPEG" if image.format == "MPO" else str(image.format)
+            return upright_rgb(image), "JPEG" if image.format == "MPO" else str(image.format)
     except ImageError:
         raise
     except Image.DecompressionBombError:
         raise _bomb(path, "has too many pixels") from None
     except UnidentifiedImageError:
+        kind, package = _OPTIONAL.get(start[8:12], ("", "")) if start[4:8] == b"ftyp" else ("", "")
+        if kind and kind not in known_formats():
+            what = f"is a picture in {kind} format, which needs a package: pip install {package}, or save it as JPEG"
+            raise ImageError(f"{printable(path)} {what}", fault="unreadable") from None
         if _claims_a_format(start):
             raise _error(path, "unreadable", "starts like an image but its header is damaged") from None
         raise _error(path, "not an image", "is not an image that can be read") from None
@@ -140,7 +151,8 @@ def decode_image(file: IO[bytes], path: Path, *, for_size: int | None = None) ->
         raise _error(path, "unreadable", f"cannot be decoded ({reason})") from None
 
 
-def _upright_rgb(image: Image.Image) -> Image.Image:
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """A picture of any mode as `open_image` gives it: 8-bit RGB, alpha over white, turned by its EXIF orientation."""
     if image.mode.startswith(("I", "F")):
         rgb = _eight_bit(image).convert("RGB")
     elif image.has_transparency_data:
@@ -172,13 +184,18 @@ def _orientation(image: Image.Image) -> int:
 
 
 @cache
-def _known_formats() -> tuple[str, ...]:
+def known_formats() -> tuple[str, ...]:
+    """Pillow's names of the formats that are opened, of those that are installed."""
     Image.init()
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
     return tuple(name for name in FORMAT_SUFFIXES if name in Image.OPEN)  # an older Pillow has no AVIF
 
 
 def _claims_a_format(start: bytes) -> bool:
-    accepts = (Image.OPEN[name][1] for name in _known_formats())
+    accepts = (Image.OPEN[name][1] for name in known_formats())
     return any(accept is not None and accept(start) is True for accept in accepts)
 
 

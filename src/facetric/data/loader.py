@@ -111,7 +111,7 @@ def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], t
         return transform.apply(images.pixels, draws, rows=images.rows[rows])
     if isinstance(images, np.ndarray):
         return transform.apply(images, draws, rows=rows)
-    pictures = [open_image(images[row], for_size=transform.format.size) for row in rows]
+    pictures = [open_image(images[row], at_least=2 * transform.format.size) for row in rows]
     return transform.apply(resized(pictures, size=transform.format.size, channels=transform.format.channels), draws)
 
 

@@ -114,4 +114,4 @@ def _decoded(
 
 
 def _decode(image: Path, size: int) -> NDArray[np.uint8]:
-    return resized([open_image(image, for_size=size)], size=size)  # (1, size, size, 3)
+    return resized([open_image(image, at_least=2 * size)], size=size)  # (1, size, size, 3)

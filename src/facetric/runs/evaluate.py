@@ -85,7 +85,7 @@ def evaluate_run(
             _log.warning("%s", line)
     with opened.locked("evaluated") if rank == 0 else nullcontext():
         model = embedder_fingerprint(weights)
-        embedder = load_embedder(weights).to(_device(device))
+        embedder = load_embedder(weights).to(usable_device(device))
         if embedder_fingerprint(weights) != model:
             raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
         blocks = opened.blocks_folder(split)
@@ -128,7 +128,7 @@ def evaluate_run(
         report = scored(embeddings.vectors, metric=metric, calibration=calibration, on_progress=on_progress)
         report = report.with_source(**source, embeddings=embeddings.fingerprint)
         if before:
-            report = replace(report, before=_before(opened, dataset, scored, _device(device), on_step))
+            report = replace(report, before=_before(opened, dataset, scored, usable_device(device), on_step))
         with opened.writing():
             report.save(result.report_path)
         remove_blocks(blocks)  # only now: whatever stopped it, the same command resumes
@@ -149,7 +149,7 @@ def _before(
     return found
 
 
-def _device(name: str) -> str:
+def usable_device(name: str) -> str:
     """An available device; with several GPUs, that of this process."""
     import torch
 

@@ -1,0 +1,184 @@
+"""`load`: a trained run, or the packaged network, as a model that takes photos and gives vectors."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from facetric.clustering import Calibration, calibrate
+from facetric.data.images import open_image, printable, upright_rgb
+from facetric.data.loader import made_ahead
+from facetric.models import Embedder, build_embedder, load_embedder
+from facetric.models.storage import embedder_fingerprint
+from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
+from facetric.photos.listing import list_photos
+from facetric.progress import Progress
+from facetric.runs import Run, RunFolderError
+from facetric.runs.evaluate import usable_device
+
+PACKAGED = "tf_efficientnet_lite0"
+_TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
+
+Photos: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[Photos]"
+
+
+def load(run: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Model:
+    """The model of a run folder (its best checkpoint, or the last where there is no best), ready to use.
+
+    Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
+    """
+    if run is not None and not isinstance(run, str | os.PathLike):
+        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
+    place = usable_device(device)
+    if run is None:
+        embedder = build_embedder(PACKAGED, weights="packaged").to(place).for_inference()
+        form = PictureFormat(max(256, embedder.input_spec.size))
+        return Model(embedder, form, _backbone_fingerprint(embedder), features=True, source=(None, checkpoint, device))
+    opened = Run(Path(run).expanduser())
+    data, weights = opened.config.data, opened.checkpoint(checkpoint)
+    fingerprint = embedder_fingerprint(weights)
+    embedder = load_embedder(weights).to(place).for_inference()
+    if embedder_fingerprint(weights) != fingerprint:
+        raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: load it again")
+    drawings = data.name == "glyphs"  # drawn at their size, and padded; photos are stretched to data.size
+    form = PictureFormat(int(data.options.get("size", 32)), data.pad) if drawings else PictureFormat(data.size)
+    return Model(embedder, form, fingerprint, source=(str(opened.path.absolute()), checkpoint, device))
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """Photos in, vectors out. Made by `load`; pickling it stores where it came from, not its weights.
+
+    Vectors have length one, so that their dot products are cosine similarities; only a run with `model.normalize = false` gives
+    vectors of any length. They are those of `facetric evaluate` for the same pictures.
+    """
+
+    embedder: Embedder
+    form: PictureFormat
+    fingerprint: str  # a hash of the network: vectors can be compared if theirs are equal
+    features: bool = False  # the backbone's features instead of a trained head's embedding
+    source: tuple[str | None, str, str] = field(default=(None, "best", "auto"))  # the arguments of `load`
+
+    def __repr__(self) -> str:
+        what = f"the packaged {self.embedder.name}" if self.run is None else repr(self.run)
+        return f"<Model of {what}: {self.dimensions} dimensions, {self.fingerprint[:12]}>"
+
+    @property
+    def run(self) -> str | None:
+        """The run folder; None for the packaged network."""
+        return self.source[0]
+
+    @property
+    def dimensions(self) -> int:
+        """The length of a vector."""
+        return self.embedder.n_features if self.features else self.embedder.dim
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """How to cluster these vectors without a number of clusters: chosen on the run's evaluated test or validation classes.
+
+        None for the packaged network, and for a run whose embeddings of held-out classes are missing or too few.
+        """
+        if self.run is None:
+            return None
+        opened = Run(self.run)
+        for split in ("test", "validation"):
+            try:
+                found = opened.embeddings(split)
+                if found.source.get("model") == self.fingerprint and found.source.get("n_views") == 1:
+                    return calibrate(found.vectors, found.labels)
+            except ValueError:  # not evaluated, stale, or too few classes
+                continue
+        return None
+
+    def embed(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
+        """The vectors (n, dimensions) of photos, in their order: one row per picture, a folder giving all photos below it.
+
+        Takes a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of
+        these. Pictures are turned upright by their EXIF orientation, as in training.
+        """
+        pictures = list(_pictures(photos))
+        found = []
+        groups = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
+        for pixels in made_ahead((partial(self._opened, group) for group in groups), n_threads):
+            found.append(picture_vectors(self.embedder, pixels, features=self.features))
+            if on_progress is not None:
+                on_progress(sum(map(len, found)), len(pictures))
+        return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
+
+    @property
+    def at_least(self) -> int:
+        """JPEG files are decoded at a fraction of their size that leaves this many pixels on each side."""
+        return 2 * self.form.size
+
+    def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
+        """An upright picture as the network's input before cropping."""
+        return picture_pixels(self.embedder, image, self.form)
+
+    def vectors(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
+        """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with."""
+        return picture_vectors(self.embedder, pixels, features=self.features, padded=True)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (self.source, self.fingerprint)
+
+    def _opened(self, pictures: Sequence[Path | Image.Image]) -> list[NDArray[np.uint8]]:
+        return [
+            self.pixels(upright_rgb(x) if isinstance(x, Image.Image) else open_image(x, at_least=self.at_least)) for x in pictures
+        ]
+
+
+def _restored(source: tuple[str | None, str, str], fingerprint: str) -> Model:
+    run, checkpoint, device = source
+    model = load(run, checkpoint=checkpoint, device=device)
+    if model.fingerprint != fingerprint:
+        raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
+    return model
+
+
+def _pictures(photos: Any) -> Iterator[Path | Image.Image]:
+    """Every picture in turn; folders and lists are opened, files and images are not."""
+    if isinstance(photos, str | os.PathLike):
+        path = Path(photos).expanduser()
+        if not path.is_dir():
+            yield path
+            return
+        listed = list_photos(path)
+        if not listed.photos:
+            raise ValueError(f"there are no photos in {printable(path)}: pass a folder that holds some, nested or not")
+        yield from (listed.root / photo for photo in listed.photos)
+    elif isinstance(photos, Image.Image):
+        yield photos
+    elif isinstance(photos, np.ndarray):
+        yield from (_picture(array) for array in (photos if photos.ndim == 4 else photos[None]))
+    elif isinstance(photos, list | tuple):
+        for photo in photos:
+            yield from _pictures(photo)
+    else:
+        raise ValueError(f"embed takes {_TAKES}; got {type(photos).__name__}: pass one of these")
+
+
+def _picture(array: NDArray[Any]) -> Image.Image:
+    is_gray, is_color = array.ndim == 2, array.ndim == 3 and array.shape[2] == 3
+    if array.dtype != np.uint8 or not (is_gray or is_color) or 0 in array.shape:
+        raise ValueError(
+            f"a picture is a uint8 array of shape (height, width) or (height, width, 3), values 0 to 255; got {array.dtype} of "
+            f"shape {array.shape}: convert it"
+        )
+    return Image.fromarray(array)
+
+
+def _backbone_fingerprint(embedder: Embedder) -> str:
+    digest = hashlib.sha256(f"{embedder.name} features".encode())
+    for name, tensor in sorted(embedder.backbone.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,173 @@
+"""Which photos are copies of each other, resized, recompressed or slightly cropped: all pairs, in compiled code.
+
+Pairs whose perceptual hashes differ in few bits are candidates. Their gray pictures are laid over each other by a shift and a
+stretch in each direction (Gauss–Newton on the brightness, Lucas and Kanade 1981), which undoes a crop, and count as copies when
+they then correlate. `benchmarks/duplicates.py` measures recall and false alarms at these thresholds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter  # type: ignore[import-untyped]
+
+from facetric.photos.sketches import hash_codes
+from facetric.progress import Progress
+
+MAX_BITS = 30  # of 99 that may differ
+MIN_CORRELATION = 0.97  # of the gray pictures, once they are aligned
+MAX_COLOR_DIFFERENCE = 10.0  # mean over the coarse picture, of 255
+MIN_CONTRAST = 2.0  # standard deviation of the gray picture, of 255: plainer pictures show nothing to compare
+_BLUR = 0.7  # pixels
+_HOPELESS = (0.3, 0.5, 0.7, 0.85)  # a correlation below this ends the rough alignment, iteration by iteration
+_FINE = 5  # iterations afterwards, with all pixels
+_ROWS = 200  # between two reports of progress
+
+
+def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, on_progress: Progress | None = None) -> NDArray[np.int64]:
+    """For every picture the first one that it is a copy of, or of a copy of it, and so on; itself if there is none."""
+    n = len(grays)
+    parents = np.arange(n)
+    if n < 2:
+        return parents
+    pictures, contrasts = normalized(grays)
+    flat_colors = colors.reshape(n, -1).astype(np.float32)
+    codes = hash_codes(grays)
+    for start in range(0, n, _ROWS):
+        _link(codes, pictures, contrasts, flat_colors, parents, start, min(start + _ROWS, n))
+        if on_progress is not None:
+            on_progress(min(start + _ROWS, n), n)
+    return roots(parents)
+
+
+def normalized(grays: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Pictures slightly blurred, with mean 0 and standard deviation 1; and what the standard deviations were."""
+    blurred = gaussian_filter(grays.astype(np.float32), (0, _BLUR, _BLUR))
+    blurred -= blurred.mean(axis=(1, 2), keepdims=True)
+    contrasts = blurred.std(axis=(1, 2))
+    blurred /= np.maximum(contrasts, 1e-3)[:, None, None]
+    return blurred, contrasts
+
+
+def roots(parents: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The root of every element of a forest, which is its smallest element."""
+    return np.array([_find(parents, i) for i in range(len(parents))], dtype=np.int64)
+
+
+@njit(cache=True)
+def join(parents: NDArray[np.int64], first: int, second: int) -> None:
+    """Make one tree of two; the smaller root stays."""
+    a, b = _find(parents, first), _find(parents, second)
+    parents[max(a, b)] = min(a, b)
+
+
+@njit(cache=True)
+def _find(parents: NDArray[np.int64], i: int) -> int:
+    while parents[i] != i:
+        parents[i] = parents[parents[i]]
+        i = parents[i]
+    return i
+
+
+@njit(cache=True)
+def _link(
+    codes: NDArray[np.uint64],
+    pictures: NDArray[np.float32],
+    contrasts: NDArray[np.float32],
+    colors: NDArray[np.float32],
+    parents: NDArray[np.int64],
+    start: int,
+    stop: int,
+) -> None:
+    """Join every i in start … stop − 1 with the j > i that are copies of it. Pairs that are joined already are skipped."""
+    for i in range(start, stop):
+        if contrasts[i] < MIN_CONTRAST:
+            continue
+        for j in range(i + 1, len(codes)):
+            if _n_bits(codes[i, 0] ^ codes[j, 0]) + _n_bits(codes[i, 1] ^ codes[j, 1]) > MAX_BITS:
+                continue
+            if contrasts[j] < MIN_CONTRAST or _find(parents, i) == _find(parents, j):
+                continue
+            if np.abs(colors[i] - colors[j]).mean() > MAX_COLOR_DIFFERENCE:
+                continue
+            if aligned_correlation(pictures[i], pictures[j]) >= MIN_CORRELATION:
+                join(parents, i, j)
+
+
+@njit(cache=True)
+def _n_bits(word: np.uint64) -> np.uint64:
+    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
+
+
+@njit(cache=True)
+def aligned_correlation(fixed: NDArray[np.float32], moving: NDArray[np.float32]) -> float:
+    """The largest correlation met while `moving` is laid over `fixed`; little more than the first one where there is no hope."""
+    warp = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])  # stretch and shift in x, in y; gain and offset of brightness
+    best = -1.0
+    for iteration in range(len(_HOPELESS) + _FINE):
+        rough = iteration < len(_HOPELESS)
+        correlation, update = _step(fixed, moving, warp, 2 if rough else 1)
+        if correlation < (_HOPELESS[iteration] if rough else -1.0):
+            return best
+        if not rough:
+            best = max(best, correlation)
+        warp = warp + update
+        size = fixed.shape[0]
+        if abs(warp[0] - 1) > 0.25 or abs(warp[2] - 1) > 0.25 or max(abs(warp[1]), abs(warp[3])) > 0.15 * size:
+            return best  # no slight crop any more
+    return best
+
+
+@njit(cache=True)
+def _step(
+    fixed: NDArray[np.float32], moving: NDArray[np.float32], warp: NDArray[np.float64], step: int
+) -> tuple[float, NDArray[np.float64]]:
+    """The correlation under this warp (−2 when less than 70% overlap), and the Gauss–Newton update; every `step`-th pixel."""
+    n = fixed.shape[0]
+    center = (n - 1) / 2
+    normal, right, slope = np.zeros((6, 6)), np.zeros(6), np.zeros(6)
+    sum_f, sum_m, sum_ff, sum_mm, sum_fm, count = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    for row in range(0, n, step):
+        y = row - center
+        to_y = warp[2] * y + warp[3] + center
+        if to_y < 0 or to_y > n - 1:
+            continue
+        top = min(int(to_y), n - 2)
+        v = to_y - top
+        for column in range(0, n, step):
+            x = column - center
+            to_x = warp[0] * x + warp[1] + center
+            if to_x < 0 or to_x > n - 1:
+                continue
+            left = min(int(to_x), n - 2)
+            u = to_x - left
+            a, b = moving[top, left], moving[top, left + 1]
+            c, d = moving[top + 1, left], moving[top + 1, left + 1]
+            value = (a * (1 - u) + b * u) * (1 - v) + (c * (1 - u) + d * u) * v
+            by_x, by_y = (b - a) * (1 - v) + (d - c) * v, (c - a) * (1 - u) + (d - b) * u
+            f = fixed[row, column]
+            count += 1
+            sum_f, sum_m = sum_f + f, sum_m + value
+            sum_ff, sum_mm, sum_fm = sum_ff + f * f, sum_mm + value * value, sum_fm + f * value
+            slope[0], slope[1] = warp[4] * by_x * x, warp[4] * by_x
+            slope[2], slope[3] = warp[4] * by_y * y, warp[4] * by_y
+            slope[4], slope[5] = value, 1.0
+            error = f - warp[4] * value - warp[5]
+            for p in range(6):
+                right[p] += slope[p] * error
+                for q in range(p + 1):
+                    normal[p, q] += slope[p] * slope[q]
+    sampled = (n + step - 1) // step
+    if count < 0.7 * sampled * sampled:
+        return -2.0, right
+    spread = (sum_ff - sum_f * sum_f / count) * (sum_mm - sum_m * sum_m / count)
+    correlation = (sum_fm - sum_f * sum_m / count) / np.sqrt(max(spread, 1e-12))
+    for p in range(6):
+        normal[p, p] += 1e-6 * normal[p, p] + 1e-9
+        for q in range(p):
+            normal[q, p] = normal[p, q]
+    return correlation, np.linalg.solve(normal, right)  # type: ignore[return-value]

@@ -1,0 +1,173 @@
+"""Vectors of photos in an SQLite file, by content: killed at any moment, it holds every batch that was finished, once.
+
+A photo is a path with the size and times of its file, and the hash of its content; a vector belongs to a content. A file that
+was moved or copied is not embedded again. Write-ahead logging lets others read while one process writes.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.data.images import printable
+
+_FORMAT = "facetric photos 1"
+_SCHEMA = """
+    CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+    CREATE TABLE IF NOT EXISTS vectors (content BLOB PRIMARY KEY, vector BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS photos (path TEXT PRIMARY KEY, state TEXT NOT NULL, content BLOB NOT NULL);
+"""
+_AT_ONCE = 500  # values in one query
+
+
+@dataclass(frozen=True)
+class EmbeddedPhoto:
+    """What is known of one photo after it was read."""
+
+    path: Path
+    state: str  # of the file: see `file_state`
+    content: bytes  # the hash of its bytes
+    vector: NDArray[np.float32] | None  # None when the content was known already
+
+
+class StoreError(OSError):
+    """The file cannot be used; the message is one line."""
+
+
+class VectorStore:
+    """The photos and vectors of one model in one file. One process writes, any number read."""
+
+    def __init__(self, path: Path, *, fingerprint: str, dimensions: int, read_only: bool = False) -> None:
+        self.path = path
+        self.dimensions = dimensions
+        with _one_line(path):
+            self._connection = sqlite3.connect(
+                f"file:{_quoted(path)}?mode={'ro' if read_only else 'rwc'}", uri=True, timeout=30, isolation_level=None
+            )
+            self._connection.text_factory = os.fsdecode  # paths need not be Unicode
+            if not read_only:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                self._connection.execute("PRAGMA synchronous = NORMAL")
+                self._connection.executescript(_SCHEMA)
+        self._check(fingerprint, read_only)
+
+    def _check(self, fingerprint: str, read_only: bool) -> None:
+        wanted = {"format": _FORMAT, "model": fingerprint, "dimensions": str(self.dimensions)}
+        with _one_line(self.path):
+            found = dict(self._connection.execute("SELECT name, value FROM about"))
+            if not found and not read_only:
+                self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(wanted.items()))
+                return
+        if found.get("model") != fingerprint:
+            raise ValueError(f"{printable(self.path)} holds vectors of another model: remove it, or use that model")
+        if found != wanted:
+            raise ValueError(f"{printable(self.path)} was written by another version of facetric: remove it, it is made again")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._connection.close()
+
+    def add(self, photos: Iterable[EmbeddedPhoto]) -> None:
+        """Keep these photos, all or none of them."""
+        photos = list(photos)
+        vectors = [(photo.content, photo.vector.astype("<f4").tobytes()) for photo in photos if photo.vector is not None]
+        rows = [(os.fsencode(photo.path), photo.state, photo.content) for photo in photos]
+        with _one_line(self.path), self._transaction():
+            self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
+            self._connection.executemany("INSERT OR REPLACE INTO photos VALUES (CAST(? AS TEXT), ?, ?)", rows)
+
+    def add_vectors(self, contents: Iterable[bytes], vectors: NDArray[np.float32]) -> None:
+        """Keep vectors that were computed before."""
+        rows = ((content, vector.astype("<f4").tobytes()) for content, vector in zip(contents, vectors, strict=True))
+        with _one_line(self.path), self._transaction():
+            self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
+
+    def known(self, contents: Iterable[bytes]) -> set[bytes]:
+        """Those contents that have a vector."""
+        return {content for content, _ in self._vectors(contents)}
+
+    def contents(self) -> set[bytes]:
+        """All contents that have a vector."""
+        with _one_line(self.path):
+            return {content for (content,) in self._connection.execute("SELECT content FROM vectors")}
+
+    def states(self) -> dict[str, tuple[str, bytes]]:
+        """The file state and content of every photo, by path."""
+        with _one_line(self.path):
+            found = self._connection.execute(
+                "SELECT path, state, content FROM photos WHERE content IN (SELECT content FROM vectors)"
+            )
+            return {path: (state, content) for path, state, content in found}
+
+    def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
+        """The vectors of these contents, which must be known, in their order: (n, dimensions)"""
+        contents = list(contents)
+        rows: dict[bytes, list[int]] = {}
+        for row, content in enumerate(contents):
+            rows.setdefault(content, []).append(row)
+        found = np.empty((len(contents), self.dimensions), dtype=np.float32)
+        for content, vector in self._vectors(rows):
+            found[rows.pop(content)] = np.frombuffer(vector, dtype="<f4")
+        assert not rows
+        return found
+
+    def _vectors(self, contents: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        contents = list(contents)
+        for start in range(0, len(contents), _AT_ONCE):
+            some = contents[start : start + _AT_ONCE]
+            marks = ",".join("?" * len(some))
+            with _one_line(self.path):
+                yield from self._connection.execute(f"SELECT content, vector FROM vectors WHERE content IN ({marks})", some)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._connection.execute("ROLLBACK")
+            raise
+        self._connection.execute("COMMIT")
+
+
+def file_state(path: Path) -> str:
+    """Size, times and inode of a file, as one text: while it stays, so does the content. Empty if there is no file."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return ""
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
+
+
+def unchanged(root: Path, photos: Iterable[Path], states: Mapping[str, tuple[str, bytes]]) -> dict[Path, bytes]:
+    """The contents of those photos whose files are as they were when they were read."""
+    found = {}
+    for photo in photos:
+        state, content = states.get(str(photo), ("", b""))
+        if state and state == file_state(root / photo):
+            found[photo] = content
+    return found
+
+
+def _quoted(path: Path) -> str:
+    from urllib.parse import quote
+
+    return quote(os.fsencode(path.absolute()))
+
+
+@contextmanager
+def _one_line(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"{printable(path)}: {error}: free some space, check its permissions, or remove it") from error

@@ -1,0 +1,189 @@
+"""Vectors of photos in one file that others read too: .npz (NumPy), .parquet (pandas, polars, DuckDB, …) or .csv.
+
+Every row is a photo: its path below the folder that was embedded, the hash of its content, the fingerprint of the model, and its
+vector. Bytes of a path that are not UTF-8 are written as \\udcXX.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.data.images import printable
+from facetric.files import write_atomically
+
+COLUMNS = ("path", "content", "model")
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoVectors:
+    """n photos with their vectors, all of one model."""
+
+    paths: tuple[str, ...]
+    contents: tuple[str, ...]  # BLAKE2b of the file's bytes, 16 bytes as hexadecimal digits
+    model: str  # the fingerprint
+    vectors: NDArray[np.float32]  # (n, d)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+
+def readable(path: Path) -> str:
+    """A relative path as every format can hold it: with slashes, and undecodable bytes escaped."""
+    return path.as_posix().encode("utf-8", "backslashreplace").decode()
+
+
+def write_vectors(path: Path, found: PhotoVectors) -> None:
+    """Write the file, in the format of its suffix; the same vectors give the same bytes."""
+    write_atomically(path, _FORMATS[check_suffix(path)][0](found))
+
+
+def read_vectors(path: Path) -> PhotoVectors:
+    """What `write_vectors` wrote; a ValueError for anything else."""
+    suffix = check_suffix(path)
+    try:
+        return _FORMATS[suffix][1](path)
+    except OSError:
+        raise
+    except Exception as error:  # a damaged or foreign file can raise nearly anything
+        raise ValueError(
+            f"{printable(path)} holds no vectors that facetric wrote ({printable(error)}): choose another file (--output)"
+        ) from None
+
+
+def check_suffix(path: Path) -> str:
+    """The format by the suffix; a ValueError if it is not known, or needs a package that is not there."""
+    suffix = path.suffix.lower()
+    if suffix not in _FORMATS:
+        raise ValueError(
+            f"vectors are written as .parquet, .npz or .csv; got {printable(path)}: use one of these suffixes (--output)"
+        )
+    if suffix == ".parquet":
+        _pyarrow()
+    return suffix
+
+
+def _npz(found: PhotoVectors) -> bytes:
+    buffer = io.BytesIO()
+    np.savez(
+        buffer,
+        paths=np.array(found.paths, dtype=np.str_),
+        contents=np.array(found.contents, dtype=np.str_),
+        model=np.array(found.model),
+        vectors=found.vectors,
+    )
+    return buffer.getvalue()
+
+
+def _read_npz(path: Path) -> PhotoVectors:
+    with np.load(path, allow_pickle=False) as arrays:
+        paths, contents, model, vectors = (arrays[name] for name in ("paths", "contents", "model", "vectors"))
+    return _checked(paths.tolist(), contents.tolist(), str(model), vectors)
+
+
+def _parquet(found: PhotoVectors) -> bytes:
+    pyarrow, parquet = _pyarrow()
+    n, d = found.vectors.shape
+    model = pyarrow.DictionaryArray.from_arrays(np.zeros(n, dtype=np.int32), [found.model])
+    vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(found.vectors.ravel()), d)
+    table = pyarrow.table(
+        {"path": list(found.paths), "content": list(found.contents), "model": model, "vector": vectors},
+    ).replace_schema_metadata({"facetric": json.dumps({"model": found.model, "dimensions": d})})
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _read_parquet(path: Path) -> PhotoVectors:
+    _, parquet = _pyarrow()
+    with path.open("rb") as file:
+        table = parquet.read_table(file)
+    about = json.loads(table.schema.metadata[b"facetric"])
+    column = table["vector"].combine_chunks()
+    vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, about["dimensions"])
+    return _checked(table["path"].to_pylist(), table["content"].to_pylist(), about["model"], vectors)
+
+
+def _csv(found: PhotoVectors) -> bytes:
+    text = io.StringIO(newline="")
+    d = found.vectors.shape[1]
+    numbers = ",".join(["%.9g"] * d)  # enough digits for every float32
+    rows = csv.writer(text, lineterminator="")
+    text.write(",".join((*COLUMNS, *(f"v{i}" for i in range(d)))) + "\n")
+    for path, content, vector in zip(found.paths, found.contents, found.vectors.tolist(), strict=True):
+        rows.writerow((path, content, found.model))
+        text.write("," + numbers % tuple(vector) + "\n")
+    return text.getvalue().encode()
+
+
+def _read_csv(path: Path) -> PhotoVectors:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file)
+        header = next(rows)
+        d = len(header) - len(COLUMNS)
+        if header != [*COLUMNS, *(f"v{i}" for i in range(d))]:
+            raise ValueError("its columns are others")
+        paths, contents, models, vectors = [], [], set(), []
+        for name, content, model, *numbers in rows:
+            paths.append(name)
+            contents.append(content)
+            models.add(model)
+            vectors.append(np.array(numbers, dtype=np.float32))
+    if len(models) > 1:
+        raise ValueError("its vectors are of several models")
+    model = models.pop() if models else ""
+    return _checked(paths, contents, model, np.array(vectors, dtype=np.float32).reshape(-1, d))
+
+
+_FORMATS: dict[str, tuple[Callable[[PhotoVectors], bytes], Callable[[Path], PhotoVectors]]] = {
+    ".npz": (_npz, _read_npz),
+    ".parquet": (_parquet, _read_parquet),
+    ".csv": (_csv, _read_csv),
+}
+
+
+def _checked(paths: list[str], contents: list[str], model: str, vectors: NDArray[np.float32]) -> PhotoVectors:
+    if not len(paths) == len(contents) == len(vectors) or vectors.ndim != 2 or vectors.dtype != np.float32:
+        raise ValueError("its columns do not fit together")
+    return PhotoVectors(tuple(paths), tuple(contents), model, vectors)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ValueError(
+            "Parquet files need pyarrow: pip install 'facetric[parquet]', or write .npz or .csv (--output vectors.npz)"
+        ) from None
+    return pyarrow, pyarrow.parquet
+
+
+def write_problems(path: Path, problems: Iterable[tuple[Path, str]]) -> None:
+    """A table path,problem; no file if there are none."""
+    rows = [(readable(photo), printable(reason.encode("utf-8", "backslashreplace").decode())) for photo, reason in problems]
+    if not rows:
+        if is_problem_table(path):
+            path.unlink()
+        return
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([("path", "problem"), *rows])
+    write_atomically(path, text.getvalue().encode())
+
+
+def is_problem_table(path: str | os.PathLike[str]) -> bool:
+    """Whether this is a file that `write_problems` wrote."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(13) == b"path,problem\n"
+    except OSError:
+        return False

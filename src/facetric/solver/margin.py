@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit, objmode
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import AMI, SCORES, ZERO_ONE, agreement, expected_mutual_information, phi_table
+from facetric.metrics.agreement import AMI, F1, NMI, SCORES, VMEASURE, ZERO_ONE, agreement, expected_mutual_information, phi_table
 from facetric.metrics.matching import matched_points
 from facetric.solver.problem import ClusteringProblem, MarginFunction
 
@@ -30,16 +30,19 @@ class Margin(NamedTuple):
     score: int  # which score, a value of SCORES or CALLABLE
     token: int  # names the user's function while it is in use (CALLABLE only)
     n_points: int
-    phi: NDArray[np.float64]  # (m + 1,) φ(0) … φ(m)
-    expected: NDArray[np.float64]  # (m + 1,) a cluster's share in the expected mutual information, by its size (AMI only)
+    largest_class: int
+    total: float  # φ(m)
     columns: float  # Σ φ(class sizes)
+    phi: NDArray[np.float64]  # (m + 1,) φ(0) … φ(m)
+    rise: NDArray[np.float64]  # (m + 1,) φ(n) − φ(n − 1), never falling; 0 at n = 0
+    expected: NDArray[np.float64]  # (m + 1,) a cluster's share in the expected mutual information, by its size (AMI only)
 
 
 class Counts(NamedTuple):
-    """The contingency table of the current clustering, and its sums."""
+    """The contingency table of the current clustering, and its sums. Unsigned: indices that need no check for a sign."""
 
-    table: NDArray[np.int64]  # (n_clusters, n_classes)
-    sizes: NDArray[np.int64]  # (n_clusters,)
+    table: NDArray[np.uint32]  # (n_clusters, n_classes)
+    sizes: NDArray[np.uint32]  # (n_clusters,)
     sums: NDArray[np.float64]  # Σ φ(cells), Σ φ(sizes), Σ expected(sizes)
 
 
@@ -59,7 +62,17 @@ def compiled_margin(problem: ClusteringProblem) -> Iterator[Margin]:
         token = next(_tokens)
         _functions_in_use[token] = problem.margin
     try:
-        yield Margin(score, token, n_points, phi, expected, float(phi[class_sizes].sum()))
+        yield Margin(
+            score=score,
+            token=token,
+            n_points=n_points,
+            largest_class=int(class_sizes.max()),
+            total=float(phi[n_points]),
+            columns=float(phi[class_sizes].sum()),
+            phi=phi,
+            rise=np.diff(phi, prepend=phi[0]),
+            expected=expected,
+        )
     finally:
         _functions_in_use.pop(token, None)
 
@@ -68,8 +81,8 @@ _tokens = itertools.count()
 _functions_in_use: dict[int, MarginFunction] = {}  # keyed by token, so that threads never see each other's
 
 
-def _call_function(token: int, table: NDArray[np.int64]) -> float:
-    score = float(_functions_in_use[token](table.copy()))
+def _call_function(token: int, table: NDArray[np.uint32]) -> float:
+    score = float(_functions_in_use[token](table.astype(np.int64)))
     if math.isnan(score):
         raise ValueError(
             f"the margin function returned NaN for the contingency table {table.tolist()}: return a number in [0, 1]"
@@ -78,71 +91,157 @@ def _call_function(token: int, table: NDArray[np.int64]) -> float:
 
 
 @njit(cache=True)  # it takes the GIL for the call into Python
-def _callback(token: int, table: NDArray[np.int64]) -> float:
+def _callback(token: int, table: NDArray[np.uint32]) -> float:
     with objmode(score="float64"):
         score = _call_function(token, table)
     return score  # noqa: RET504  (numba types the variable that leaves the object-mode block)
 
 
 @njit(cache=True, nogil=True)
-def count(margin: Margin, assignment: NDArray[np.int64], classes: NDArray[np.int64], n_clusters: int) -> Counts:
+def count(margin: Margin, clusters: NDArray[np.uint32], classes: NDArray[np.uint32], n_clusters: int) -> Counts:
     """The table of a clustering, counted from scratch."""
-    table = np.zeros((n_clusters, classes.max() + 1), dtype=np.int64)
-    sizes = np.zeros(n_clusters, dtype=np.int64)
+    table = np.zeros((n_clusters, classes.max() + 1), dtype=np.uint32)
+    sizes = np.zeros(n_clusters, dtype=np.uint32)
     sums = np.zeros(3)
-    counts = Counts(table, sizes, sums)
-    for i in range(len(assignment)):
-        _put(margin, counts, classes[i], assignment[i])
-    return counts
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _put(margin: Margin, counts: Counts, class_label: int, cluster: int) -> None:
-    n = counts.table[cluster, class_label]
-    size = counts.sizes[cluster]
-    counts.sums[_CELLS] += margin.phi[n + 1] - margin.phi[n]
-    counts.sums[_ROWS] += margin.phi[size + 1] - margin.phi[size]
-    counts.sums[_EXPECTED] += margin.expected[size + 1] - margin.expected[size]
-    counts.table[cluster, class_label] = n + 1
-    counts.sizes[cluster] = size + 1
-
-
-@njit(cache=True, nogil=True, inline="always")
-def move(margin: Margin, counts: Counts, class_label: int, source: int, target: int) -> None:
-    """One point of this class goes from cluster `source` to cluster `target`."""
-    n = counts.table[source, class_label]
-    size = counts.sizes[source]
-    counts.sums[_CELLS] += margin.phi[n - 1] - margin.phi[n]
-    counts.sums[_ROWS] += margin.phi[size - 1] - margin.phi[size]
-    counts.sums[_EXPECTED] += margin.expected[size - 1] - margin.expected[size]
-    counts.table[source, class_label] = n - 1
-    counts.sizes[source] = size - 1
-    _put(margin, counts, class_label, target)
-
-
-@njit(cache=True, nogil=True, inline="always")
-def move_back(counts: Counts, class_label: int, source: int, target: int) -> None:
-    """Undo `move` in the counts; the caller restores the three sums that it saved, exactly."""
-    counts.table[target, class_label] -= 1
-    counts.sizes[target] -= 1
-    counts.table[source, class_label] += 1
-    counts.sizes[source] += 1
+    for i in range(len(clusters)):
+        table[clusters[i], classes[i]] += 1
+        sums[_CELLS] += margin.rise[table[clusters[i], classes[i]]]
+        sizes[clusters[i]] += 1
+    for size in sizes:
+        sums[_ROWS] += margin.phi[size]
+        sums[_EXPECTED] += margin.expected[size]
+    return Counts(table, sizes, sums)
 
 
 @njit(cache=True, nogil=True)
-def delta(margin: Margin, counts: Counts, n_clusters: int) -> float:
-    """Δ in [0, 1] of the table's first `n_clusters` rows (all that are in use)."""
+def move(margin: Margin, counts: Counts, class_label: int, source: int, target: int) -> None:
+    """One point of this class goes from cluster `source` to cluster `target`."""
+    table, sizes, sums = counts
+    sums[_CELLS] += margin.rise[table[target, class_label] + 1] - margin.rise[table[source, class_label]]
+    sums[_ROWS] += margin.rise[sizes[target] + 1] - margin.rise[sizes[source]]
+    sums[_EXPECTED] += margin.expected[sizes[target] + 1] - margin.expected[sizes[target]]
+    sums[_EXPECTED] += margin.expected[sizes[source] - 1] - margin.expected[sizes[source]]
+    table[source, class_label] -= 1
+    table[target, class_label] += 1
+    sizes[source] -= 1
+    sizes[target] += 1
+
+
+@njit(cache=True, nogil=True)
+def capture_change(
+    rise: NDArray[np.float64],
+    table: NDArray[np.uint32],
+    sizes: NDArray[np.uint32],
+    classes: NDArray[np.uint32],
+    clusters: NDArray[np.uint32],
+    points: NDArray[np.uint32],
+    start: int,
+    stop: int,
+    target: int,
+) -> tuple[float, float]:
+    """How Σφ(cells) and Σφ(sizes) would change if the captured points left their clusters for the empty cluster `target`."""
+    cells, rows = 0.0, 0.0
+    n_captured = 0
+    for r in range(start, stop):
+        i = points[r]
+        k, c = clusters[i], classes[i]
+        n_cell, size, n_new = table[k, c], sizes[k], table[target, c] + 1
+        cells += rise[n_new] - rise[n_cell]
+        n_captured += 1
+        rows += rise[n_captured] - rise[size]
+        table[k, c] = n_cell - 1
+        sizes[k] = size - 1
+        table[target, c] = n_new
+    for r in range(start, stop):  # the counts end as they began
+        i = points[r]
+        k, c = clusters[i], classes[i]
+        table[k, c] += 1
+        sizes[k] += 1
+        table[target, c] = 0
+    return cells, rows
+
+
+@njit(cache=True, nogil=True)
+def expected_change(
+    expected: NDArray[np.float64],
+    sizes: NDArray[np.uint32],
+    clusters: NDArray[np.uint32],
+    points: NDArray[np.uint32],
+    start: int,
+    stop: int,
+) -> float:
+    """The same for the expected mutual information."""
+    change = expected[stop - start] - expected[0]
+    for i in points[start:stop]:
+        change += expected[sizes[clusters[i]] - 1] - expected[sizes[clusters[i]]]
+        sizes[clusters[i]] -= 1
+    for i in points[start:stop]:
+        sizes[clusters[i]] += 1
+    return float(change)
+
+
+@njit(cache=True, nogil=True)
+def table_delta_after_capture(
+    margin: Margin,
+    counts: Counts,
+    classes: NDArray[np.uint32],
+    clusters: NDArray[np.uint32],
+    captured: NDArray[np.uint32],
+    target: int,
+    n_clusters: int,
+) -> float:
+    """Δ after that capture, for a score that needs the whole table."""
+    for i in captured:
+        counts.table[clusters[i], classes[i]] -= 1
+        counts.table[target, classes[i]] += 1
+    value = _table_delta(margin, counts.table[:n_clusters])
+    for i in captured:
+        counts.table[clusters[i], classes[i]] += 1
+        counts.table[target, classes[i]] -= 1
+    return value
+
+
+@njit(cache=True, nogil=True)
+def delta(margin: Margin, counts: Counts) -> float:
+    """Δ in [0, 1] of the table."""
+    if margin.score >= ZERO_ONE:
+        return _table_delta(margin, counts.table)
+    return sums_delta(
+        margin.score,
+        margin.n_points,
+        margin.total,
+        margin.columns,
+        counts.sums[_CELLS],
+        counts.sums[_ROWS],
+        counts.sums[_EXPECTED],
+    )
+
+
+@njit(cache=True, nogil=True)
+def delta_ceiling(margin: Margin, sums: NDArray[np.float64], n_captured: int) -> float:
+    """No capture of so many points, or fewer, by an empty cluster makes Δ larger than this.
+
+    The score grows with Σφ(cells) and falls with Σφ(sizes). Taking one point from a cell of n lowers the former by
+    φ(n) − φ(n − 1), most in the largest cell; the latter grows by φ(n_captured) at most, if every captured point had a
+    cluster to itself.
+    """
+    if margin.score not in (NMI, VMEASURE, F1):
+        return 1.0
+    cells = max(sums[_CELLS] - n_captured * margin.rise[margin.largest_class], 0.0)
+    rows = sums[_ROWS] + margin.phi[n_captured]
+    return sums_delta(margin.score, margin.n_points, margin.total, margin.columns, cells, rows, 0.0)
+
+
+@njit(cache=True, nogil=True)
+def sums_delta(score: int, n_points: int, total: float, columns: float, cells: float, rows: float, expected: float) -> float:
+    """Δ in [0, 1] of a table with these sums."""
+    return 1.0 - min(max(agreement(score, n_points, total, cells, rows, columns, expected), 0.0), 1.0)
+
+
+@njit(cache=True, nogil=True)
+def _table_delta(margin: Margin, table: NDArray[np.uint32]) -> float:
     if margin.score == ZERO_ONE:
-        score = matched_points(counts.table[:n_clusters]) / margin.n_points
-    elif margin.score == CALLABLE:
-        score = _callback(margin.token, counts.table[:n_clusters])
+        score = matched_points(table.astype(np.int64)) / margin.n_points
     else:
-        score = agreement(
-            margin.score,
-            margin.n_points,
-            counts.sums[_CELLS],
-            counts.sums[_ROWS],
-            margin.columns,
-            counts.sums[_EXPECTED],
-        )
+        score = _callback(margin.token, table)
     return 1.0 - min(max(score, 0.0), 1.0)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from facetric.metrics.agreement import SCORES
 from facetric.metrics.contingency import label_codes
 
+Distances = NDArray[np.floating[Any]]  # float32 or float64
 MarginFunction = Callable[[NDArray[np.int64]], float]
 
 # Objectives closer than this share of their largest possible size are equal. It is a thousand times the rounding of the

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, pairwise_distances, unit_vectors, zero_loss
+from facetric.losses.batch import checked_batch, unit_vectors, zero_loss
 from facetric.metrics import nmi
 from facetric.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.solver.problem import MarginFunction, check_margin
@@ -121,18 +121,13 @@ class FacilityLocationLoss(nn.Module):
         embeddings, labels = checked_batch(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings
-            distances = pairwise_distances(points.detach())  # (m, m)
-            problem = ClusteringProblem(
-                (distances.square() if self.squared else distances).cpu().numpy(),
-                labels.cpu().numpy(),
-                margin_weight=self.margin_weight,
-                margin=self.margin,
+            problem = ClusteringProblem.from_points(
+                points.detach().cpu().numpy(), labels.cpu().numpy(), self.margin_weight, self.margin, squared=self.squared
             )
             solution, oracle = self.share(lambda: self._infer(problem))
             oracle_of = oracle[problem.classes]  # (m,)
-            m = problem.n_points
-            oracle_score = -float(problem.distances[np.arange(m), oracle_of].sum())
-            trivial = problem.n_clusters in (1, m)
+            oracle_score = problem.facility_score(oracle_of)
+            trivial = problem.n_clusters in (1, problem.n_points)
             active = not trivial and solution.objective - oracle_score > problem.tolerance
             value = self._hinge(points, solution, oracle_of) if active else zero_loss(embeddings)
         return value, BatchExplanation(

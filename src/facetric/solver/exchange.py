@@ -21,14 +21,16 @@ from facetric.metrics.agreement import AMI, ZERO_ONE
 from facetric.solver import margin as margins
 from facetric.solver.margin import Counts, Margin, compiled_margin
 from facetric.solver.nearest import OWN, Nearest, find_equal, find_within, nearest_medoids, rank_point
-from facetric.solver.problem import ClusteringProblem, Distances
-from facetric.solver.threads import threads
+from facetric.solver.distances import Distances
+from facetric.solver.problem import ClusteringProblem
+from facetric.solver.threads import Threads, use_threads
 
 
 class Refined(NamedTuple):
-    """Medoids after refinement, how many sweeps it took, and A(S) before them and after each."""
+    """Medoids after refinement, g(S), how many sweeps it took, and A(S) before them and after each."""
 
     medoids: NDArray[np.int64]
+    assignment: NDArray[np.int64]
     n_sweeps: int
     trace: tuple[float, ...]
 
@@ -39,17 +41,17 @@ def pam(
     *,
     max_sweeps: int = 5,
     prune: bool = True,
-    n_threads: int | None = None,
+    threads: Threads | int | None = None,
 ) -> Refined:
     """Algorithm 2: at most T = `max_sweeps` sweeps, fewer when one changes nothing."""
-    return _refine(problem, medoids, max_sweeps, prune, n_threads, everywhere=False)
+    return _refine(problem, medoids, max_sweeps, prune, threads, everywhere=False)
 
 
 def local_search(
-    problem: ClusteringProblem, medoids: NDArray[np.int64], *, prune: bool = True, n_threads: int | None = None
+    problem: ClusteringProblem, medoids: NDArray[np.int64], *, prune: bool = True, threads: Threads | int | None = None
 ) -> Refined:
     """Lemma 2: sweeps over all exchanges with points of X until none of them raises A(S)."""
-    return _refine(problem, medoids, int(np.iinfo(np.int64).max), prune, n_threads, everywhere=True)
+    return _refine(problem, medoids, int(np.iinfo(np.int64).max), prune, threads, everywhere=True)
 
 
 class _State(NamedTuple):
@@ -57,7 +59,6 @@ class _State(NamedTuple):
 
     D: Distances  # (m, m) row j: the distance of every point to medoid j
     by_point: Distances  # (m, m) row i: the distance of point i to every medoid
-    classes: NDArray[np.uint32]
     gamma: float
     margin: Margin
     tolerance: float
@@ -71,30 +72,28 @@ def _refine(
     medoids: NDArray[np.int64],
     max_sweeps: int,
     prune: bool,
-    n_threads: int | None,
+    threads: Threads | int | None,
     *,
     everywhere: bool,
 ) -> Refined:
-    with compiled_margin(problem) as margin, threads(n_threads) as crew:
+    with compiled_margin(problem) as margin, use_threads(threads) as crew:
         nearest = nearest_medoids(problem, medoids, crew)
-        classes = problem.classes.astype(np.uint32)
         state = _State(
             D=problem.from_medoid,
             by_point=problem.distances,
-            classes=classes,
             gamma=problem.margin_weight,
             margin=margin,
             tolerance=problem.tolerance,
             medoids=medoids.copy(),
             nearest=nearest,
-            counts=margins.count(margin, nearest.first, classes, len(medoids)),
+            counts=margins.count(margin, nearest.first, len(medoids)),
         )
         trace = [_objective(state)]
         changed = True
         while changed and len(trace) <= max_sweeps:
             changed = _sweep(state, everywhere, prune)
             trace.append(_objective(state))
-    return Refined(state.medoids, len(trace) - 1, tuple(trace))
+    return Refined(state.medoids, nearest.first.astype(np.int64), len(trace) - 1, tuple(trace))
 
 
 @njit(cache=True, nogil=True)
@@ -162,12 +161,12 @@ def _recount(state: _State, orphans: NDArray[np.uint32], k: int, leaving: bool) 
     """The orphans leave cluster k for the second nearest, or come back."""
     if state.gamma == 0.0 or len(state.medoids) == 1:
         return
-    margin, counts, classes, second = state.margin, state.counts, state.classes, state.nearest.second
+    margin, counts, second = state.margin, state.counts, state.nearest.second
     for i in orphans:
         if leaving:
-            margins.move(margin, counts, classes[i], k, second[i])
+            margins.move(margin, counts, i, k, second[i])
         else:
-            margins.move(margin, counts, classes[i], second[i], k)
+            margins.move(margin, counts, i, second[i], k)
 
 
 @njit(cache=True, nogil=True)
@@ -212,7 +211,7 @@ def _evaluate(
     A: NDArray[np.float64],
 ) -> float:
     """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
-    D, classes, margin, counts, gamma = state.D, state.classes, state.margin, state.counts, state.gamma
+    D, margin, counts, gamma = state.D, state.margin, state.counts, state.gamma
     rival, rival_distance = state.nearest.first, state.nearest.first_distance
     table, sizes, sums = counts
     current, n_clusters = state.medoids[k], len(state.medoids)
@@ -232,10 +231,10 @@ def _evaluate(
             n_won = _find_won(D[j], rival, rival_distance, k, j, won)
             if margin.score >= ZERO_ONE:
                 A[j] = F[j] + gamma * margins.table_delta_after_capture(
-                    margin, counts, classes, rival, won[:n_won], k, n_clusters
+                    margin, counts, rival, won[:n_won], k, n_clusters
                 )
             else:
-                cells, rows = margins.capture_change(margin.rise, table, sizes, classes, rival, won, 0, n_won, k)
+                cells, rows = margins.capture_change(margin.rise, table, sizes, margin.classes, rival, won, 0, n_won, k)
                 if margin.score == AMI:
                     expected = margins.expected_change(margin.expected, sizes, rival, won, 0, n_won)
                 A[j] = F[j] + gamma * margins.sums_delta(
@@ -277,7 +276,7 @@ def _joins(distance: float, rival_distance: float, k: int, rival: int) -> bool:
 def _put_in(state: _State, k: int, orphans: NDArray[np.uint32], found: NDArray[np.uint32]) -> None:
     """Put the new medoid k in: update counts and everybody's two nearest medoids."""
     first, first_distance, second, second_distance = state.nearest
-    margin, counts, classes, medoids = state.margin, state.counts, state.classes, state.medoids
+    margin, counts, medoids = state.margin, state.counts, state.medoids
     counted = state.gamma > 0.0 and len(medoids) > 1
     distance = state.D[medoids[k]].copy()
     distance[medoids[k]] = OWN
@@ -286,14 +285,14 @@ def _put_in(state: _State, k: int, orphans: NDArray[np.uint32], found: NDArray[n
             rank_point(state.by_point[i], medoids, state.nearest, i)
             continue
         if counted:
-            margins.move(margin, counts, classes[i], second[i], k)
+            margins.move(margin, counts, i, second[i], k)
         first[i], first_distance[i] = k, distance[i]
     for i in found[: find_within(distance, second_distance, found)]:
         if first[i] == k:
             continue
         if _joins(distance[i], first_distance[i], k, first[i]):
             if counted:
-                margins.move(margin, counts, classes[i], first[i], k)
+                margins.move(margin, counts, i, first[i], k)
             second[i], second_distance[i] = first[i], first_distance[i]
             first[i], first_distance[i] = k, distance[i]
         elif _joins(distance[i], second_distance[i], k, second[i]):

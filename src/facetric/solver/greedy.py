@@ -22,18 +22,19 @@ from facetric.metrics.agreement import AMI, ZERO_ONE
 from facetric.solver import margin as margins
 from facetric.solver.margin import Counts, Margin, compiled_margin
 from facetric.solver.nearest import find_within
-from facetric.solver.problem import ClusteringProblem, Distances
-from facetric.solver.threads import Threads, threads
+from facetric.solver.distances import Distances
+from facetric.solver.problem import ClusteringProblem
+from facetric.solver.threads import Threads, use_threads
 
-_LONG_STEP = 100_000  # a step over lists of so many points altogether is worth several threads
+_LONG_STEP = 100_000  # visits to candidates and to the points on their lists; so many are worth several threads
 
 
-def greedy(problem: ClusteringProblem, *, prune: bool = True, n_threads: int | None = None) -> NDArray[np.int64]:
+def greedy(problem: ClusteringProblem, *, prune: bool = True, threads: Threads | int | None = None) -> NDArray[np.int64]:
     """The medoids of Algorithm 1 in order of selection. (n_clusters,)
 
     `prune` skips candidates that cannot win; like the number of threads, it never changes the result.
     """
-    return _select(problem, np.empty((problem.n_clusters, 0)), prune, n_threads)
+    return _select(problem, np.empty((problem.n_clusters, 0)), prune, threads)
 
 
 def stochastic_greedy(problem: ClusteringProblem, rng: np.random.Generator, *, epsilon: float = 1e-4) -> NDArray[np.int64]:
@@ -52,7 +53,6 @@ class _Selection(NamedTuple):
     """S so far, and every point as a candidate for it."""
 
     D: Distances  # (m, m) row j: the distance of every point to medoid j
-    classes: NDArray[np.uint32]
     gamma: float
     margin: Margin
     tolerance: float
@@ -73,13 +73,14 @@ class _Selection(NamedTuple):
     ceiling: NDArray[np.float64]  # (m + 1,) γ·Δ is not larger after a capture of so many points
 
 
-def _select(problem: ClusteringProblem, draws: NDArray[np.float64], prune: bool, n_threads: int | None) -> NDArray[np.int64]:
+def _select(
+    problem: ClusteringProblem, draws: NDArray[np.float64], prune: bool, threads: Threads | int | None
+) -> NDArray[np.int64]:
     D, m = problem.from_medoid, problem.n_points
     medoids = np.empty(problem.n_clusters, dtype=np.int64)
-    with compiled_margin(problem) as margin, threads(1 if callable(problem.margin) else n_threads) as crew:
+    with compiled_margin(problem) as margin, use_threads(1 if callable(problem.margin) else threads) as crew:
         selection = _Selection(
             D=D,
-            classes=problem.classes.astype(np.uint32),
             gamma=problem.margin_weight,
             margin=margin,
             tolerance=problem.tolerance,
@@ -98,7 +99,7 @@ def _select(problem: ClusteringProblem, draws: NDArray[np.float64], prune: bool,
             evaluated=np.full(m, -1),
             ceiling=np.full(m + 1, np.inf),
         )
-        counts = margins.count(margin, selection.cluster, selection.classes, problem.n_clusters)
+        counts = margins.count(margin, selection.cluster, problem.n_clusters)
         step = 0
         if draws.shape[1] == 0 and crew.n_threads > 1:
             step = _long_steps(selection, counts, medoids, crew)
@@ -107,17 +108,21 @@ def _select(problem: ClusteringProblem, draws: NDArray[np.float64], prune: bool,
 
 
 def _long_steps(selection: _Selection, counts: Counts, medoids: NDArray[np.int64], crew: Threads) -> int:
-    """The first steps, as long as their lists are long, each with its candidates spread over the threads."""
+    """The first steps, as long as they are long, each with its candidates spread over the threads. How many they are."""
     m, step = len(selection.near), 0
+    n_visits = m * m
+    if n_visits < _LONG_STEP:
+        return step
     every_count = [counts, *(Counts(*(array.copy() for array in counts)) for _ in range(crew.n_threads - 1))]
-    while step < len(medoids) and _n_listed(selection, m - step) >= _LONG_STEP:
+    while step < len(medoids) and n_visits >= _LONG_STEP:
         candidates = selection.remaining[: m - step]
         bar = _set_bar(selection, counts, candidates, step)
-        best = max(crew.run(partial(_evaluate_piece, selection, every_count, candidates, step, bar), m - step))
-        place = _best_place(selection, candidates, best)
+        found = crew.run(partial(_evaluate_piece, selection, every_count, candidates, step, bar), m - step)
+        n_visits = sum(visits for _, visits in found) if step > 0 else n_visits
+        place = _best_place(selection, candidates, max(best for best, _ in found))
         medoids[step] = candidates[place]
         for each in every_count:
-            _count_capture(selection, each, candidates[place], step)
+            _count_capture(selection, each, medoids[step], step)
         _capture(selection, medoids[step], step)
         candidates[place:-1] = candidates[place + 1 :].copy()
         step += 1
@@ -133,10 +138,10 @@ def _evaluate_piece(
     thread: int,
     first: int,
     last: int,
-) -> float:
+) -> tuple[float, int]:
     free = first * len(selection.near)  # new lists of one piece keep to its own part of the memory
-    best: float = _evaluate(selection, every_count[thread], candidates[first:last], step, free, bar)[0]
-    return best
+    best, _, n_visits = _evaluate(selection, every_count[thread], candidates[first:last], step, free, bar)
+    return best, n_visits
 
 
 @njit(cache=True, nogil=True)
@@ -157,7 +162,7 @@ def _steps(
                 remaining[r], remaining[other] = remaining[other], remaining[r]
         candidates = remaining[:n_candidates]
         bar = _set_bar(selection, counts, candidates, step)
-        best, end = _evaluate(selection, counts, candidates, step, end, bar)
+        best, end, _ = _evaluate(selection, counts, candidates, step, end, bar)
         place = _best_place(selection, candidates, best)
         medoids[step] = candidates[place]
         _count_capture(selection, counts, medoids[step], step)
@@ -229,15 +234,19 @@ def _set_bar(selection: _Selection, counts: Counts, candidates: NDArray[np.int64
 @njit(cache=True, nogil=True)
 def _evaluate(
     selection: _Selection, counts: Counts, candidates: NDArray[np.int64], step: int, end: int, bar: float
-) -> tuple[float, int]:
-    """Find the candidates' values; the best of them, at least `bar`, and where the lists end after new ones have been made."""
+) -> tuple[float, int, int]:
+    """Find the candidates' values.
+
+    Returns the best of them, at least `bar`; where the lists end after new ones have been made; and the number of visits.
+    """
     # every array is taken out of its tuple before the loop: inside it that would count references
-    D, near, classes, cluster, touched = selection.D, selection.near, selection.classes, selection.cluster, selection.touched
+    D, near, cluster, touched = selection.D, selection.near, selection.cluster, selection.touched
     length, start, points, distances = selection.length, selection.start, selection.points, selection.distances
     value, gain, change, evaluated = selection.value, selection.gain, selection.change, selection.evaluated
     gamma, ceiling, margin = selection.gamma, selection.ceiling, selection.margin
-    score, rise, expected = margin.score, margin.rise, margin.expected
+    score, classes, rise, expected = margin.score, margin.classes, margin.rise, margin.expected
     table, sizes, sums = counts
+    n_visits = 0
     best = bar
     for j in candidates:
         if step == 0:  # with a single cluster Δ is the same for all
@@ -249,6 +258,7 @@ def _evaluate(
         known = False
         if length[j] < 0:
             start[j] = end
+            n_visits += len(near)
             length[j], gain[j] = _make_list(D[j], near, j, points, distances, end)
             end += length[j]
             if selection.prune and gain[j] + gamma * margins.delta_ceiling(margin, sums, length[j]) < goal:
@@ -259,16 +269,18 @@ def _evaluate(
                 continue
             known = _is_known(evaluated[j], touched, cluster, points, start[j], start[j] + length[j])
             if not known:
+                n_visits += 10 + length[j]
                 evaluated[j] = -1
                 length[j], gain[j] = _shorten_list(near, j, points, distances, start[j], start[j] + length[j])
                 if gain[j] + most < goal:
                     continue
         stop = start[j] + length[j]
+        n_visits += 1
         if gamma == 0.0:
             value[j] = gain[j]
         elif score >= ZERO_ONE:
             value[j] = gain[j] + gamma * margins.table_delta_after_capture(
-                margin, counts, classes, cluster, points[start[j] : stop], step, step + 1
+                margin, counts, cluster, points[start[j] : stop], step, step + 1
             )
         else:
             if not known:
@@ -288,7 +300,7 @@ def _evaluate(
                 sums[2] + change[j, 2],
             )
         best = max(best, value[j])
-    return best, end
+    return best, end, n_visits
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})
@@ -360,7 +372,7 @@ def _count_capture(selection: _Selection, counts: Counts, j: int, step: int) -> 
     """Bring the counts up to date for medoid j, before it takes its points."""
     if step > 0:
         for i in selection.points[selection.start[j] : selection.start[j] + selection.length[j]]:
-            margins.move(selection.margin, counts, selection.classes[i], selection.cluster[i], step)
+            margins.move(selection.margin, counts, i, selection.cluster[i], step)
 
 
 @njit(cache=True, nogil=True)

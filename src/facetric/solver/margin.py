@@ -10,15 +10,27 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numba import njit, objmode
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import AMI, F1, NMI, SCORES, VMEASURE, ZERO_ONE, agreement, expected_mutual_information, phi_table
+from facetric.metrics.agreement import (
+    AMI,
+    F1,
+    NMI,
+    SCORES,
+    VMEASURE,
+    ZERO_ONE,
+    agreement,
+    expected_mutual_information,
+    phi_table,
+)
 from facetric.metrics.matching import matched_points
-from facetric.solver.problem import ClusteringProblem, MarginFunction
+
+if TYPE_CHECKING:
+    from facetric.solver.problem import ClusteringProblem, MarginFunction
 
 CALLABLE = len(SCORES)
 _CELLS, _ROWS, _EXPECTED = range(3)
@@ -33,6 +45,7 @@ class Margin(NamedTuple):
     largest_class: int
     total: float  # φ(m)
     columns: float  # Σ φ(class sizes)
+    classes: NDArray[np.uint32]  # (m,)
     phi: NDArray[np.float64]  # (m + 1,) φ(0) … φ(m)
     rise: NDArray[np.float64]  # (m + 1,) φ(n) − φ(n − 1), never falling; 0 at n = 0
     expected: NDArray[np.float64]  # (m + 1,) a cluster's share in the expected mutual information, by its size (AMI only)
@@ -46,33 +59,39 @@ class Counts(NamedTuple):
     sums: NDArray[np.float64]  # Σ φ(cells), Σ φ(sizes), Σ expected(sizes)
 
 
-@contextmanager
-def compiled_margin(problem: ClusteringProblem) -> Iterator[Margin]:
-    """The problem's margin in the form that the kernels take, valid inside the `with` block."""
-    n_points = problem.n_points
-    class_sizes = np.bincount(problem.classes)
-    score = CALLABLE if callable(problem.margin) else SCORES[problem.margin]
+def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> Margin:
+    """The margin in the form that the kernels take; a callable needs a token too (:func:`compiled_margin`)."""
+    n_points, class_sizes = len(classes), np.bincount(classes)
+    score = CALLABLE if callable(margin) else SCORES[margin]
     phi = phi_table(score, n_points)
     if score == AMI:
         expected = expected_mutual_information(np.arange(n_points + 1), class_sizes, n_points)
     else:
         expected = np.zeros(n_points + 1)
-    token = -1
-    if callable(problem.margin):
-        token = next(_tokens)
-        _functions_in_use[token] = problem.margin
+    return Margin(
+        score=score,
+        token=-1,
+        n_points=n_points,
+        largest_class=int(class_sizes.max()),
+        total=float(phi[n_points]),
+        columns=float(phi[class_sizes].sum()),
+        classes=classes.astype(np.uint32),
+        phi=phi,
+        rise=np.diff(phi, prepend=phi[0]),
+        expected=expected,
+    )
+
+
+@contextmanager
+def compiled_margin(problem: ClusteringProblem) -> Iterator[Margin]:
+    """The problem's margin for the kernels, valid inside the `with` block."""
+    if not callable(problem.margin):
+        yield problem.margin_tables
+        return
+    token = next(_tokens)
+    _functions_in_use[token] = problem.margin
     try:
-        yield Margin(
-            score=score,
-            token=token,
-            n_points=n_points,
-            largest_class=int(class_sizes.max()),
-            total=float(phi[n_points]),
-            columns=float(phi[class_sizes].sum()),
-            phi=phi,
-            rise=np.diff(phi, prepend=phi[0]),
-            expected=expected,
-        )
+        yield problem.margin_tables._replace(token=token)
     finally:
         _functions_in_use.pop(token, None)
 
@@ -98,8 +117,9 @@ def _callback(token: int, table: NDArray[np.uint32]) -> float:
 
 
 @njit(cache=True, nogil=True)
-def count(margin: Margin, clusters: NDArray[np.uint32], classes: NDArray[np.uint32], n_clusters: int) -> Counts:
+def count(margin: Margin, clusters: NDArray[np.uint32], n_clusters: int) -> Counts:
     """The table of a clustering, counted from scratch."""
+    classes = margin.classes
     table = np.zeros((n_clusters, classes.max() + 1), dtype=np.uint32)
     sizes = np.zeros(n_clusters, dtype=np.uint32)
     sums = np.zeros(3)
@@ -114,9 +134,10 @@ def count(margin: Margin, clusters: NDArray[np.uint32], classes: NDArray[np.uint
 
 
 @njit(cache=True, nogil=True)
-def move(margin: Margin, counts: Counts, class_label: int, source: int, target: int) -> None:
-    """One point of this class goes from cluster `source` to cluster `target`."""
+def move(margin: Margin, counts: Counts, i: int, source: int, target: int) -> None:
+    """Point i goes from cluster `source` to cluster `target`."""
     table, sizes, sums = counts
+    class_label = margin.classes[i]
     sums[_CELLS] += margin.rise[table[target, class_label] + 1] - margin.rise[table[source, class_label]]
     sums[_ROWS] += margin.rise[sizes[target] + 1] - margin.rise[sizes[source]]
     sums[_EXPECTED] += margin.expected[sizes[target] + 1] - margin.expected[sizes[target]]
@@ -184,20 +205,20 @@ def expected_change(
 def table_delta_after_capture(
     margin: Margin,
     counts: Counts,
-    classes: NDArray[np.uint32],
     clusters: NDArray[np.uint32],
     captured: NDArray[np.uint32],
     target: int,
     n_clusters: int,
 ) -> float:
     """Δ after that capture, for a score that needs the whole table."""
+    table, classes = counts.table, margin.classes
     for i in captured:
-        counts.table[clusters[i], classes[i]] -= 1
-        counts.table[target, classes[i]] += 1
-    value = _table_delta(margin, counts.table[:n_clusters])
+        table[clusters[i], classes[i]] -= 1
+        table[target, classes[i]] += 1
+    value = _table_delta(margin, table[:n_clusters])
     for i in captured:
-        counts.table[clusters[i], classes[i]] += 1
-        counts.table[target, classes[i]] -= 1
+        table[clusters[i], classes[i]] += 1
+        table[target, classes[i]] -= 1
     return value
 
 

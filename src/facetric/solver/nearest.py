@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.solver.problem import ClusteringProblem, Distances
+from facetric.solver.distances import Distances
+from facetric.solver.problem import ClusteringProblem
 from facetric.solver.threads import Threads
 
 _BLOCK = np.uint64(64)  # points that are looked at together; unsigned indices need no check for a sign
@@ -29,11 +30,11 @@ class Nearest(NamedTuple):
     second_distance: Distances
 
 
-def nearest_medoids(problem: ClusteringProblem, medoids: NDArray[np.int64], crew: Threads) -> Nearest:
+def nearest_medoids(problem: ClusteringProblem, medoids: NDArray[np.int64], threads: Threads) -> Nearest:
     """With a single medoid the second distance is infinite."""
     m, dtype = problem.n_points, problem.distances.dtype
     nearest = Nearest(np.zeros(m, np.uint32), np.full(m, np.inf, dtype), np.zeros(m, np.uint32), np.full(m, np.inf, dtype))
-    crew.run(partial(_rank_piece, problem.from_medoid, medoids, nearest), m, alone=m * len(medoids) < _LONG_RANKING)
+    threads.run(partial(_rank_piece, problem.from_medoid, medoids, nearest), m, alone=m * len(medoids) < _LONG_RANKING)
     return nearest
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from facetric.solver.distances import Distances
 from facetric.solver.problem import ClusteringProblem
 
 
@@ -13,11 +15,30 @@ def oracle_medoids(problem: ClusteringProblem) -> NDArray[np.int64]:
 
     Ties go to the lowest index, within the problem's tolerance.
     """
-    same_class = problem.classes[:, None] == problem.classes[None, :]  # (m, m)
-    cost = np.where(same_class, problem.distances, 0.0).sum(axis=0)  # (m,) of each point as the medoid of its class
-    least = np.full(problem.n_clusters, np.inf)
-    np.minimum.at(least, problem.classes, cost)
-    tied = np.flatnonzero(cost <= least[problem.classes] + problem.tolerance)
-    medoids = np.empty(problem.n_clusters, dtype=np.int64)
-    medoids[problem.classes[tied][::-1]] = tied[::-1]  # the last write, the lowest index, wins
+    by_class = np.argsort(problem.classes, kind="stable")
+    ends = np.cumsum(np.bincount(problem.classes))
+    medoids: NDArray[np.int64] = _class_medoids(problem.distances, by_class, ends, problem.tolerance)
+    return medoids
+
+
+@njit(cache=True, nogil=True)
+def _class_medoids(
+    distances: Distances, by_class: NDArray[np.int64], ends: NDArray[np.int64], tolerance: float
+) -> NDArray[np.int64]:
+    medoids = np.empty(len(ends), dtype=np.int64)
+    cost = np.empty(len(by_class))
+    start = 0
+    for c in range(len(ends)):
+        members = by_class[start : ends[c]]  # ascending
+        start = ends[c]
+        for j in members:
+            cost[j] = 0.0
+        for i in members:
+            for j in members:
+                cost[j] += distances[i, j]
+        least = cost[members].min()
+        for j in members:
+            if cost[j] <= least + tolerance:
+                medoids[c] = j
+                break
     return medoids

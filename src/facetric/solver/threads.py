@@ -1,4 +1,4 @@
-"""Plain threads for the kernels' long loops. The kernels release the GIL; no OpenMP is involved, so that torch's is undisturbed."""
+"""Plain threads for the kernels' long loops. The kernels release the GIL; no OpenMP is involved, so torch's is left alone."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Threads:
     def run(self, piece: Callable[[int, int, int], T], n_items: int, *, alone: bool = False) -> list[T]:
         """piece(thread, start, stop) for consecutive ranges of 0 … n_items; the results in the order of the ranges.
 
-        Whoever is free takes the next range: a thread that waits for a busy core holds up only its own. `alone` is for a short
-        loop, not worth the dispatch.
+        Whoever is free takes the next range: a thread that waits for a busy core holds up only its own. `alone` is for a loop
+        too short to be worth the dispatch.
         """
         if alone or self.n_threads == 1:
             return [piece(0, 0, n_items)]
-        n_pieces = min(4 * self.n_threads, n_items)
+        n_pieces = min(2 * self.n_threads, n_items)
         turns = itertools.count()
         results: dict[int, T] = {}
 
@@ -53,10 +53,13 @@ class Threads:
 
 
 @contextmanager
-def threads(n_threads: int | None) -> Iterator[Threads]:
-    """As many as numba's kernels would take (NUMBA_NUM_THREADS, by default the available cores), or as asked."""
-    crew = Threads(numba.config.NUMBA_NUM_THREADS if n_threads is None else n_threads)
+def use_threads(wanted: Threads | int | None) -> Iterator[Threads]:
+    """The caller's threads, or new ones: so many, or by default NUMBA_NUM_THREADS (without it, all available cores)."""
+    if isinstance(wanted, Threads):
+        yield wanted
+        return
+    threads = Threads(numba.config.NUMBA_NUM_THREADS if wanted is None else wanted)
     try:
-        yield crew
+        yield threads
     finally:
-        crew.close()
+        threads.close()

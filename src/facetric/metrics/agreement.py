@@ -45,7 +45,7 @@ def phi_table(score: int, n: int) -> NDArray[np.float64]:
 
 @njit(cache=True, nogil=True)
 def agreement(score: int, n_points: int, total: float, cells: float, rows: float, columns: float, expected: float) -> float:
-    """The score of a table with these sums of φ, total = φ(n_points); `expected` is the expected mutual information (AMI only)."""
+    """The score of a table with these sums of φ; total is φ(n_points), expected the expected mutual information (AMI only)."""
     if score <= AMI:
         mutual = (cells - rows - columns + total) / n_points
         rows_entropy = (total - rows) / n_points

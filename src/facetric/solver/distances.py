@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from facetric.solver.kernels import inner_kernel
 from facetric.solver.threads import use_threads
 
 Distances = NDArray[np.floating]  # float32 or float64
@@ -78,7 +79,7 @@ def _fill(rows: Distances, columns: Distances, distances: Distances, squared: bo
                     out[r] = squares[r, c]
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
+@inner_kernel(fastmath=frozenset({"contract"}))
 def _add_squares(rows: Distances, columns: Distances, k: int, left: int, right: int, squares: Distances) -> None:
     """Eight dimensions from k on at once, so that the sums stay in registers for as long."""
     y0, y1, y2, y3 = columns[0, left:right], columns[1, left:right], columns[2, left:right], columns[3, left:right]

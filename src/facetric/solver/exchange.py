@@ -17,11 +17,21 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import AMI, ZERO_ONE
-from facetric.solver import margin as margins
-from facetric.solver.margin import Counts, Margin, compiled_margin
-from facetric.solver.nearest import OWN, Nearest, find_equal, find_within, nearest_medoids, rank_point
+from facetric.metrics.agreement import ZERO_ONE
 from facetric.solver.distances import Distances
+from facetric.solver.kernels import inner_kernel
+from facetric.solver.margin import (
+    Counts,
+    Margin,
+    capture_change,
+    compiled_margin,
+    count,
+    delta,
+    move,
+    sums_delta,
+    table_delta_after_capture,
+)
+from facetric.solver.nearest import OWN, Nearest, find_equal, find_within, nearest_medoids, rank_point
 from facetric.solver.problem import ClusteringProblem
 from facetric.solver.threads import Threads, use_threads
 
@@ -86,7 +96,7 @@ def _refine(
             tolerance=problem.tolerance,
             medoids=medoids.copy(),
             nearest=nearest,
-            counts=margins.count(margin, nearest.first, len(medoids)),
+            counts=count(margin, nearest.first, len(medoids)),
         )
         trace = [_objective(state)]
         changed = True
@@ -102,7 +112,7 @@ def _objective(state: _State) -> float:
     score = 0.0
     for distance in state.nearest.first_distance:
         score -= max(distance, 0.0)
-    return score + (state.gamma * margins.delta(state.margin, state.counts) if state.gamma > 0.0 else 0.0)
+    return score + (state.gamma * delta(state.margin, state.counts) if state.gamma > 0.0 else 0.0)
 
 
 @njit(cache=True, nogil=True)
@@ -114,10 +124,11 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
     m = len(D)
     members, starts = _group(first, len(medoids))
     is_medoid = np.zeros(m, np.bool_)
-    is_medoid[medoids] = True
+    for j in medoids:
+        is_medoid[j] = True
     F, A = np.empty(m), np.empty(m)
     orphans, won = np.empty(m, np.uint32), np.empty(m, np.uint32)  # space for lists of points
-    margin_now = margins.delta(state.margin, counts) if gamma > 0.0 else 0.0
+    margin_now = delta(state.margin, counts) if gamma > 0.0 else 0.0
     changed = False
     for k in range(len(medoids)):
         current = medoids[k]
@@ -127,7 +138,7 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
             first[i], first_distance[i] = second[i], second_distance[i]
         _recount(state, orphans[:n_orphans], k, True)
         if everywhere:
-            candidates = np.flatnonzero(~is_medoid | (np.arange(m) == current))
+            candidates = _others(is_medoid, current)
             for j in candidates:
                 F[j] = _true_facility_score(D[j], first_distance)
         else:
@@ -151,12 +162,12 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
             medoids[k] = chosen
             is_medoid[current], is_medoid[chosen] = False, True
             _put_in(state, k, orphans[:n_orphans], won)
-            margin_now = margins.delta(state.margin, counts) if gamma > 0.0 else 0.0
+            margin_now = delta(state.margin, counts) if gamma > 0.0 else 0.0
             changed = True
     return changed
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _recount(state: _State, orphans: NDArray[np.uint32], k: int, leaving: bool) -> None:
     """The orphans leave cluster k for the second nearest, or come back."""
     if state.gamma == 0.0 or len(state.medoids) == 1:
@@ -164,19 +175,20 @@ def _recount(state: _State, orphans: NDArray[np.uint32], k: int, leaving: bool) 
     margin, counts, second = state.margin, state.counts, state.nearest.second
     for i in orphans:
         if leaving:
-            margins.move(margin, counts, i, k, second[i])
+            move(margin, counts, i, np.uint32(k), second[i])
         else:
-            margins.move(margin, counts, i, second[i], k)
+            move(margin, counts, i, second[i], np.uint32(k))
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _group(clusters: NDArray[np.uint32], n_clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Points by cluster, ascending inside each: cluster k is members[starts[k] : starts[k + 1]]."""
     starts = np.zeros(n_clusters + 1, dtype=np.int64)
     for k in clusters:
         starts[k + 1] += 1
-    starts = np.cumsum(starts)
-    fill = starts[:-1].copy()
+    for k in range(n_clusters):
+        starts[k + 1] += starts[k]
+    fill = starts.copy()
     members = np.empty(len(clusters), dtype=np.int64)
     for i in range(len(clusters)):
         members[fill[clusters[i]]] = i
@@ -184,7 +196,19 @@ def _group(clusters: NDArray[np.uint32], n_clusters: int) -> tuple[NDArray[np.in
     return members, starts
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
+def _others(is_medoid: NDArray[np.bool_], current: int) -> NDArray[np.int64]:
+    """The points outside S, and the current medoid, in ascending order."""
+    others = np.empty(len(is_medoid), dtype=np.int64)
+    n_others = 0
+    for j in range(len(is_medoid)):
+        if j == current or not is_medoid[j]:
+            others[n_others] = j
+            n_others += 1
+    return others[:n_others]
+
+
+@inner_kernel()
 def _cluster_facility_score(distance: Distances, members: NDArray[np.int64]) -> float:
     score = 0.0
     for i in members:
@@ -192,7 +216,7 @@ def _cluster_facility_score(distance: Distances, members: NDArray[np.int64]) -> 
     return score
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc", "nnan"})
+@inner_kernel(fastmath=frozenset({"reassoc", "nnan"}))
 def _true_facility_score(distance: Distances, rival_distance: Distances) -> float:
     score = 0.0
     for i in range(len(distance)):
@@ -200,7 +224,7 @@ def _true_facility_score(distance: Distances, rival_distance: Distances) -> floa
     return score
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _evaluate(
     state: _State,
     k: int,
@@ -213,9 +237,7 @@ def _evaluate(
     """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
     D, margin, counts, gamma = state.D, state.margin, state.counts, state.gamma
     rival, rival_distance = state.nearest.first, state.nearest.first_distance
-    table, sizes, sums = counts
-    current, n_clusters = state.medoids[k], len(state.medoids)
-    expected = 0.0
+    current, sums = state.medoids[k], state.counts.sums
     best = A[current]
     for j in candidates:
         if j == current:
@@ -225,32 +247,20 @@ def _evaluate(
             continue
         if gamma == 0.0:
             A[j] = F[j]
-        elif n_clusters == 1:  # Δ is the same for all
+        elif len(state.medoids) == 1:  # Δ is the same for all
             A[j] = F[j] + A[current] - F[current]
         else:
             n_won = _find_won(D[j], rival, rival_distance, k, j, won)
             if margin.score >= ZERO_ONE:
-                A[j] = F[j] + gamma * margins.table_delta_after_capture(
-                    margin, counts, rival, won[:n_won], k, n_clusters
-                )
+                A[j] = F[j] + gamma * table_delta_after_capture(margin, counts.table, rival, won[:n_won], k)
             else:
-                cells, rows = margins.capture_change(margin.rise, table, sizes, margin.classes, rival, won, 0, n_won, k)
-                if margin.score == AMI:
-                    expected = margins.expected_change(margin.expected, sizes, rival, won, 0, n_won)
-                A[j] = F[j] + gamma * margins.sums_delta(
-                    margin.score,
-                    margin.n_points,
-                    margin.total,
-                    margin.columns,
-                    sums[0] + cells,
-                    sums[1] + rows,
-                    sums[2] + expected,
-                )
+                cells, rows, expected = capture_change(margin, counts, rival, won, np.int64(0), n_won, k)
+                A[j] = F[j] + gamma * sums_delta(margin, sums[0] + cells, sums[1] + rows, sums[2] + expected)
         best = max(best, A[j])
     return best
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _find_won(
     distance: Distances,
     rival: NDArray[np.uint32],
@@ -272,7 +282,7 @@ def _joins(distance: float, rival_distance: float, k: int, rival: int) -> bool:
     return distance < rival_distance or (distance == rival_distance and k < rival)
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _put_in(state: _State, k: int, orphans: NDArray[np.uint32], found: NDArray[np.uint32]) -> None:
     """Put the new medoid k in: update counts and everybody's two nearest medoids."""
     first, first_distance, second, second_distance = state.nearest
@@ -285,14 +295,14 @@ def _put_in(state: _State, k: int, orphans: NDArray[np.uint32], found: NDArray[n
             rank_point(state.by_point[i], medoids, state.nearest, i)
             continue
         if counted:
-            margins.move(margin, counts, i, second[i], k)
+            move(margin, counts, i, second[i], np.uint32(k))
         first[i], first_distance[i] = k, distance[i]
     for i in found[: find_within(distance, second_distance, found)]:
         if first[i] == k:
             continue
         if _joins(distance[i], first_distance[i], k, first[i]):
             if counted:
-                margins.move(margin, counts, i, first[i], k)
+                move(margin, counts, i, first[i], np.uint32(k))
             second[i], second_distance[i] = first[i], first_distance[i]
             first[i], first_distance[i] = k, distance[i]
         elif _joins(distance[i], second_distance[i], k, second[i]):

@@ -28,6 +28,7 @@ from facetric.metrics.agreement import (
     phi_table,
 )
 from facetric.metrics.matching import matched_points
+from facetric.solver.kernels import inner_kernel
 
 if TYPE_CHECKING:
     from facetric.solver.problem import ClusteringProblem, MarginFunction
@@ -42,6 +43,7 @@ class Margin(NamedTuple):
     score: int  # which score, a value of SCORES or CALLABLE
     token: int  # names the user's function while it is in use (CALLABLE only)
     n_points: int
+    n_classes: int
     largest_class: int
     total: float  # φ(m)
     columns: float  # Σ φ(class sizes)
@@ -72,6 +74,7 @@ def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> M
         score=score,
         token=-1,
         n_points=n_points,
+        n_classes=len(class_sizes),
         largest_class=int(class_sizes.max()),
         total=float(phi[n_points]),
         columns=float(phi[class_sizes].sum()),
@@ -120,7 +123,7 @@ def _callback(token: int, table: NDArray[np.uint32]) -> float:
 def count(margin: Margin, clusters: NDArray[np.uint32], n_clusters: int) -> Counts:
     """The table of a clustering, counted from scratch."""
     classes = margin.classes
-    table = np.zeros((n_clusters, classes.max() + 1), dtype=np.uint32)
+    table = np.zeros((n_clusters, margin.n_classes), dtype=np.uint32)
     sizes = np.zeros(n_clusters, dtype=np.uint32)
     sums = np.zeros(3)
     for i in range(len(clusters)):
@@ -133,7 +136,7 @@ def count(margin: Margin, clusters: NDArray[np.uint32], n_clusters: int) -> Coun
     return Counts(table, sizes, sums)
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def move(margin: Margin, counts: Counts, i: int, source: int, target: int) -> None:
     """Point i goes from cluster `source` to cluster `target`."""
     table, sizes, sums = counts
@@ -148,28 +151,28 @@ def move(margin: Margin, counts: Counts, i: int, source: int, target: int) -> No
     sizes[target] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def capture_change(
-    rise: NDArray[np.float64],
-    table: NDArray[np.uint32],
-    sizes: NDArray[np.uint32],
-    classes: NDArray[np.uint32],
+    margin: Margin,
+    counts: Counts,
     clusters: NDArray[np.uint32],
     points: NDArray[np.uint32],
     start: int,
     stop: int,
     target: int,
-) -> tuple[float, float]:
-    """How Σφ(cells) and Σφ(sizes) would change if the captured points left their clusters for the empty cluster `target`."""
-    cells, rows = 0.0, 0.0
-    n_captured = 0
+) -> tuple[float, float, float]:
+    """How the sums would change if points[start:stop] left their clusters for the empty cluster `target`."""
+    table, sizes, rise, classes, expected = counts.table, counts.sizes, margin.rise, margin.classes, margin.expected
+    adjusted = margin.score == AMI
+    cells, rows, chance = 0.0, margin.phi[stop - start], expected[stop - start] - expected[0]
     for r in range(start, stop):
         i = points[r]
         k, c = clusters[i], classes[i]
         n_cell, size, n_new = table[k, c], sizes[k], table[target, c] + 1
         cells += rise[n_new] - rise[n_cell]
-        n_captured += 1
-        rows += rise[n_captured] - rise[size]
+        rows -= rise[size]
+        if adjusted:
+            chance += expected[size - 1] - expected[size]
         table[k, c] = n_cell - 1
         sizes[k] = size - 1
         table[target, c] = n_new
@@ -179,46 +182,25 @@ def capture_change(
         table[k, c] += 1
         sizes[k] += 1
         table[target, c] = 0
-    return cells, rows
+    return cells, rows, chance
 
 
-@njit(cache=True, nogil=True)
-def expected_change(
-    expected: NDArray[np.float64],
-    sizes: NDArray[np.uint32],
-    clusters: NDArray[np.uint32],
-    points: NDArray[np.uint32],
-    start: int,
-    stop: int,
-) -> float:
-    """The same for the expected mutual information."""
-    change = expected[stop - start] - expected[0]
-    for i in points[start:stop]:
-        change += expected[sizes[clusters[i]] - 1] - expected[sizes[clusters[i]]]
-        sizes[clusters[i]] -= 1
-    for i in points[start:stop]:
-        sizes[clusters[i]] += 1
-    return float(change)
-
-
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def table_delta_after_capture(
     margin: Margin,
-    counts: Counts,
+    table: NDArray[np.uint32],
     clusters: NDArray[np.uint32],
     captured: NDArray[np.uint32],
     target: int,
-    n_clusters: int,
 ) -> float:
-    """Δ after that capture, for a score that needs the whole table."""
-    table, classes = counts.table, margin.classes
+    """Δ after that capture, for a score that needs the whole table. The table ends as it began."""
     for i in captured:
-        table[clusters[i], classes[i]] -= 1
-        table[target, classes[i]] += 1
-    value = _table_delta(margin, table[:n_clusters])
+        table[clusters[i], margin.classes[i]] -= 1
+        table[target, margin.classes[i]] += 1
+    value = _table_delta(margin, table)
     for i in captured:
-        table[clusters[i], classes[i]] += 1
-        table[target, classes[i]] -= 1
+        table[clusters[i], margin.classes[i]] += 1
+        table[target, margin.classes[i]] -= 1
     return value
 
 
@@ -227,18 +209,10 @@ def delta(margin: Margin, counts: Counts) -> float:
     """Δ in [0, 1] of the table."""
     if margin.score >= ZERO_ONE:
         return _table_delta(margin, counts.table)
-    return sums_delta(
-        margin.score,
-        margin.n_points,
-        margin.total,
-        margin.columns,
-        counts.sums[_CELLS],
-        counts.sums[_ROWS],
-        counts.sums[_EXPECTED],
-    )
+    return sums_delta(margin, counts.sums[_CELLS], counts.sums[_ROWS], counts.sums[_EXPECTED])
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def delta_ceiling(margin: Margin, sums: NDArray[np.float64], n_captured: int) -> float:
     """No capture of so many points, or fewer, by an empty cluster makes Δ larger than this.
 
@@ -249,17 +223,17 @@ def delta_ceiling(margin: Margin, sums: NDArray[np.float64], n_captured: int) ->
     if margin.score not in (NMI, VMEASURE, F1):
         return 1.0
     cells = max(sums[_CELLS] - n_captured * margin.rise[margin.largest_class], 0.0)
-    rows = sums[_ROWS] + margin.phi[n_captured]
-    return sums_delta(margin.score, margin.n_points, margin.total, margin.columns, cells, rows, 0.0)
+    return sums_delta(margin, cells, sums[_ROWS] + margin.phi[n_captured], 0.0)
 
 
-@njit(cache=True, nogil=True)
-def sums_delta(score: int, n_points: int, total: float, columns: float, cells: float, rows: float, expected: float) -> float:
+@inner_kernel()
+def sums_delta(margin: Margin, cells: float, rows: float, expected: float) -> float:
     """Δ in [0, 1] of a table with these sums."""
-    return 1.0 - min(max(agreement(score, n_points, total, cells, rows, columns, expected), 0.0), 1.0)
+    score = agreement(margin.score, margin.n_points, margin.total, cells, rows, margin.columns, expected)
+    return 1.0 - min(max(score, 0.0), 1.0)
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _table_delta(margin: Margin, table: NDArray[np.uint32]) -> float:
     if margin.score == ZERO_ONE:
         score = matched_points(table.astype(np.int64)) / margin.n_points

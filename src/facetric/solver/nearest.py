@@ -13,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.solver.distances import Distances
+from facetric.solver.kernels import inner_kernel
 from facetric.solver.problem import ClusteringProblem
 from facetric.solver.threads import Threads
 
@@ -61,7 +62,7 @@ def _rank_points(D: Distances, medoids: NDArray[np.int64], nearest: Nearest, sta
             first_distance[i] = d if nearer else first_distance[i]
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def rank_point(distance: Distances, medoids: NDArray[np.int64], nearest: Nearest, i: int) -> None:
     """Rank the medoids of point i anew, by its distances to all points."""
     first, second = 0, 0
@@ -77,7 +78,7 @@ def rank_point(distance: Distances, medoids: NDArray[np.int64], nearest: Nearest
     nearest.second[i], nearest.second_distance[i] = second, second_distance
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def find_within(distance: Distances, limit: Distances, found: NDArray[np.uint32]) -> int:
     """The points i with distance[i] ≤ limit[i], ascending; how many they are."""
     n_found, start, end = np.uint64(0), np.uint64(0), np.uint64(len(distance))
@@ -94,7 +95,7 @@ def find_within(distance: Distances, limit: Distances, found: NDArray[np.uint32]
     return np.int64(n_found)
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def find_equal(clusters: NDArray[np.uint32], k: int, found: NDArray[np.uint32]) -> int:
     """The points of cluster k, ascending; how many they are."""
     wanted = np.uint32(k)

@@ -36,7 +36,9 @@ def _class_medoids(
         for i in members:
             for j in members:
                 cost[j] += distances[i, j]
-        least = cost[members].min()
+        least = np.inf
+        for j in members:
+            least = min(least, cost[j])
         for j in members:
             if cost[j] <= least + tolerance:
                 medoids[c] = j

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import ZERO_ONE
+from facetric.metrics.agreement import AMI, ZERO_ONE
 from facetric.solver.distances import Distances
 from facetric.solver.kernels import inner_kernel
 from facetric.solver.margin import (
@@ -21,7 +21,8 @@ from facetric.solver.margin import (
     Margin,
     capture_change,
     delta_ceiling,
-    move,
+    expected_change,
+    gather,
     sums_delta,
     table_delta_after_capture,
 )
@@ -56,6 +57,7 @@ class Selection(NamedTuple):
 def set_bar(selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int) -> float:
     """Set the ceilings; the value of the candidate that promises most: one that stays below it need not be evaluated."""
     gain, length, ceiling = selection.gain, selection.length, selection.ceiling
+    gamma, scale, phi, sums = selection.gamma, selection.margin.scale, selection.margin.phi, counts.sums
     if not selection.prune or step == 0:
         return -np.inf
     longest = 0
@@ -63,11 +65,11 @@ def set_bar(selection: Selection, counts: Counts, candidates: NDArray[np.int64],
         longest = max(longest, length[j])
     if longest < len(candidates):
         for n in range(longest + 1):
-            ceiling[n] = selection.gamma * delta_ceiling(selection.margin, counts.sums, n)
+            ceiling[n] = gamma * delta_ceiling(scale, phi, sums, n)
     else:
         for j in candidates:
             if length[j] >= 0:
-                ceiling[length[j]] = selection.gamma * delta_ceiling(selection.margin, counts.sums, length[j])
+                ceiling[length[j]] = gamma * delta_ceiling(scale, phi, sums, length[j])
     favorite = -1
     most = -np.inf
     for r in range(len(candidates)):
@@ -92,8 +94,9 @@ def evaluate(
     D, near, cluster, touched = selection.D, selection.near, selection.cluster, selection.touched
     length, start, points, distances = selection.length, selection.start, selection.points, selection.distances
     value, gain, change, evaluated = selection.value, selection.gain, selection.change, selection.evaluated
-    gamma, ceiling, margin = selection.gamma, selection.ceiling, selection.margin
-    table, sums = counts.table, counts.sums
+    gamma, ceiling, margin, prune = selection.gamma, selection.ceiling, selection.margin, selection.prune
+    scale, classes, phi, rise, expected = margin.scale, margin.classes, margin.phi, margin.rise, margin.expected
+    table, sizes, sums = counts
     n_visits = 0
     best = bar
     for j in candidates:
@@ -110,7 +113,7 @@ def evaluate(
             start[j] = end
             length[j], gain[j] = _make_list(D[j], near, j, points, distances, end)
             end += length[j]
-            if selection.prune and gain[j] + gamma * delta_ceiling(margin, sums, length[j]) < goal:
+            if prune and gain[j] + gamma * delta_ceiling(scale, phi, sums, length[j]) < goal:
                 continue
         else:
             most = ceiling[length[j]]
@@ -127,17 +130,17 @@ def evaluate(
         n_visits += 1
         if gamma == 0.0:
             value[j] = gain[j]
-        elif margin.score >= ZERO_ONE:
+        elif scale.score >= ZERO_ONE:
             value[j] = gain[j] + gamma * table_delta_after_capture(
                 margin, table[: step + 1], cluster, points[start[j] : stop], step
             )
         else:
             if not known:
-                change[j, 0], change[j, 1], change[j, 2] = capture_change(margin, counts, cluster, points, start[j], stop, step)
+                change[j, 0], change[j, 1] = capture_change(rise, table, sizes, classes, cluster, points, start[j], stop, step)
+                if scale.score == AMI:
+                    change[j, 2] = expected_change(expected, sizes, cluster, points, start[j], stop)
                 evaluated[j] = step
-            value[j] = gain[j] + gamma * sums_delta(
-                margin, sums[0] + change[j, 0], sums[1] + change[j, 1], sums[2] + change[j, 2]
-            )
+            value[j] = gain[j] + gamma * sums_delta(scale, sums[0] + change[j, 0], sums[1] + change[j, 1], sums[2] + change[j, 2])
         best = max(best, value[j])
     return best, end, n_visits
 
@@ -210,8 +213,8 @@ def best_place(selection: Selection, candidates: NDArray[np.int64], best: float)
 def count_capture(selection: Selection, counts: Counts, j: int, step: int) -> None:
     """Bring the counts up to date for the points that j is about to capture."""
     if step > 0:
-        for i in selection.points[selection.start[j] : selection.start[j] + selection.length[j]]:
-            move(selection.margin, counts, i, selection.cluster[i], np.uint32(step))
+        captured = selection.points[selection.start[j] : selection.start[j] + selection.length[j]]
+        gather(selection.margin, counts, captured, selection.cluster, step)
 
 
 @njit(cache=True, nogil=True)

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import ZERO_ONE
+from facetric.metrics.agreement import AMI, ZERO_ONE
 from facetric.solver.distances import Distances
 from facetric.solver.kernels import inner_kernel
 from facetric.solver.margin import (
@@ -27,7 +27,9 @@ from facetric.solver.margin import (
     compiled_margin,
     count,
     delta,
-    move,
+    expected_change,
+    gather,
+    scatter,
     sums_delta,
     table_delta_after_capture,
 )
@@ -98,15 +100,22 @@ def _refine(
             nearest=nearest,
             counts=count(margin, nearest.first, len(medoids)),
         )
-        trace = [_objective(state)]
-        changed = True
-        while changed and len(trace) <= max_sweeps:
-            changed = _sweep(state, everywhere, prune)
-            trace.append(_objective(state))
+        trace = _sweeps(state, everywhere, prune, max_sweeps)
     return Refined(state.medoids, nearest.first.astype(np.int64), len(trace) - 1, tuple(trace))
 
 
 @njit(cache=True, nogil=True)
+def _sweeps(state: _State, everywhere: bool, prune: bool, max_sweeps: int) -> list[float]:
+    """Sweep until nothing changes; A(S) before and after each sweep."""
+    trace = [_objective(state)]
+    changed = True
+    while changed and len(trace) <= max_sweeps:
+        changed = _sweep(state, everywhere, prune)
+        trace.append(_objective(state))
+    return trace
+
+
+@inner_kernel()
 def _objective(state: _State) -> float:
     """A(S)."""
     score = 0.0
@@ -115,12 +124,13 @@ def _objective(state: _State) -> float:
     return score + (state.gamma * delta(state.margin, state.counts) if state.gamma > 0.0 else 0.0)
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
     """Offer every medoid in turn to be exchanged; whether any was."""
     # Legend: k a position in S; F, A, γ as in the paper.
-    D, medoids, counts, gamma = state.D, state.medoids, state.counts, state.gamma
+    D, medoids, margin, counts, gamma = state.D, state.medoids, state.margin, state.counts, state.gamma
     first, first_distance, second, second_distance = state.nearest
+    counted = gamma > 0.0 and len(medoids) > 1
     m = len(D)
     members, starts = _group(first, len(medoids))
     is_medoid = np.zeros(m, np.bool_)
@@ -128,7 +138,7 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
         is_medoid[j] = True
     F, A = np.empty(m), np.empty(m)
     orphans, won = np.empty(m, np.uint32), np.empty(m, np.uint32)  # space for lists of points
-    margin_now = delta(state.margin, counts) if gamma > 0.0 else 0.0
+    margin_now = delta(margin, counts) if gamma > 0.0 else 0.0
     changed = False
     for k in range(len(medoids)):
         current = medoids[k]
@@ -136,7 +146,8 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
         n_orphans = find_equal(first, k, orphans)
         for i in orphans[:n_orphans]:  # medoid k goes, its points to the second nearest: their rival, as all others' is the first
             first[i], first_distance[i] = second[i], second_distance[i]
-        _recount(state, orphans[:n_orphans], k, True)
+        if counted:
+            scatter(margin, counts, orphans[:n_orphans], k, second)
         if everywhere:
             candidates = _others(is_medoid, current)
             for j in candidates:
@@ -156,28 +167,16 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
         if chosen == current:
             for i in orphans[:n_orphans]:
                 first[i], first_distance[i] = k, OWN if i == current else D[current, i]
-            _recount(state, orphans[:n_orphans], k, False)
+            if counted:
+                gather(margin, counts, orphans[:n_orphans], second, k)
             counts.sums[0], counts.sums[1], counts.sums[2] = sums
         else:
             medoids[k] = chosen
             is_medoid[current], is_medoid[chosen] = False, True
             _put_in(state, k, orphans[:n_orphans], won)
-            margin_now = delta(state.margin, counts) if gamma > 0.0 else 0.0
+            margin_now = delta(margin, counts) if gamma > 0.0 else 0.0
             changed = True
     return changed
-
-
-@inner_kernel()
-def _recount(state: _State, orphans: NDArray[np.uint32], k: int, leaving: bool) -> None:
-    """The orphans leave cluster k for the second nearest, or come back."""
-    if state.gamma == 0.0 or len(state.medoids) == 1:
-        return
-    margin, counts, second = state.margin, state.counts, state.nearest.second
-    for i in orphans:
-        if leaving:
-            move(margin, counts, i, np.uint32(k), second[i])
-        else:
-            move(margin, counts, i, second[i], np.uint32(k))
 
 
 @inner_kernel()
@@ -237,7 +236,9 @@ def _evaluate(
     """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
     D, margin, counts, gamma = state.D, state.margin, state.counts, state.gamma
     rival, rival_distance = state.nearest.first, state.nearest.first_distance
-    current, sums = state.medoids[k], state.counts.sums
+    scale, classes, rise = margin.scale, margin.classes, margin.rise
+    table, sizes, sums = counts
+    current, expected = state.medoids[k], 0.0
     best = A[current]
     for j in candidates:
         if j == current:
@@ -251,11 +252,13 @@ def _evaluate(
             A[j] = F[j] + A[current] - F[current]
         else:
             n_won = _find_won(D[j], rival, rival_distance, k, j, won)
-            if margin.score >= ZERO_ONE:
-                A[j] = F[j] + gamma * table_delta_after_capture(margin, counts.table, rival, won[:n_won], k)
+            if scale.score >= ZERO_ONE:
+                A[j] = F[j] + gamma * table_delta_after_capture(margin, table, rival, won[:n_won], k)
             else:
-                cells, rows, expected = capture_change(margin, counts, rival, won, np.int64(0), n_won, k)
-                A[j] = F[j] + gamma * sums_delta(margin, sums[0] + cells, sums[1] + rows, sums[2] + expected)
+                cells, rows = capture_change(rise, table, sizes, classes, rival, won, np.int64(0), n_won, k)
+                if scale.score == AMI:
+                    expected = expected_change(margin.expected, sizes, rival, won, np.int64(0), n_won)
+                A[j] = F[j] + gamma * sums_delta(scale, sums[0] + cells, sums[1] + rows, sums[2] + expected)
         best = max(best, A[j])
     return best
 
@@ -290,19 +293,21 @@ def _put_in(state: _State, k: int, orphans: NDArray[np.uint32], found: NDArray[n
     counted = state.gamma > 0.0 and len(medoids) > 1
     distance = state.D[medoids[k]].copy()
     distance[medoids[k]] = OWN
-    for i in orphans:
+    for r in range(len(orphans)):
+        i = orphans[r]
         if not _joins(distance[i], second_distance[i], k, second[i]):
             rank_point(state.by_point[i], medoids, state.nearest, i)
             continue
         if counted:
-            move(margin, counts, i, second[i], np.uint32(k))
+            gather(margin, counts, orphans[r : r + 1], second, k)
         first[i], first_distance[i] = k, distance[i]
-    for i in found[: find_within(distance, second_distance, found)]:
+    for r in range(find_within(distance, second_distance, found)):
+        i = found[r]
         if first[i] == k:
             continue
         if _joins(distance[i], first_distance[i], k, first[i]):
             if counted:
-                move(margin, counts, i, first[i], np.uint32(k))
+                gather(margin, counts, found[r : r + 1], first, k)
             second[i], second_distance[i] = first[i], first_distance[i]
             first[i], first_distance[i] = k, distance[i]
         elif _joins(distance[i], second_distance[i], k, second[i]):

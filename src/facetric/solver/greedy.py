@@ -63,7 +63,7 @@ def _select(
             points=np.empty(m * m, np.uint32),
             distances=np.empty(m * m, D.dtype),
             gain=np.empty(m),
-            change=np.empty((m, 3)),
+            change=np.zeros((m, 3)),
             evaluated=np.full(m, -1),
             ceiling=np.full(m + 1, np.inf),
         )

@@ -37,16 +37,22 @@ CALLABLE = len(SCORES)
 _CELLS, _ROWS, _EXPECTED = range(3)
 
 
+class Scale(NamedTuple):
+    """What a score needs beside the sums over cells and clusters."""
+
+    score: int  # which score, a value of SCORES or CALLABLE
+    n_points: int
+    total: float  # φ(m)
+    columns: float  # Σ φ(class sizes)
+    largest_rise: float  # φ(n) − φ(n − 1) for the largest class: no cell's is larger
+
+
 class Margin(NamedTuple):
     """What stays fixed while one problem is solved."""
 
-    score: int  # which score, a value of SCORES or CALLABLE
+    scale: Scale
     token: int  # names the user's function while it is in use (CALLABLE only)
-    n_points: int
     n_classes: int
-    largest_class: int
-    total: float  # φ(m)
-    columns: float  # Σ φ(class sizes)
     classes: NDArray[np.uint32]  # (m,)
     phi: NDArray[np.float64]  # (m + 1,) φ(0) … φ(m)
     rise: NDArray[np.float64]  # (m + 1,) φ(n) − φ(n − 1), never falling; 0 at n = 0
@@ -70,17 +76,14 @@ def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> M
         expected = expected_mutual_information(np.arange(n_points + 1), class_sizes, n_points)
     else:
         expected = np.zeros(n_points + 1)
+    rise = np.diff(phi, prepend=phi[0])
     return Margin(
-        score=score,
+        scale=Scale(score, n_points, float(phi[n_points]), float(phi[class_sizes].sum()), float(rise[class_sizes.max()])),
         token=-1,
-        n_points=n_points,
         n_classes=len(class_sizes),
-        largest_class=int(class_sizes.max()),
-        total=float(phi[n_points]),
-        columns=float(phi[class_sizes].sum()),
         classes=classes.astype(np.uint32),
         phi=phi,
-        rise=np.diff(phi, prepend=phi[0]),
+        rise=rise,
         expected=expected,
     )
 
@@ -136,15 +139,39 @@ def count(margin: Margin, clusters: NDArray[np.uint32], n_clusters: int) -> Coun
     return Counts(table, sizes, sums)
 
 
-@inner_kernel()
-def move(margin: Margin, counts: Counts, i: int, source: int, target: int) -> None:
-    """Point i goes from cluster `source` to cluster `target`."""
+@njit(cache=True, nogil=True)
+def gather(margin: Margin, counts: Counts, points: NDArray[np.uint32], clusters: NDArray[np.uint32], target: int) -> None:
+    """The points leave their clusters, all for the cluster `target`."""
+    rise, expected, classes = margin.rise, margin.expected, margin.classes
     table, sizes, sums = counts
-    class_label = margin.classes[i]
-    sums[_CELLS] += margin.rise[table[target, class_label] + 1] - margin.rise[table[source, class_label]]
-    sums[_ROWS] += margin.rise[sizes[target] + 1] - margin.rise[sizes[source]]
-    sums[_EXPECTED] += margin.expected[sizes[target] + 1] - margin.expected[sizes[target]]
-    sums[_EXPECTED] += margin.expected[sizes[source] - 1] - margin.expected[sizes[source]]
+    for i in points:
+        _move(rise, expected, table, sizes, sums, classes[i], clusters[i], np.uint32(target))
+
+
+@inner_kernel()
+def scatter(margin: Margin, counts: Counts, points: NDArray[np.uint32], source: int, clusters: NDArray[np.uint32]) -> None:
+    """The points leave the cluster `source`, each for its own."""
+    rise, expected, classes = margin.rise, margin.expected, margin.classes
+    table, sizes, sums = counts
+    for i in points:
+        _move(rise, expected, table, sizes, sums, classes[i], np.uint32(source), clusters[i])
+
+
+@inner_kernel()
+def _move(
+    rise: NDArray[np.float64],
+    expected: NDArray[np.float64],
+    table: NDArray[np.uint32],
+    sizes: NDArray[np.uint32],
+    sums: NDArray[np.float64],
+    class_label: int,
+    source: int,
+    target: int,
+) -> None:
+    sums[_CELLS] += rise[table[target, class_label] + 1] - rise[table[source, class_label]]
+    sums[_ROWS] += rise[sizes[target] + 1] - rise[sizes[source]]
+    sums[_EXPECTED] += expected[sizes[target] + 1] - expected[sizes[target]]
+    sums[_EXPECTED] += expected[sizes[source] - 1] - expected[sizes[source]]
     table[source, class_label] -= 1
     table[target, class_label] += 1
     sizes[source] -= 1
@@ -153,26 +180,24 @@ def move(margin: Margin, counts: Counts, i: int, source: int, target: int) -> No
 
 @inner_kernel()
 def capture_change(
-    margin: Margin,
-    counts: Counts,
+    rise: NDArray[np.float64],
+    table: NDArray[np.uint32],
+    sizes: NDArray[np.uint32],
+    classes: NDArray[np.uint32],
     clusters: NDArray[np.uint32],
     points: NDArray[np.uint32],
     start: int,
     stop: int,
     target: int,
-) -> tuple[float, float, float]:
-    """How the sums would change if points[start:stop] left their clusters for the empty cluster `target`."""
-    table, sizes, rise, classes, expected = counts.table, counts.sizes, margin.rise, margin.classes, margin.expected
-    adjusted = margin.score == AMI
-    cells, rows, chance = 0.0, margin.phi[stop - start], expected[stop - start] - expected[0]
+) -> tuple[float, float]:
+    """How Σφ(cells) and Σφ(sizes) would change if points[start:stop] left their clusters for the empty cluster `target`."""
+    cells, rows = 0.0, 0.0
     for r in range(start, stop):
         i = points[r]
         k, c = clusters[i], classes[i]
         n_cell, size, n_new = table[k, c], sizes[k], table[target, c] + 1
         cells += rise[n_new] - rise[n_cell]
-        rows -= rise[size]
-        if adjusted:
-            chance += expected[size - 1] - expected[size]
+        rows += rise[r - start + 1] - rise[size]
         table[k, c] = n_cell - 1
         sizes[k] = size - 1
         table[target, c] = n_new
@@ -182,7 +207,27 @@ def capture_change(
         table[k, c] += 1
         sizes[k] += 1
         table[target, c] = 0
-    return cells, rows, chance
+    return cells, rows
+
+
+@inner_kernel()
+def expected_change(
+    expected: NDArray[np.float64],
+    sizes: NDArray[np.uint32],
+    clusters: NDArray[np.uint32],
+    points: NDArray[np.uint32],
+    start: int,
+    stop: int,
+) -> float:
+    """The same for Σ expected(sizes)."""
+    change = expected[stop - start] - expected[0]
+    for r in range(start, stop):
+        k = clusters[points[r]]
+        change += expected[sizes[k] - 1] - expected[sizes[k]]
+        sizes[k] -= 1
+    for r in range(start, stop):
+        sizes[clusters[points[r]]] += 1
+    return float(change)
 
 
 @inner_kernel()
@@ -207,36 +252,36 @@ def table_delta_after_capture(
 @njit(cache=True, nogil=True)
 def delta(margin: Margin, counts: Counts) -> float:
     """Δ in [0, 1] of the table."""
-    if margin.score >= ZERO_ONE:
+    if margin.scale.score >= ZERO_ONE:
         return _table_delta(margin, counts.table)
-    return sums_delta(margin, counts.sums[_CELLS], counts.sums[_ROWS], counts.sums[_EXPECTED])
+    return sums_delta(margin.scale, counts.sums[_CELLS], counts.sums[_ROWS], counts.sums[_EXPECTED])
 
 
 @inner_kernel()
-def delta_ceiling(margin: Margin, sums: NDArray[np.float64], n_captured: int) -> float:
+def sums_delta(scale: Scale, cells: float, rows: float, expected: float) -> float:
+    """Δ in [0, 1] of a table with these sums."""
+    score = agreement(scale.score, scale.n_points, scale.total, cells, rows, scale.columns, expected)
+    return 1.0 - min(max(score, 0.0), 1.0)
+
+
+@inner_kernel()
+def delta_ceiling(scale: Scale, phi: NDArray[np.float64], sums: NDArray[np.float64], n_captured: int) -> float:
     """No capture of so many points, or fewer, by an empty cluster makes Δ larger than this.
 
     The score grows with Σφ(cells) and falls with Σφ(sizes). Taking one point from a cell of n lowers the former by
     φ(n) − φ(n − 1), most in the largest cell; the latter grows by φ(n_captured) at most, if every captured point had a
     cluster to itself.
     """
-    if margin.score not in (NMI, VMEASURE, F1):
+    if scale.score not in (NMI, VMEASURE, F1):
         return 1.0
-    cells = max(sums[_CELLS] - n_captured * margin.rise[margin.largest_class], 0.0)
-    return sums_delta(margin, cells, sums[_ROWS] + margin.phi[n_captured], 0.0)
-
-
-@inner_kernel()
-def sums_delta(margin: Margin, cells: float, rows: float, expected: float) -> float:
-    """Δ in [0, 1] of a table with these sums."""
-    score = agreement(margin.score, margin.n_points, margin.total, cells, rows, margin.columns, expected)
-    return 1.0 - min(max(score, 0.0), 1.0)
+    cells = max(sums[_CELLS] - n_captured * scale.largest_rise, 0.0)
+    return sums_delta(scale, cells, sums[_ROWS] + phi[n_captured], 0.0)
 
 
 @inner_kernel()
 def _table_delta(margin: Margin, table: NDArray[np.uint32]) -> float:
-    if margin.score == ZERO_ONE:
-        score = matched_points(table.astype(np.int64)) / margin.n_points
+    if margin.scale.score == ZERO_ONE:
+        score = matched_points(table.astype(np.int64)) / margin.scale.n_points
     else:
         score = _callback(margin.token, table)
     return 1.0 - min(max(score, 0.0), 1.0)

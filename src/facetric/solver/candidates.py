@@ -14,19 +14,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.metrics.agreement import AMI, ZERO_ONE
+from facetric.solver.counts import Counts, capture_change, expected_change, gather, table_delta_after_capture
 from facetric.solver.distances import Distances
-from facetric.solver.kernels import inner_kernel
-from facetric.solver.margin import (
-    Counts,
-    Margin,
-    capture_change,
-    delta_ceiling,
-    expected_change,
-    gather,
-    sums_delta,
-    table_delta_after_capture,
-)
-from facetric.solver.nearest import find_within
+from facetric.solver.kernels import Index, inner_kernel
+from facetric.solver.margin import Margin, delta_ceiling, sums_delta
+from facetric.solver.scan import find_within
 
 
 class Selection(NamedTuple):
@@ -84,8 +76,8 @@ def set_bar(selection: Selection, counts: Counts, candidates: NDArray[np.int64],
 
 @njit(cache=True, nogil=True)
 def evaluate(
-    selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int, end: int, bar: float
-) -> tuple[float, int, int]:
+    selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int, end: Index, bar: float
+) -> tuple[float, Index, int]:
     """Find the candidates' values.
 
     Returns the best of them, at least `bar`; where the lists end after new ones have been made; and the number of visits.
@@ -159,8 +151,8 @@ def _is_known(
     touched: NDArray[np.int64],
     cluster: NDArray[np.uint32],
     points: NDArray[np.uint32],
-    start: int,
-    stop: int,
+    start: Index,
+    stop: Index,
 ) -> bool:
     """Whether no cluster that a candidate captures from has changed since the candidate was evaluated."""
     for r in range(start, stop):  # noqa: SIM110  (numba has no all() of a generator)
@@ -171,8 +163,8 @@ def _is_known(
 
 @inner_kernel()
 def _make_list(
-    distance: Distances, near: Distances, j: int, points: NDArray[np.uint32], distances: Distances, start: int
-) -> tuple[int, float]:
+    distance: Distances, near: Distances, j: int, points: NDArray[np.uint32], distances: Distances, start: Index
+) -> tuple[Index, float]:
     """Make the list of candidate j; its length, and j's gain."""
     stop = start + find_within(distance, near, points[start : start + len(near)])
     for r in range(np.uint64(start), np.uint64(stop)):
@@ -182,8 +174,8 @@ def _make_list(
 
 @inner_kernel()
 def _shorten_list(
-    near: Distances, j: int, points: NDArray[np.uint32], distances: Distances, start: int, stop: int
-) -> tuple[int, float]:
+    near: Distances, j: int, points: NDArray[np.uint32], distances: Distances, start: Index, stop: Index
+) -> tuple[Index, float]:
     """Drop the points that have found a medoid nearer than j; the length of what is left, and j's gain."""
     gain = 0.0
     end = np.uint64(start)

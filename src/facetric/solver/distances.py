@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 from numba import njit
@@ -14,8 +13,8 @@ from facetric.solver.threads import use_threads
 
 Distances = NDArray[np.floating]  # float32 or float64
 
-_ROWS, _COLUMNS = 32, 128  # of a tile that stays in the nearest cache
-_LONG = 500_000  # so many distances to compute are worth several threads
+_ROWS, _COLUMNS = 64, 64  # of a tile that stays in the nearest cache
+_LONG = 2_000_000  # so many distances to compute are worth several threads
 _LONG_SURVEY = 4_000_000  # to look at
 
 
@@ -28,14 +27,15 @@ def euclidean_distances(points: Distances, *, squared: bool = False, n_threads: 
     array([[0., 5.],
            [5., 0.]])
     """
-    m, d = points.shape
-    columns = np.zeros((-(-d // 8) * 8, m), points.dtype)  # zeros fill up the last eight dimensions
-    columns[:d] = points.T
-    rows = np.ascontiguousarray(columns.T)
+    points = np.ascontiguousarray(points)
+    m = len(points)
     distances = np.empty((m, m), points.dtype)
-    with use_threads(n_threads) as threads:
-        piece = partial(_fill_piece, rows, columns, distances, squared)
-        threads.run(piece, -(-m // _ROWS), alone=m * m < _LONG)
+    n_blocks = -(-m // _ROWS)
+    if m * m < _LONG:
+        _fill(points, distances, squared, 0, n_blocks)
+    else:
+        with use_threads(n_threads) as threads:
+            threads.run(lambda _, first, last: _fill(points, distances, squared, first, last), n_blocks)
     return distances
 
 
@@ -43,33 +43,35 @@ def largest_distance(distances: Distances, *, n_threads: int | None = None) -> f
     """The largest entry, or NaN if there is one that is negative, infinite or NaN."""
     infinity = np.array(np.inf, distances.dtype)
     bits = distances.view(f"u{infinity.itemsize}")  # of numbers ≥ 0 in their order; of all others, larger than any
-    with use_threads(n_threads) as threads:
-        found = threads.run(lambda _, first, last: bits[first:last].max(), len(bits), alone=bits.size < _LONG_SURVEY)
-    largest = max(found)
+    if bits.size < _LONG_SURVEY:
+        largest = bits.max()
+    else:
+        with use_threads(n_threads) as threads:
+            largest = max(threads.run(lambda _, first, last: bits[first:last].max(), len(bits)))
     return float(largest.view(distances.dtype)) if largest < infinity.view(bits.dtype) else math.nan
 
 
-def _fill_piece(
-    rows: Distances, columns: Distances, distances: Distances, squared: bool, thread: int, first: int, last: int
-) -> None:
-    _fill(rows, columns, distances, squared, first, last)
-
-
 @njit(cache=True, nogil=True)
-def _fill(rows: Distances, columns: Distances, distances: Distances, squared: bool, first: int, last: int) -> None:
-    """The tiles of some blocks of rows, from the diagonal to the right, and their mirror images below it."""
-    m = len(rows)
-    squares = np.empty((_ROWS, _COLUMNS), rows.dtype)
-    for block in range(first, last):
-        top = block * _ROWS
-        n_rows = min(_ROWS, m - top)
-        for left in range(top // _COLUMNS * _COLUMNS, m, _COLUMNS):
-            n_columns = min(_COLUMNS, m - left)
+def _fill(points: Distances, distances: Distances, squared: bool, first: int, last: int) -> None:
+    """The tiles of some blocks of rows, on the diagonal and to the right of it, and their mirror images."""
+    m, d = points.shape
+    n_dimensions = -(-d // 8) * 8  # those that are too many stay zero
+    rows = np.zeros((_ROWS, n_dimensions), points.dtype)
+    columns = np.zeros((n_dimensions, _COLUMNS), points.dtype)
+    squares = np.empty((_ROWS, _COLUMNS), points.dtype)
+    for left in range(first * _ROWS // _COLUMNS * _COLUMNS, m, _COLUMNS):
+        n_columns = min(_COLUMNS, m - left)
+        for c in range(n_columns):
+            for k in range(d):
+                columns[k, c] = points[left + c, k]
+        for top in range(first * _ROWS, min(last * _ROWS, left + n_columns), _ROWS):
+            n_rows = min(_ROWS, m - top)
+            rows[:n_rows, :d] = points[top : top + n_rows]
             squares[:] = 0.0
-            for k in range(0, len(columns), 8):
-                _add_squares(rows[top : top + n_rows], columns[k : k + 8], k, left, left + n_columns, squares)
+            for k in range(0, n_dimensions, 8):
+                _add_squares(rows, columns[k : k + 8], squares, k)
             for r in range(n_rows):
-                out, row = distances[top + r, left : left + n_columns], squares[r, :n_columns]
+                out, row = distances[top + r, left : left + n_columns], squares[r]
                 for c in range(n_columns):
                     row[c] = row[c] if squared else np.sqrt(row[c])
                     out[c] = row[c]
@@ -80,15 +82,15 @@ def _fill(rows: Distances, columns: Distances, distances: Distances, squared: bo
 
 
 @inner_kernel(fastmath=frozenset({"contract"}))
-def _add_squares(rows: Distances, columns: Distances, k: int, left: int, right: int, squares: Distances) -> None:
-    """Eight dimensions from k on at once, so that the sums stay in registers for as long."""
-    y0, y1, y2, y3 = columns[0, left:right], columns[1, left:right], columns[2, left:right], columns[3, left:right]
-    y4, y5, y6, y7 = columns[4, left:right], columns[5, left:right], columns[6, left:right], columns[7, left:right]
-    for r in range(len(rows)):
-        x0, x1, x2, x3 = rows[r, k], rows[r, k + 1], rows[r, k + 2], rows[r, k + 3]
-        x4, x5, x6, x7 = rows[r, k + 4], rows[r, k + 5], rows[r, k + 6], rows[r, k + 7]
-        out = squares[r, : right - left]
-        for c in range(len(out)):
+def _add_squares(rows: Distances, columns: Distances, squares: Distances, k: int) -> None:
+    """Eight dimensions at once, so that the sums stay in registers for as long."""
+    y0, y1, y2, y3 = columns[0], columns[1], columns[2], columns[3]
+    y4, y5, y6, y7 = columns[4], columns[5], columns[6], columns[7]
+    for r in range(_ROWS):
+        x = rows[r, k : k + 8]
+        x0, x1, x2, x3, x4, x5, x6, x7 = x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]
+        out = squares[r]
+        for c in range(_COLUMNS):
             total = out[c]
             total += (x0 - y0[c]) * (x0 - y0[c])
             total += (x1 - y1[c]) * (x1 - y1[c])

@@ -18,22 +18,20 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.metrics.agreement import AMI, ZERO_ONE
-from facetric.solver.distances import Distances
-from facetric.solver.kernels import inner_kernel
-from facetric.solver.margin import (
+from facetric.solver.counts import (
     Counts,
-    Margin,
     capture_change,
-    compiled_margin,
     count,
     delta,
     expected_change,
     gather,
     scatter,
-    sums_delta,
     table_delta_after_capture,
 )
-from facetric.solver.nearest import OWN, Nearest, find_equal, find_within, nearest_medoids, rank_point
+from facetric.solver.distances import Distances
+from facetric.solver.kernels import inner_kernel
+from facetric.solver.margin import Margin, compiled_margin, sums_delta
+from facetric.solver.nearest import Nearest, find_won, nearest_medoids, put_back, put_in, remove
 from facetric.solver.problem import ClusteringProblem
 from facetric.solver.threads import Threads, use_threads
 
@@ -129,10 +127,10 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
     """Offer every medoid in turn to be exchanged; whether any was."""
     # Legend: k a position in S; F, A, γ as in the paper.
     D, medoids, margin, counts, gamma = state.D, state.medoids, state.margin, state.counts, state.gamma
-    first, first_distance, second, second_distance = state.nearest
+    nearest = state.nearest
     counted = gamma > 0.0 and len(medoids) > 1
     m = len(D)
-    members, starts = _group(first, len(medoids))
+    members, starts = _group(nearest.first, len(medoids))
     is_medoid = np.zeros(m, np.bool_)
     for j in medoids:
         is_medoid[j] = True
@@ -143,15 +141,13 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
     for k in range(len(medoids)):
         current = medoids[k]
         sums = counts.sums[0], counts.sums[1], counts.sums[2]
-        n_orphans = find_equal(first, k, orphans)
-        for i in orphans[:n_orphans]:  # medoid k goes, its points to the second nearest: their rival, as all others' is the first
-            first[i], first_distance[i] = second[i], second_distance[i]
+        n_orphans = remove(nearest, k, orphans)
         if counted:
-            scatter(margin, counts, orphans[:n_orphans], k, second)
+            scatter(margin, counts, orphans[:n_orphans], k, nearest.second)
         if everywhere:
             candidates = _others(is_medoid, current)
             for j in candidates:
-                F[j] = _true_facility_score(D[j], first_distance)
+                F[j] = _true_facility_score(D[j], nearest.first_distance)
         else:
             candidates = members[starts[k] : starts[k + 1]]
             for j in candidates:
@@ -165,16 +161,18 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
                     chosen = j
                     break
         if chosen == current:
-            for i in orphans[:n_orphans]:
-                first[i], first_distance[i] = k, OWN if i == current else D[current, i]
+            put_back(nearest, D[current], current, k, orphans[:n_orphans])
             if counted:
-                gather(margin, counts, orphans[:n_orphans], second, k)
-            counts.sums[0], counts.sums[1], counts.sums[2] = sums
+                gather(margin, counts, orphans[:n_orphans], nearest.second, k)
+                counts.sums[0], counts.sums[1], counts.sums[2] = sums
         else:
             medoids[k] = chosen
             is_medoid[current], is_medoid[chosen] = False, True
-            _put_in(state, k, orphans[:n_orphans], won)
-            margin_now = delta(margin, counts) if gamma > 0.0 else 0.0
+            n_won = find_won(nearest, D[chosen], chosen, k, won)
+            if counted:
+                gather(margin, counts, won[:n_won], nearest.first, k)
+                margin_now = delta(margin, counts)
+            put_in(nearest, D[chosen], state.by_point, medoids, k, orphans[:n_orphans], won[:n_won])
             changed = True
     return changed
 
@@ -235,7 +233,7 @@ def _evaluate(
 ) -> float:
     """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
     D, margin, counts, gamma = state.D, state.margin, state.counts, state.gamma
-    rival, rival_distance = state.nearest.first, state.nearest.first_distance
+    nearest, rival = state.nearest, state.nearest.first
     scale, classes, rise = margin.scale, margin.classes, margin.rise
     table, sizes, sums = counts
     current, expected = state.medoids[k], 0.0
@@ -251,7 +249,7 @@ def _evaluate(
         elif len(state.medoids) == 1:  # Δ is the same for all
             A[j] = F[j] + A[current] - F[current]
         else:
-            n_won = _find_won(D[j], rival, rival_distance, k, j, won)
+            n_won = find_won(nearest, D[j], j, k, won)
             if scale.score >= ZERO_ONE:
                 A[j] = F[j] + gamma * table_delta_after_capture(margin, table, rival, won[:n_won], k)
             else:
@@ -260,58 +258,4 @@ def _evaluate(
                     expected = expected_change(margin.expected, sizes, rival, won, np.int64(0), n_won)
                 A[j] = F[j] + gamma * sums_delta(scale, sums[0] + cells, sums[1] + rows, sums[2] + expected)
         best = max(best, A[j])
-    return best
-
-
-@inner_kernel()
-def _find_won(
-    distance: Distances,
-    rival: NDArray[np.uint32],
-    rival_distance: Distances,
-    k: int,
-    j: int,
-    won: NDArray[np.uint32],
-) -> int:
-    """The points that j as medoid k wins from their nearest other medoid, itself always; how many they are."""
-    n_won = 0
-    for i in won[: find_within(distance, rival_distance, won)]:
-        won[n_won] = i
-        n_won += _joins(distance[i], rival_distance[i], k, rival[i]) or i == j
-    return n_won
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _joins(distance: float, rival_distance: float, k: int, rival: int) -> bool:
-    return distance < rival_distance or (distance == rival_distance and k < rival)
-
-
-@inner_kernel()
-def _put_in(state: _State, k: int, orphans: NDArray[np.uint32], found: NDArray[np.uint32]) -> None:
-    """Put the new medoid k in: update counts and everybody's two nearest medoids."""
-    first, first_distance, second, second_distance = state.nearest
-    margin, counts, medoids = state.margin, state.counts, state.medoids
-    counted = state.gamma > 0.0 and len(medoids) > 1
-    distance = state.D[medoids[k]].copy()
-    distance[medoids[k]] = OWN
-    for r in range(len(orphans)):
-        i = orphans[r]
-        if not _joins(distance[i], second_distance[i], k, second[i]):
-            rank_point(state.by_point[i], medoids, state.nearest, i)
-            continue
-        if counted:
-            gather(margin, counts, orphans[r : r + 1], second, k)
-        first[i], first_distance[i] = k, distance[i]
-    for r in range(find_within(distance, second_distance, found)):
-        i = found[r]
-        if first[i] == k:
-            continue
-        if _joins(distance[i], first_distance[i], k, first[i]):
-            if counted:
-                gather(margin, counts, found[r : r + 1], first, k)
-            second[i], second_distance[i] = first[i], first_distance[i]
-            first[i], first_distance[i] = k, distance[i]
-        elif _joins(distance[i], second_distance[i], k, second[i]):
-            second[i], second_distance[i] = k, distance[i]
-    for i in found[: find_equal(second, k, found)]:
-        if distance[i] > second_distance[i]:
-            rank_point(state.by_point[i], medoids, state.nearest, i)
+    return float(best)

@@ -14,7 +14,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.solver.candidates import Selection, best_place, capture, count_capture, evaluate, pack, set_bar
-from facetric.solver.margin import Counts, compiled_margin, count
+from facetric.solver.counts import Counts, count
+from facetric.solver.kernels import Index
+from facetric.solver.margin import compiled_margin
 from facetric.solver.problem import ClusteringProblem
 from facetric.solver.threads import Threads, use_threads
 
@@ -79,7 +81,8 @@ def _long_steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64]
     """The first steps, as long as they are long, each with its candidates spread over the threads. How many they are."""
     m, step = len(selection.near), 0
     n_visits = m * m
-    every_count = [counts, *(Counts(*(array.copy() for array in counts)) for _ in range(crew.n_threads - 1))]
+    every_count = [counts]
+    every_count += [Counts(counts.table.copy(), counts.sizes.copy(), counts.sums.copy()) for _ in range(1, crew.n_threads)]
     while step < len(medoids) and n_visits >= _LONG_STEP:
         candidates = selection.remaining[: m - step]
         bar = set_bar(selection, counts, candidates, step)
@@ -116,7 +119,7 @@ def _steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64], ste
     remaining = selection.remaining
     m = len(remaining)
     sampled = draws.shape[1] > 0
-    end = np.int64(0)  # of the lists
+    end: Index = np.int64(0)  # of the lists
     while step < len(medoids):
         n_remaining = n_candidates = m - step
         if sampled:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import numpy as np
 from numba import njit
+
+Index = int | np.integer[Any]  # inside kernels integers have the width and sign that they were given
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -1,7 +1,7 @@
-"""The structured margin Δ = 1 − score (the paper's Eq. for Δ) on a contingency table that changes point by point.
+"""The structured margin Δ = 1 − score (the paper's Eq. for Δ), read off the sums behind a contingency table.
 
-The kernels keep the table of clusters × classes and the sums behind its score. Moving a point updates a few terms; the
-score of a candidate is read off the sums. Nothing is ever recounted, and no score function is called per candidate.
+What one problem needs for it is tabulated once. The sums follow the clustering point by point
+(:mod:`facetric.solver.counts`): no table is recounted, and no score function is called per candidate.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -28,13 +29,13 @@ from facetric.metrics.agreement import (
     phi_table,
 )
 from facetric.metrics.matching import matched_points
-from facetric.solver.kernels import inner_kernel
+from facetric.solver.kernels import Index, inner_kernel
 
 if TYPE_CHECKING:
     from facetric.solver.problem import ClusteringProblem, MarginFunction
 
 CALLABLE = len(SCORES)
-_CELLS, _ROWS, _EXPECTED = range(3)
+CELLS, ROWS, EXPECTED = range(3)  # the places of the three sums
 
 
 class Scale(NamedTuple):
@@ -59,24 +60,15 @@ class Margin(NamedTuple):
     expected: NDArray[np.float64]  # (m + 1,) a cluster's share in the expected mutual information, by its size (AMI only)
 
 
-class Counts(NamedTuple):
-    """The contingency table of the current clustering, and its sums. Unsigned: indices that need no check for a sign."""
-
-    table: NDArray[np.uint32]  # (n_clusters, n_classes)
-    sizes: NDArray[np.uint32]  # (n_clusters,)
-    sums: NDArray[np.float64]  # Σ φ(cells), Σ φ(sizes), Σ expected(sizes)
-
-
 def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> Margin:
     """The margin in the form that the kernels take; a callable needs a token too (:func:`compiled_margin`)."""
     n_points, class_sizes = len(classes), np.bincount(classes)
     score = CALLABLE if callable(margin) else SCORES[margin]
-    phi = phi_table(score, n_points)
+    phi, rise = _phi_tables(score, n_points)
     if score == AMI:
         expected = expected_mutual_information(np.arange(n_points + 1), class_sizes, n_points)
     else:
         expected = np.zeros(n_points + 1)
-    rise = np.diff(phi, prepend=phi[0])
     return Margin(
         scale=Scale(score, n_points, float(phi[n_points]), float(phi[class_sizes].sum()), float(rise[class_sizes.max()])),
         token=-1,
@@ -86,6 +78,13 @@ def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> M
         rise=rise,
         expected=expected,
     )
+
+
+@lru_cache(maxsize=16)
+def _phi_tables(score: int, n_points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """φ and its rises: the same for every batch of one size."""
+    phi = phi_table(score, n_points)
+    return phi, np.diff(phi, prepend=phi[0])
 
 
 @contextmanager
@@ -122,141 +121,6 @@ def _callback(token: int, table: NDArray[np.uint32]) -> float:
     return score  # noqa: RET504  (numba types the variable that leaves the object-mode block)
 
 
-@njit(cache=True, nogil=True)
-def count(margin: Margin, clusters: NDArray[np.uint32], n_clusters: int) -> Counts:
-    """The table of a clustering, counted from scratch."""
-    classes = margin.classes
-    table = np.zeros((n_clusters, margin.n_classes), dtype=np.uint32)
-    sizes = np.zeros(n_clusters, dtype=np.uint32)
-    sums = np.zeros(3)
-    for i in range(len(clusters)):
-        table[clusters[i], classes[i]] += 1
-        sums[_CELLS] += margin.rise[table[clusters[i], classes[i]]]
-        sizes[clusters[i]] += 1
-    for size in sizes:
-        sums[_ROWS] += margin.phi[size]
-        sums[_EXPECTED] += margin.expected[size]
-    return Counts(table, sizes, sums)
-
-
-@njit(cache=True, nogil=True)
-def gather(margin: Margin, counts: Counts, points: NDArray[np.uint32], clusters: NDArray[np.uint32], target: int) -> None:
-    """The points leave their clusters, all for the cluster `target`."""
-    rise, expected, classes = margin.rise, margin.expected, margin.classes
-    table, sizes, sums = counts
-    for i in points:
-        _move(rise, expected, table, sizes, sums, classes[i], clusters[i], np.uint32(target))
-
-
-@inner_kernel()
-def scatter(margin: Margin, counts: Counts, points: NDArray[np.uint32], source: int, clusters: NDArray[np.uint32]) -> None:
-    """The points leave the cluster `source`, each for its own."""
-    rise, expected, classes = margin.rise, margin.expected, margin.classes
-    table, sizes, sums = counts
-    for i in points:
-        _move(rise, expected, table, sizes, sums, classes[i], np.uint32(source), clusters[i])
-
-
-@inner_kernel()
-def _move(
-    rise: NDArray[np.float64],
-    expected: NDArray[np.float64],
-    table: NDArray[np.uint32],
-    sizes: NDArray[np.uint32],
-    sums: NDArray[np.float64],
-    class_label: int,
-    source: int,
-    target: int,
-) -> None:
-    sums[_CELLS] += rise[table[target, class_label] + 1] - rise[table[source, class_label]]
-    sums[_ROWS] += rise[sizes[target] + 1] - rise[sizes[source]]
-    sums[_EXPECTED] += expected[sizes[target] + 1] - expected[sizes[target]]
-    sums[_EXPECTED] += expected[sizes[source] - 1] - expected[sizes[source]]
-    table[source, class_label] -= 1
-    table[target, class_label] += 1
-    sizes[source] -= 1
-    sizes[target] += 1
-
-
-@inner_kernel()
-def capture_change(
-    rise: NDArray[np.float64],
-    table: NDArray[np.uint32],
-    sizes: NDArray[np.uint32],
-    classes: NDArray[np.uint32],
-    clusters: NDArray[np.uint32],
-    points: NDArray[np.uint32],
-    start: int,
-    stop: int,
-    target: int,
-) -> tuple[float, float]:
-    """How Σφ(cells) and Σφ(sizes) would change if points[start:stop] left their clusters for the empty cluster `target`."""
-    cells, rows = 0.0, 0.0
-    for r in range(start, stop):
-        i = points[r]
-        k, c = clusters[i], classes[i]
-        n_cell, size, n_new = table[k, c], sizes[k], table[target, c] + 1
-        cells += rise[n_new] - rise[n_cell]
-        rows += rise[r - start + 1] - rise[size]
-        table[k, c] = n_cell - 1
-        sizes[k] = size - 1
-        table[target, c] = n_new
-    for r in range(start, stop):  # the counts end as they began
-        i = points[r]
-        k, c = clusters[i], classes[i]
-        table[k, c] += 1
-        sizes[k] += 1
-        table[target, c] = 0
-    return cells, rows
-
-
-@inner_kernel()
-def expected_change(
-    expected: NDArray[np.float64],
-    sizes: NDArray[np.uint32],
-    clusters: NDArray[np.uint32],
-    points: NDArray[np.uint32],
-    start: int,
-    stop: int,
-) -> float:
-    """The same for Σ expected(sizes)."""
-    change = expected[stop - start] - expected[0]
-    for r in range(start, stop):
-        k = clusters[points[r]]
-        change += expected[sizes[k] - 1] - expected[sizes[k]]
-        sizes[k] -= 1
-    for r in range(start, stop):
-        sizes[clusters[points[r]]] += 1
-    return float(change)
-
-
-@inner_kernel()
-def table_delta_after_capture(
-    margin: Margin,
-    table: NDArray[np.uint32],
-    clusters: NDArray[np.uint32],
-    captured: NDArray[np.uint32],
-    target: int,
-) -> float:
-    """Δ after that capture, for a score that needs the whole table. The table ends as it began."""
-    for i in captured:
-        table[clusters[i], margin.classes[i]] -= 1
-        table[target, margin.classes[i]] += 1
-    value = _table_delta(margin, table)
-    for i in captured:
-        table[clusters[i], margin.classes[i]] += 1
-        table[target, margin.classes[i]] -= 1
-    return value
-
-
-@njit(cache=True, nogil=True)
-def delta(margin: Margin, counts: Counts) -> float:
-    """Δ in [0, 1] of the table."""
-    if margin.scale.score >= ZERO_ONE:
-        return _table_delta(margin, counts.table)
-    return sums_delta(margin.scale, counts.sums[_CELLS], counts.sums[_ROWS], counts.sums[_EXPECTED])
-
-
 @inner_kernel()
 def sums_delta(scale: Scale, cells: float, rows: float, expected: float) -> float:
     """Δ in [0, 1] of a table with these sums."""
@@ -265,7 +129,7 @@ def sums_delta(scale: Scale, cells: float, rows: float, expected: float) -> floa
 
 
 @inner_kernel()
-def delta_ceiling(scale: Scale, phi: NDArray[np.float64], sums: NDArray[np.float64], n_captured: int) -> float:
+def delta_ceiling(scale: Scale, phi: NDArray[np.float64], sums: NDArray[np.float64], n_captured: Index) -> float:
     """No capture of so many points, or fewer, by an empty cluster makes Δ larger than this.
 
     The score grows with Σφ(cells) and falls with Σφ(sizes). Taking one point from a cell of n lowers the former by
@@ -274,12 +138,12 @@ def delta_ceiling(scale: Scale, phi: NDArray[np.float64], sums: NDArray[np.float
     """
     if scale.score not in (NMI, VMEASURE, F1):
         return 1.0
-    cells = max(sums[_CELLS] - n_captured * scale.largest_rise, 0.0)
-    return sums_delta(scale, cells, sums[_ROWS] + phi[n_captured], 0.0)
+    cells = max(sums[CELLS] - n_captured * scale.largest_rise, 0.0)
+    return sums_delta(scale, cells, sums[ROWS] + phi[n_captured], 0.0)
 
 
 @inner_kernel()
-def _table_delta(margin: Margin, table: NDArray[np.uint32]) -> float:
+def table_delta(margin: Margin, table: NDArray[np.uint32]) -> float:
     if margin.scale.score == ZERO_ONE:
         score = matched_points(table.astype(np.int64)) / margin.scale.n_points
     else:

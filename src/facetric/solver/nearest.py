@@ -1,4 +1,4 @@
-"""Every point's two nearest medoids: g(S), and where each point would go without its medoid.
+"""Every point's two nearest medoids: g(S), and where a point would go without its medoid. They follow S as medoids are exchanged.
 
 A medoid is nearest to itself, whatever else lies in the same place. Of equal distances the first position in S wins.
 """
@@ -13,12 +13,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.solver.distances import Distances
-from facetric.solver.kernels import inner_kernel
+from facetric.solver.kernels import Index, inner_kernel
 from facetric.solver.problem import ClusteringProblem
+from facetric.solver.scan import find_equal, find_within
 from facetric.solver.threads import Threads
 
-_BLOCK = np.uint64(64)  # points that are looked at together; unsigned indices need no check for a sign
-OWN = -1.0  # a medoid's distance to itself for the purpose of ranking: nearer than any duplicate
+_OWN = -1.0  # a medoid's distance to itself for the purpose of ranking: nearer than any duplicate
 _LONG_RANKING = 1_000_000  # so many distances are worth several threads
 
 
@@ -52,7 +52,7 @@ def _rank_points(D: Distances, medoids: NDArray[np.int64], nearest: Nearest, sta
         own = medoids[k] - start
         if 0 <= own < stop - start:
             distance = distance.copy()
-            distance[own] = OWN
+            distance[own] = _OWN
         for i in range(len(distance)):  # without branches: several points in one instruction
             d = distance[i]
             nearer, near = d < first_distance[i], d < second_distance[i]
@@ -63,12 +63,72 @@ def _rank_points(D: Distances, medoids: NDArray[np.int64], nearest: Nearest, sta
 
 
 @inner_kernel()
-def rank_point(distance: Distances, medoids: NDArray[np.int64], nearest: Nearest, i: int) -> None:
+def remove(nearest: Nearest, k: int, orphans: NDArray[np.uint32]) -> Index:
+    """Take medoid k away: for its points the first is now the second. They are the orphans; how many they are."""
+    first, first_distance, second, second_distance = nearest
+    n_orphans = find_equal(first, k, orphans)
+    for i in orphans[:n_orphans]:
+        first[i], first_distance[i] = second[i], second_distance[i]
+    return n_orphans
+
+
+@inner_kernel()
+def put_back(nearest: Nearest, distance: Distances, medoid: int, k: int, orphans: NDArray[np.uint32]) -> None:
+    """Undo `remove` of the medoid k at this distance."""
+    for i in orphans:
+        nearest.first[i], nearest.first_distance[i] = k, _OWN if i == medoid else distance[i]
+
+
+@inner_kernel()
+def find_won(nearest: Nearest, distance: Distances, medoid: int, k: int, won: NDArray[np.uint32]) -> Index:
+    """The points that a new medoid k at this distance wins from all others, itself always; how many they are."""
+    first, first_distance = nearest.first, nearest.first_distance
+    n_won = 0
+    for i in won[: find_within(distance, first_distance, won)]:
+        won[n_won] = i
+        n_won += _joins(distance[i], first_distance[i], k, first[i]) or i == medoid
+    return n_won
+
+
+@inner_kernel()
+def put_in(
+    nearest: Nearest,
+    distance: Distances,
+    by_point: Distances,
+    medoids: NDArray[np.int64],
+    k: int,
+    orphans: NDArray[np.uint32],
+    won: NDArray[np.uint32],
+) -> None:
+    """After `remove` let the new medoid k, at this distance, have the points that it has won."""
+    first, first_distance, second, second_distance = nearest
+    for i in won:
+        second[i], second_distance[i] = first[i], first_distance[i]
+        first[i], first_distance[i] = k, _OWN if i == medoids[k] else distance[i]
+    for i in orphans:
+        if first[i] != k:
+            _rank_point(by_point[i], medoids, nearest, i)
+    found = np.empty(len(first), np.uint32)
+    for i in found[: find_within(distance, second_distance, found)]:
+        if first[i] != k and _joins(distance[i], second_distance[i], k, second[i]):
+            second[i], second_distance[i] = k, distance[i]
+    for i in found[: find_equal(second, k, found)]:
+        if distance[i] > second_distance[i]:  # the old medoid was nearer
+            _rank_point(by_point[i], medoids, nearest, i)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _joins(distance: float, rival_distance: float, k: int, rival: int) -> bool:
+    return distance < rival_distance or (distance == rival_distance and k < rival)
+
+
+@inner_kernel()
+def _rank_point(distance: Distances, medoids: NDArray[np.int64], nearest: Nearest, i: int) -> None:
     """Rank the medoids of point i anew, by its distances to all points."""
     first, second = 0, 0
     first_distance, second_distance = np.inf, np.inf
     for k in range(len(medoids)):
-        d = OWN if medoids[k] == i else distance[medoids[k]]
+        d = _OWN if medoids[k] == i else distance[medoids[k]]
         if d < first_distance:
             second, second_distance = first, first_distance
             first, first_distance = k, d
@@ -76,38 +136,3 @@ def rank_point(distance: Distances, medoids: NDArray[np.int64], nearest: Nearest
             second, second_distance = k, d
     nearest.first[i], nearest.first_distance[i] = first, first_distance
     nearest.second[i], nearest.second_distance[i] = second, second_distance
-
-
-@inner_kernel()
-def find_within(distance: Distances, limit: Distances, found: NDArray[np.uint32]) -> int:
-    """The points i with distance[i] ≤ limit[i], ascending; how many they are."""
-    n_found, start, end = np.uint64(0), np.uint64(0), np.uint64(len(distance))
-    while start < end:
-        stop = min(start + _BLOCK, end)
-        n_here = 0
-        for i in range(start, stop):  # several points in one instruction
-            n_here += distance[i] <= limit[i]
-        if n_here > 0:  # rarely, when the limits are near
-            for i in range(start, stop):  # without a branch, which would often be mispredicted
-                found[n_found] = i
-                n_found += np.uint64(distance[i] <= limit[i])
-        start = stop
-    return np.int64(n_found)
-
-
-@inner_kernel()
-def find_equal(clusters: NDArray[np.uint32], k: int, found: NDArray[np.uint32]) -> int:
-    """The points of cluster k, ascending; how many they are."""
-    wanted = np.uint32(k)
-    n_found, start, end = np.uint64(0), np.uint64(0), np.uint64(len(clusters))
-    while start < end:
-        stop = min(start + _BLOCK, end)
-        n_here = 0
-        for i in range(start, stop):
-            n_here += clusters[i] == wanted
-        if n_here > 0:
-            for i in range(start, stop):
-                found[n_found] = i
-                n_found += np.uint64(clusters[i] == wanted)
-        start = stop
-    return np.int64(n_found)

@@ -7,9 +7,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.solver.counts import count, delta
 from facetric.solver.exchange import Refined, local_search, pam
 from facetric.solver.greedy import greedy, random_medoids, stochastic_greedy
-from facetric.solver.margin import compiled_margin, count, delta
+from facetric.solver.margin import compiled_margin
 from facetric.solver.nearest import nearest_medoids
 from facetric.solver.problem import ClusteringProblem, Solution
 from facetric.solver.threads import use_threads
@@ -42,14 +43,13 @@ def solve(
     ([0, 0, 0, 1, 1, 1], -0.4, 0.0)
     """
     check_solver_options(inference, refine, max_sweeps)
-    generator = np.random.default_rng(0 if rng is None else rng)
     with use_threads(n_threads) as threads:
         if inference == "greedy":
             medoids = greedy(problem, threads=threads)
         elif inference == "stochastic":
-            medoids = stochastic_greedy(problem, generator)
+            medoids = stochastic_greedy(problem, _generator(rng))
         else:
-            medoids = random_medoids(problem, generator)
+            medoids = random_medoids(problem, _generator(rng))
         if refine == "pam":
             refined = pam(problem, medoids, max_sweeps=max_sweeps, threads=threads)
         elif refine == "local_search":
@@ -57,6 +57,10 @@ def solve(
         else:
             refined = Refined(medoids, assign(problem, medoids), 0, ())
     return _solution(problem, refined)
+
+
+def _generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    return np.random.default_rng(0 if rng is None else rng)
 
 
 def check_solver_options(inference: str, refine: str | None, max_sweeps: int) -> None:

@@ -58,7 +58,7 @@ def use_threads(wanted: Threads | int | None) -> Iterator[Threads]:
     if isinstance(wanted, Threads):
         yield wanted
         return
-    threads = Threads(numba.config.NUMBA_NUM_THREADS if wanted is None else wanted)
+    threads = Threads(int(numba.config.NUMBA_NUM_THREADS) if wanted is None else wanted)  # type: ignore[attr-defined]
     try:
         yield threads
     finally:

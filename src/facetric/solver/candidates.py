@@ -46,12 +46,13 @@ class Selection(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def set_bar(selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int) -> float:
-    """Set the ceilings; the value of the candidate that promises most: one that stays below it need not be evaluated."""
+def find_favorite(selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int) -> int:
+    """Set the ceilings; the place of the candidate that promises most, to be evaluated first: few others can then win."""
     gain, length, ceiling = selection.gain, selection.length, selection.ceiling
     gamma, scale, phi, sums = selection.gamma, selection.margin.scale, selection.margin.phi, counts.sums
+    favorite = 0
     if not selection.prune or step == 0:
-        return -np.inf
+        return favorite
     longest = 0
     for j in candidates:
         longest = max(longest, length[j])
@@ -62,23 +63,20 @@ def set_bar(selection: Selection, counts: Counts, candidates: NDArray[np.int64],
         for j in candidates:
             if length[j] >= 0:
                 ceiling[length[j]] = gamma * delta_ceiling(scale, phi, sums, length[j])
-    favorite = -1
     most = -np.inf
     for r in range(len(candidates)):
         j = candidates[r]
         if length[j] >= 0 and gain[j] + ceiling[length[j]] > most:
             most = gain[j] + ceiling[length[j]]
             favorite = r
-    if favorite < 0:
-        return -np.inf
-    return float(evaluate(selection, counts, candidates[favorite : favorite + 1], step, np.int64(0), -np.inf)[0])
+    return favorite
 
 
 @njit(cache=True, nogil=True)
 def evaluate(
-    selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int, end: Index, bar: float
+    selection: Selection, counts: Counts, candidates: NDArray[np.int64], favorite: int, step: int, end: Index, bar: float
 ) -> tuple[float, Index, int]:
-    """Find the candidates' values.
+    """Find the candidates' values, the favorite's first.
 
     Returns the best of them, at least `bar`; where the lists end after new ones have been made; and the number of visits.
     """
@@ -91,7 +89,10 @@ def evaluate(
     table, sizes, sums = counts
     n_visits = 0
     best = bar
-    for j in candidates:
+    for r in range(-1, len(candidates)):
+        if r == favorite:
+            continue
+        j = candidates[favorite if r < 0 else r]
         if step == 0:  # with a single cluster Δ is the same for all
             value[j] = -_total(D[j])
             best = max(best, value[j])

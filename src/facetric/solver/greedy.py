@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.solver.candidates import Selection, best_place, capture, count_capture, evaluate, pack, set_bar
+from facetric.solver.candidates import Selection, best_place, capture, count_capture, evaluate, find_favorite, pack
 from facetric.solver.counts import Counts, count
 from facetric.solver.kernels import Index
 from facetric.solver.margin import compiled_margin
@@ -85,7 +85,10 @@ def _long_steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64]
     every_count += [Counts(counts.table.copy(), counts.sizes.copy(), counts.sums.copy()) for _ in range(1, crew.n_threads)]
     while step < len(medoids) and n_visits >= _LONG_STEP:
         candidates = selection.remaining[: m - step]
-        bar = set_bar(selection, counts, candidates, step)
+        favorite = find_favorite(selection, counts, candidates, step)
+        bar = -np.inf
+        if selection.length[candidates[favorite]] >= 0:
+            bar = evaluate(selection, counts, candidates[favorite : favorite + 1], 0, step, 0, bar)[0]
         found = crew.run(partial(_evaluate_piece, selection, every_count, candidates, step, bar), m - step)
         n_visits = sum(visits for _, visits in found)
         place = best_place(selection, candidates, max(best for best, _ in found))
@@ -109,7 +112,7 @@ def _evaluate_piece(
     last: int,
 ) -> tuple[float, int]:
     free = first * len(selection.near)  # new lists of one piece keep to its own part of the memory
-    best, _, n_visits = evaluate(selection, every_count[thread], candidates[first:last], step, free, bar)
+    best, _, n_visits = evaluate(selection, every_count[thread], candidates[first:last], 0, step, free, bar)
     return best, n_visits
 
 
@@ -128,8 +131,8 @@ def _steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64], ste
                 other = r + int(draws[step, r] * (n_remaining - r))
                 remaining[r], remaining[other] = remaining[other], remaining[r]
         candidates = remaining[:n_candidates]
-        bar = set_bar(selection, counts, candidates, step)
-        best, end, _ = evaluate(selection, counts, candidates, step, end, bar)
+        favorite = find_favorite(selection, counts, candidates, step)
+        best, end, _ = evaluate(selection, counts, candidates, favorite, step, end, -np.inf)
         place = best_place(selection, candidates, best)
         medoids[step] = candidates[place]
         count_capture(selection, counts, medoids[step], step)

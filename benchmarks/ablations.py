@@ -3,8 +3,8 @@
     python benchmarks/ablations.py --root datasets/CUB_200_2011      # all of them, a linear head on frozen features
     python benchmarks/ablations.py --dataset glyphs                  # subsets of the batch, a small network from scratch
 
-Several choices of validation classes, several seeds for each; mean ± standard deviation over seeds. The test classes are not
-touched. γ is searched anew for every change (two values), because it has no common scale across margins, distances and batch
+Several folds of validation classes, several seeds for each; mean ± standard deviation over seeds. The test classes are not
+touched. γ is searched again for every change (two values), because it has no common scale across margins, distances and batch
 sizes; the best is printed.
 """
 
@@ -16,15 +16,14 @@ import os
 import statistics
 import tempfile
 import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from facetric.studies import Study
-from facetric.studies.protocol import one_thread, say, validation_scores
+from facetric.studies.jobs import validation_scores
 from facetric.studies.reproduction import reproduction
+from facetric.studies.workers import say, worker_pool
 
 Changes = dict[str, dict[str, Any]]  # what is changed → the keys of the configuration
 
@@ -71,13 +70,13 @@ def main() -> None:
     """Score every change and print a table in Markdown."""
     parser = argparse.ArgumentParser(description="One change of the loss at a time.")
     parser.add_argument("--dataset", choices=("cub", "glyphs"), default="cub")
-    parser.add_argument("--root", help="where CUB_200_2011 lies")
+    parser.add_argument("--root", help="path of CUB_200_2011")
     parser.add_argument("--lr", type=float, help="of the head; of the whole network for glyphs")
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--folds", type=int, default=3, help="choices of validation classes")
+    parser.add_argument("--folds", type=int, default=3, help="sets of validation classes")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--output", help="where scores are kept; what is there is not repeated")
+    parser.add_argument("--output", help="folder of the scores; finished runs are not repeated")
     options = parser.parse_args()
     changes, setting, rate, steps = (CUB, "head", 1e-4, 300) if options.dataset == "cub" else (GLYPHS, "scratch", 3e-3, 100)
     rate, steps = options.lr or rate, options.steps or steps
@@ -93,8 +92,8 @@ def main() -> None:
         tasks = [(name, weight) for name in changes for weight in WEIGHTS if f"{name}; γ = {weight:g}" not in done]
         jobs = [(changes[name], weight) for name, weight in tasks]
         work = partial(_scores, study, rate, options.seeds, options.folds)
-        with ProcessPoolExecutor(options.jobs, mp_context=get_context("spawn"), initializer=one_thread) as pool:
-            for (name, weight), scores in zip(tasks, pool.map(work, jobs), strict=True):
+        with worker_pool(options.jobs) as parallel_map:
+            for (name, weight), scores in zip(tasks, parallel_map(work, jobs), strict=True):
                 done[f"{name}; γ = {weight:g}"] = scores
                 kept.write_text(json.dumps(done, indent=1, ensure_ascii=False))
                 say(f"{name}; γ = {weight:g}: NMI {_cell(scores['nmi'])}, R@1 {_cell(scores['recall_at_1'])}")
@@ -110,7 +109,7 @@ def main() -> None:
 
 
 def _scores(study: Study, rate: float, n_seeds: int, n_folds: int, job: tuple[dict[str, Any], float]) -> dict[str, list[float]]:
-    """Percent, one number per seed: the mean over the choices of validation classes."""
+    """Percent, one number per seed: the mean over the folds."""
     change, weight = job
     scale = change.get("loss.subset_size", change.get("batches.size", 128)) / 128
     found: dict[str, list[float]] = {"nmi": [], "recall_at_1": [], "map_at_r": []}

@@ -1,8 +1,8 @@
-"""What it costs to give freed memory back: embedding and training with glibc's defaults, and with freed memory kept.
+"""The cost of returning freed memory to the system: embedding and training with glibc's defaults, and with freed memory kept.
 
     python benchmarks/memory.py
 
-Each in a process of its own, in turns. `facetric` keeps freed memory in all its commands (src/facetric/training/allocator.py).
+Each in a process of its own, in turns. `facetric` keeps freed memory in all its commands (src/facetric/machine.py).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         if sys.argv[1] == "kept":
-            from facetric.allocator import keep_freed_memory
+            from facetric.machine import keep_freed_memory
 
             keep_freed_memory()
         print(json.dumps(measured()))

@@ -1,4 +1,4 @@
-"""The baseline everybody needs: the features of a frozen backbone, no training, on the test classes of a dataset.
+"""The baseline: the features of a frozen backbone without training, on the test classes of a dataset.
 
     FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--backbone NAME] [--views 1]
 

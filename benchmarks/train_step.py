@@ -1,4 +1,4 @@
-"""A training step from the cached trunk against the full forward and backward, and the share of loss, sampler and logging.
+"""A training step from the cached trunk against the full forward and backward, and the time in loss, sampler and logging.
 
     python benchmarks/train_step.py            # generated pictures
     FACETRIC_DATA=... python benchmarks/train_step.py   # the folder that holds CUB_200_2011
@@ -94,7 +94,7 @@ class _Step:
     ) -> None:
         self.embedder, self.inputs, self.batches, self.labels, self.log = embedder.train(), inputs, batches, labels, log
         self.network = embedder if embedder.freeze_through is None else embedder.from_activations
-        self.loss = FacilityLocationLoss()
+        self.loss = FacilityLocationLoss(margin_weight=1.0)
         self.optimizer = torch.optim.RMSprop(embedder.parameter_groups(1e-5, 1e-4, 1e-4))
         self.totals: list[float] = []
         self.spent: Counter[str] = Counter()  # seconds by part, without the first step

@@ -1,9 +1,16 @@
-"""Shared by the tests: where the golden values lie."""
+"""Shared by the tests: a process that waits without spinning, and where the golden values are."""
 
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+from facetric.machine import prepare_process
+
+prepare_process()  # before any test imports torch
+settings.register_profile("facetric", deadline=None)  # a busy machine is not a failure
+settings.load_profile("facetric")
 
 
 @pytest.fixture(scope="session")

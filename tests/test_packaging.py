@@ -34,9 +34,11 @@ def test_one_version_everywhere():
     assert PROJECT["version"] == cited == newest
 
 
-def test_developers_get_the_docs_too():
-    assert {"dev", "docs", "reproduce", "tensorboard"} <= PROJECT["optional-dependencies"].keys()
-    assert "facetric[docs,reproduce]" in PROJECT["optional-dependencies"]["dev"]
+def test_developers_get_the_photos_and_the_docs_too():
+    extras = PROJECT["optional-dependencies"]
+    assert {"dev", "docs", "photos", "reproduce", "tensorboard"} <= extras.keys()
+    own = next(requirement for requirement in extras["dev"] if requirement.startswith("facetric["))
+    assert {"docs", "photos", "reproduce"} <= set(own.removeprefix("facetric[").removesuffix("]").split(","))
 
 
 def commands(command, words=()):
@@ -101,6 +103,6 @@ from facetric import FacilityLocationLoss
 print(facetric.__file__)
 print(FacilityLocationLoss()(torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 6).item() > 0)
 """
-    where, positive = run(python, "-c", script, cwd=tmp_path).split()
+    where, positive = run(python, "-I", "-c", script, cwd=tmp_path).split()
     assert Path(where).is_relative_to(here)
     assert positive == "True"

@@ -2,23 +2,61 @@
 
 from typing import TYPE_CHECKING, Any
 
+from facetric.extras import watch_imports
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from facetric.losses import LOSSES, FacilityLocationLoss
+    from facetric import (  # noqa: F401
+        cli,
+        clustering,
+        config,
+        data,
+        evaluation,
+        figures,
+        losses,
+        metrics,
+        models,
+        runs,
+        solver,
+        studies,
+        training,
+    )
+    from facetric.losses import LOSSES, FacilityLocationLoss, GlobalBatch, SubsampledLoss
+    from facetric.runs import open_run
     from facetric.solver import ClusteringProblem, Solution, solve
 
     __version__: str
 
-__all__ = ["LOSSES", "ClusteringProblem", "FacilityLocationLoss", "Solution", "__version__", "solve"]
+__all__ = [
+    "LOSSES",
+    "ClusteringProblem",
+    "FacilityLocationLoss",
+    "GlobalBatch",
+    "Solution",
+    "SubsampledLoss",
+    "__version__",
+    "open_run",
+    "solve",
+]
 
 _HOMES = {
     "LOSSES": "losses",
     "FacilityLocationLoss": "losses",
+    "GlobalBatch": "losses",
+    "SubsampledLoss": "losses",
     "ClusteringProblem": "solver",
     "Solution": "solver",
+    "open_run": "runs",
     "solve": "solver",
 }
+
+_PACKAGES = (
+    "cli", "clustering", "config", "data", "evaluation", "figures", "losses", "metrics", "models", "runs", "solver", "studies",
+    "training",
+)  # fmt: skip
+
+_find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)
+watch_imports()  # a package whose extra is not installed says so in one line
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +65,4 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("facetric")
-    return loaded_on_use(__name__, _HOMES, __all__)(name)
+    return _find(name)

@@ -1,4 +1,4 @@
-"""How long work reports its progress, and a progress bar on a terminal (nothing at all in a log file)."""
+"""Progress callbacks, and a progress bar on a terminal (nothing in a log file)."""
 
 from __future__ import annotations
 

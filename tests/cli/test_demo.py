@@ -15,7 +15,8 @@ from facetric.cli.main import app
 from facetric.config import read_config
 from facetric.config.defaults import choose_run
 from facetric.evaluation import EvaluationReport, embed, evaluate
-from facetric.training.feed import load_splits
+from facetric.runs.images import new_images
+from facetric.training.feed import split_images
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")
 ROOT = Path(__file__).parent.parent.parent
@@ -70,7 +71,7 @@ def test_every_stage_is_announced(place):
 def test_the_untrained_network_is_that_of_step_0(place):
     folder = place[0] / "runs" / "demo"
     config = read_config(folder / "config.toml")
-    _, held_out = load_splits(config.data, validate=True)
+    _, held_out = split_images(new_images(config.data, validate=True), config.data, validate=True)
     vectors = embed(untrained_network(config), held_out.images).vectors
     scores = evaluate(vectors, held_out.labels, n_restarts=1, seed=config.run.seed)
     row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
@@ -84,7 +85,7 @@ def test_a_second_time_everything_is_there_already(place):
     started = time.monotonic()
     second = run_demo("run.steps=3")
     assert second.exit_code == 0
-    assert second.stderr.count("done before") == 4
+    assert second.stderr.count("already done") == 4
     assert second.stdout.split("report.html")[0] == first.stdout.split("report.html")[0]
     assert all(path.stat().st_mtime_ns == at for path, at in times.items())
     assert time.monotonic() - started < 30
@@ -92,7 +93,7 @@ def test_a_second_time_everything_is_there_already(place):
 
 def test_other_settings_are_not_mixed_with_an_earlier_demo(place):
     result = run_demo("run.steps=4")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.stderr.splitlines()[-1].startswith("facetric demo: runs/demo has other settings than this demo: run.steps is 3")
 
 
@@ -111,11 +112,11 @@ def test_after_an_interrupt_it_goes_on(tmp_path, monkeypatch):
     stopped = run_demo(*settings)
     watcher.join()
     assert stopped.exit_code == 130
-    assert stopped.stderr.endswith("facetric demo: start it again to go on\n")
+    assert stopped.stderr.endswith("facetric demo: start it again to continue\n")
     assert not (tmp_path / "runs" / "demo" / "evaluation.json").exists()
     done = run_demo(*settings)
     assert done.exit_code == 0, done.stderr
-    assert "runs/demo is there and not finished" in done.stderr
+    assert "runs/demo exists and is not finished" in done.stderr
     steps = [line for line in done.stderr.splitlines() if line.startswith("step ")]
     assert "60/60" in steps[-1]
     assert " 1/60" not in done.stderr

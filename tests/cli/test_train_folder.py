@@ -1,5 +1,7 @@
 """`facetric train --data folder`: from a folder of pictures to a report, the settings it chooses, and what it refuses."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
+from facetric.cli.train import _place
 from facetric.config import ConfigError, read_config
+from facetric.config.config_file import apply_override
 from facetric.config.defaults import batch_shape, choose_run
 from facetric.data import ClassBalancedBatches
 from facetric.training import train
@@ -56,8 +60,8 @@ def trained(tmp_path_factory):
 def test_it_trains_and_says_what_it_chose(trained):
     run, result = trained
     assert result.exit_code == 0, result.stderr
-    assert "60 images of 12 classes; 4 classes (20 images) train, 2 validate, 6 others test" in result.stderr
-    assert "tf_efficientnet_lite0, frozen through blocks.4 and run once, for 1 crops of each image (no GPU)" in result.stderr
+    assert "60 images of 12 classes; 4 classes (20 images) for training, 2 for validation, 6 for testing" in result.stderr
+    assert "tf_efficientnet_lite0, frozen through blocks.4 and cached for 1 crops of each image (no GPU)" in result.stderr
     config = read_config(run / "config.toml")
     assert (config.run.steps, config.model.cached_views) == (2, 1)  # the user's
     assert (config.model.freeze_through, config.model.head_init) == ("blocks.4", "orthogonal")  # 20 images: too few for a PCA
@@ -130,7 +134,10 @@ def test_any_class_sizes_give_a_batch_or_one_error(sizes):
 def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
     config = choose_run("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
-    assert (config.loss.margin_weight, config.batches.class_ratio) == (None, None)
+    assert "margin_weight" not in config.loss.keywords()
+    assert config.batches.class_ratio is None
+    subsets = choose_run("folder", root, overrides=["loss.name=facility_location_subsets"]).config.loss
+    assert (subsets.n_subsets, subsets.margin_weight) == (16, None)  # γ is half of the subset
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
     smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
     assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, 8.0)
@@ -154,9 +161,9 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
     (tmp_path / "flat" / "1.jpg").touch()
     folder = ("--data", "folder", "--root")
     for arguments, words in {
-        (): "a run needs a TOML file or --data: facetric train --data folder --root path/to/photos",
-        ("--root", "flat"): "--root says where the dataset lies, and --data what it is",
-        ("--data", "folder"): "say where it lies, as in --root path/to/it",
+        (): "pass a config file or --data: facetric train --data folder --root path/to/photos",
+        ("--root", "flat"): "--root says where the dataset is, and --data what it is",
+        ("--data", "folder"): "pass its folder, as in --root path/to/it",
         ("--data", "foldr", "--root", "flat"): "did you mean 'folder'?",
         ("--data", "glyphs", "--root", "flat"): "leave root out",
         ("flat",): "to train on its images: facetric train --data folder --root flat",
@@ -178,7 +185,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
 def test_three_classes_train_when_none_tests(tmp_path):
     root = name_photos(tmp_path / "three", n_classes=3, n_images=4)
     chosen = choose_run("folder", root, overrides=["data.options.test_fraction=0"])
-    assert "3 classes (12 images) train, none validate (too few to spare any), none test" in chosen.reasons[0]
+    assert "3 classes (12 images) for training, none for validation (too few), none for testing" in chosen.reasons[0]
 
 
 def test_a_broken_photo_is_named_with_the_way_out(tmp_path, monkeypatch):
@@ -198,4 +205,33 @@ def test_an_existing_run_is_refused_before_anything_long(tmp_path, monkeypatch):
     (tmp_path / "runs" / "photos").mkdir(parents=True)
     root = name_photos(tmp_path / "photos", n_classes=4, n_images=4)  # empty files: opening one would be another error
     line = refused(tmp_path, "--data", "folder", "--root", root)
-    assert "runs/photos exists and is not overwritten: choose another name with --set run.name=…" in line
+    assert "runs/photos exists and is not overwritten: it has no config.toml" in line
+
+
+def test_the_reasons_cannot_send_escape_sequences_to_the_terminal(tmp_path):
+    photos = write_photos(tmp_path / "photos\x1b[31m", n_classes=4, n_images=3)
+    output = tmp_path / "runs\x1b[2J" / "first"
+    output.mkdir(parents=True)  # a run that exists is refused after the reasons are printed
+    arguments = ["train", "--data", "folder", "--root", str(photos), "--output", str(output)]
+    result = CliRunner().invoke(app, arguments, color=True)  # as on a terminal: click strips nothing
+    assert result.exit_code == 2
+    assert "photos\\x1b[31m: 12 images of 4 classes" in result.stderr
+    assert "exists and is not overwritten" in result.stderr
+    assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize("name", ["2024-05-01", "123", "1.5", "true"])
+def test_output_takes_names_that_look_like_numbers_and_dates(name):
+    assert read_settings(_place(Path("runs") / name))["run"]["name"] == name
+
+
+def test_output_refuses_a_name_that_cannot_be_a_run():
+    with pytest.raises(ValueError, match=r"--output takes a folder name of letters, digits .*; got 'my run'"):
+        _place(Path("runs") / "my run")
+
+
+def read_settings(overrides):
+    raw = {}
+    for override in overrides:
+        apply_override(raw, override)
+    return raw

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from facetric.config import ConfigError, TrainConfig, read_config
 from facetric.config.config import TABLES
 from facetric.config.config_file import parse_config, to_toml
-from facetric.config.settings import settings_table
+from facetric.config.settings import option_rows, settings_table
 from facetric.losses import LOSSES
 from facetric.losses.external import external_loss
 
@@ -48,7 +48,7 @@ def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
         ({"optimiser": {}}, "unknown table or key 'optimiser'; did you mean 'optimizer'?"),
         ({"steps": 10}, "did you mean 'run.steps'?"),
         ({"run": {"margin_weight": 1}}, "did you mean 'loss.margin_weight'?"),
-        ({"model": {"zzz": 1}}, "known are backbone, dim"),
+        ({"model": {"zzz": 1}}, "known keys: backbone, dim"),
         ({"loss": {"name": "npair"}}, "did you mean 'npairs'?"),
         ({"loss": {"name": "npairs", "margin": 1.0}}, "loss 'npairs' takes no margin; it takes norm_weight, normalize"),
         ({"run": {"steps": 0}}, "run.steps"),
@@ -131,6 +131,7 @@ def test_any_value_survives_being_written(root, rate):
 
 def test_every_setting_is_described_and_the_page_shows_them_all():
     assert all(field.description for table in TABLES.values() for field in table.model_fields.values())
+    assert all(meaning for _, meaning in option_rows().values())
     page = (ROOT / "docs" / "training.md").read_text()
     assert settings_table() in page  # `python -m facetric.config.settings` prints it
 

@@ -101,7 +101,7 @@ def test_classes_without_known_names_are_numbered(tmp_path):
 def test_published_counts_are_checked(tmp_path, monkeypatch):
     monkeypatch.undo()
     write_car_ims(tmp_path)
-    with pytest.raises(ValueError, match=r"published are 98 classes with 8,054 images; test has .* 98 classes with 8,131 images"):
+    with pytest.raises(ValueError, match=r"published: 98 classes with 8,054 images; test has .* 98 classes with 8,131 images"):
         load_dataset("cars", tmp_path)
 
 

@@ -4,7 +4,6 @@ import os
 import shutil
 import time
 
-import numpy as np
 import pytest
 
 from data.broken_files import encoded, photo, write_broken_files
@@ -18,9 +17,7 @@ from data.official_layouts import (
     write_folder,
     write_products,
 )
-from facetric.data import ImageDataset, load_dataset
 from facetric.data.check import check_dataset
-from facetric.data.inspection import without_broken_images
 from facetric.data.readers.published import PUBLISHED, SplitCount
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
@@ -65,7 +62,7 @@ def test_a_table_is_recognized_by_its_columns(tmp_path, path):
 def test_wrong_counts_are_a_problem(tmp_path):
     check = check_dataset(write_cub(tmp_path))
     assert kinds_of(check, "problem") == {("counts", "train"), ("counts", "test")}
-    assert "has 3 classes with 9 images, published are 100 classes with 5,864 images" in check.problems[0].detail
+    assert "has 3 classes with 9 images, published: 100 classes with 5,864 images" in check.problems[0].detail
 
 
 @pytest.mark.parametrize("layout", ["flat", "folder", "csv"])
@@ -192,7 +189,7 @@ def test_the_layout_can_be_said_and_is_checked(tmp_path):
         check_dataset(tmp_path, layout="flder")
     with pytest.raises(ValueError, match="nowhere does not exist"):
         check_dataset(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"images\.txt is a file, but no \.csv file"):
+    with pytest.raises(ValueError, match=r"images\.txt is a file, but not a \.csv file"):
         check_dataset(tmp_path / "images.txt")
 
 
@@ -202,18 +199,6 @@ def test_progress_counts_every_file_and_workers_change_nothing(tmp_path):
     first = check_dataset(tmp_path, n_workers=1, on_progress=lambda done, n: calls.append((done, n)))
     assert calls == [(done, 4 * PER_CLASS) for done in range(1, 4 * PER_CLASS + 1)]
     assert check_dataset(tmp_path, n_workers=5).findings == first.findings
-
-
-def test_broken_images_are_left_out_and_listed_when_asked(tmp_path):
-    write_folder(tmp_path)
-    (tmp_path / "ant" / "1.png").write_bytes(b"broken")
-    dataset = load_dataset("folder", tmp_path)
-    sound, broken = without_broken_images(dataset)
-    assert len(sound) == len(dataset) - 1
-    assert [(facts.path.name, facts.fault) for facts in broken] == [("1.png", "not an image")]
-    assert without_broken_images(sound) == (sound, ())
-    arrays = ImageDataset("x", np.zeros((2, 8, 8), np.uint8), np.array([0, 1]), ("a", "b"), np.array(["train", "test"]))
-    assert without_broken_images(arrays) == (arrays, ())
 
 
 def test_the_real_cub_passes_in_under_a_minute():

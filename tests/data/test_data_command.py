@@ -62,7 +62,8 @@ def test_a_long_list_is_cut_in_the_table_only(tmp_path):
     write_folder(tmp_path)
     for k in range(60):
         (tmp_path / "ant" / f"{k:03d}.jpg").write_text(str(k))
-    assert "and 10 more; --json lists all" in run(tmp_path).stdout
+    assert "and 10 more; --all lists them" in run(tmp_path).stdout
+    assert "059.jpg" in run(tmp_path, "--all").stdout
     assert len(json.loads(run(tmp_path, "--json").stdout)["findings"]) == 60
 
 
@@ -93,3 +94,19 @@ def test_the_installed_command_leaves_no_litter_in_a_log(tmp_path):
     assert b"\x1b" not in result.stdout
     assert b"\r" not in result.stdout
     assert "ant/Zaunkönig.jpg" in result.stdout.decode()
+
+
+def test_a_class_name_cannot_send_escape_sequences_to_the_terminal(tmp_path):
+    folder = write_folder(tmp_path)
+    ant = folder / "ant"
+    ant.rename(folder / "ant\x1b[31m")
+    (folder / "ant\x1b[31m" / "1.png").write_bytes(b"broken")
+    (folder / "empty\x1b[2J" / "deeper").mkdir(parents=True)  # the error message offers it as the root
+    checked = CliRunner().invoke(app, ["data", "check", str(folder)], color=True)  # as on a terminal: click strips nothing
+    assert checked.exit_code == 1
+    assert "ant\\x1b[31m" in checked.stdout
+    assert "empty\\x1b[2J" in checked.stdout
+    trained = CliRunner().invoke(app, ["train", "--data", "folder", "--root", str(folder)], color=True)
+    assert trained.exit_code == 2
+    assert "empty\\x1b[2J" in trained.stderr
+    assert "\x1b" not in checked.output + trained.output

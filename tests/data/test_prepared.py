@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.data import array_file
+from facetric.data import array_file, array_format, cache_key
 from facetric.data import prepared as prepared_module
 from facetric.data.images import ImageError, open_image
 from facetric.data.prepared import PreparedCacheError, cache_folder, prepare
@@ -110,18 +110,113 @@ def test_a_truncated_cache_is_rebuilt(pictures: list[Path], cache: Path, n_bytes
     assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
 
 
-def test_damage_that_keeps_the_time_of_change_is_found_when_asked(
-    pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+def damage_quietly(path: Path, position: int) -> None:
+    """Flip a bit, and let the file keep its time of change."""
+    status = path.stat()
+    flip_a_byte(path, position)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("position", [4096, 5000, 24_000])
+def test_in_a_small_cache_damage_that_keeps_the_time_of_change_is_found_at_the_next_opening(
+    pictures: list[Path], cache: Path, position: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = prepare(pictures, size=SIZE, folder=cache).path
-    status = path.stat()
-    flip_a_byte(path, 5000)
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    damage_quietly(path, position)
+    built = count_builds(monkeypatch)
+    assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
+    assert built == [path]
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Blocks of 1 KiB, so that the cache of the pictures has 21 of them; how many bytes a block has."""
+    for module in (array_file, array_format):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 1024)
+    return 1024
+
+
+@pytest.mark.parametrize("block", [0, 20])
+def test_in_a_large_cache_the_first_and_the_last_block_are_read_at_every_opening(
+    pictures: list[Path], cache: Path, small_blocks: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = prepare(pictures, size=SIZE, folder=cache).path
+    damage_quietly(path, 4096 + block * small_blocks)
     built = count_builds(monkeypatch)
     prepare(pictures, size=SIZE, folder=cache)
-    assert built == []
-    prepare(pictures, size=SIZE, folder=cache, verify=True)
     assert built == [path]
+
+
+def test_in_a_large_cache_any_other_block_is_read_with_the_stated_probability(
+    pictures: list[Path], cache: Path, small_blocks: int
+) -> None:
+    images = prepare(pictures, size=SIZE, folder=cache)
+    damage_quietly(images.path, 4096 + 7 * small_blocks)
+    n_found = sum(not images.file.is_good() for _ in range(1000))
+    assert n_found == pytest.approx(1000 * 6 / 19, abs=75)  # 5 standard deviations
+    assert not images.file.is_good(verify=True)
+
+
+def test_damage_of_the_checksums_or_of_the_description_is_found(pictures: list[Path], cache: Path, small_blocks: int) -> None:
+    images = prepare(pictures, size=SIZE, folder=cache)
+    end_of_rows = 4096 + 12 * SIZE * SIZE * 3
+    for position in (end_of_rows, end_of_rows + 4 * 21, images.path.stat().st_size - 1):
+        damage_quietly(images.path, position)
+        assert not images.file.is_good()
+        damage_quietly(images.path, position)  # flips it back
+        assert images.file.is_good()
+
+
+def test_pictures_that_change_places_are_noticed_though_size_and_time_are_equal(tmp_path: Path, cache: Path) -> None:
+    paths = [tmp_path / "red.bmp", tmp_path / "blue.bmp"]
+    for path in paths:
+        Image.new("RGB", (30, 30), path.stem).save(path)
+        os.utime(path, ns=(10**18, 10**18))
+    assert paths[0].stat().st_size == paths[1].stat().st_size
+    prepare(paths, size=SIZE, folder=cache)
+    for source, target in ((paths[0], tmp_path / "c"), (paths[1], paths[0]), (tmp_path / "c", paths[1])):
+        source.rename(target)
+    assert np.array_equal(prepare(paths, size=SIZE, folder=cache).pixels, expected(paths))
+
+
+def test_a_picture_that_is_replaced_with_size_and_time_kept_is_noticed(tmp_path: Path, cache: Path) -> None:
+    path = tmp_path / "red.bmp"
+    Image.new("RGB", (30, 30), "red").save(path)
+    prepare([path], size=SIZE, folder=cache)
+    status = path.stat()
+    data = path.read_bytes()
+    time.sleep(0.02)  # the clock of a file system ticks a few times in this
+    path.write_bytes(data[:-300] + bytes(300))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_ino == status.st_ino
+    assert np.array_equal(prepare([path], size=SIZE, folder=cache).pixels, expected([path]))
+
+
+def test_a_new_version_of_our_code_gives_another_cache(
+    pictures: list[Path], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = prepare(pictures, size=SIZE, folder=cache).path
+    monkeypatch.setattr(cache_key, "PREPARATION", cache_key.PREPARATION + 1)
+    assert prepare(pictures, size=SIZE, folder=cache).path != before
+
+
+def test_the_pixels_are_those_of_this_version_of_the_preparation(tmp_path: Path, cache: Path) -> None:
+    """When this fails because images are decoded or resized in another way: raise PREPARATION, then take over the new sums."""
+    rows, columns = np.mgrid[:9, :7]
+    colors = np.stack([rows * 28, columns * 40, rows * columns * 5, 255 - rows * 20], axis=-1).astype(np.uint8)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for name, image in (("rgb", colors[..., :3]), ("alpha", colors), ("gray", colors[..., 0])):
+        Image.fromarray(np.ascontiguousarray(image)).save(tmp_path / f"{name}.png", exif=turned)
+    paths = sorted(tmp_path.glob("*.png"))
+    pixels = prepare(paths, size=5, folder=cache).pixels.astype(int)
+    weights = np.arange(1, 26).reshape(5, 5)
+    assert cache_key.PREPARATION == 1
+    assert (pixels * weights[..., None]).sum(axis=(1, 2)).tolist() == [
+        [43630, 61165, 38455],
+        [34020, 34020, 34020],
+        [34020, 52600, 24959],
+    ]
 
 
 def test_a_copied_cache_is_verified_once_and_not_rebuilt(
@@ -145,7 +240,7 @@ def test_a_killed_build_is_cleaned_up_and_done_again(pictures: list[Path], cache
     call = f"prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1]), n_workers=1)"
     process = subprocess.Popen([sys.executable, "-c", BUILD + slowly + call, str(cache), *map(str, pictures)])
     deadline = time.monotonic() + 30
-    while not leftovers(cache):
+    while not any((cache / name).read_bytes().startswith(b"facetric") for name in leftovers(cache)):  # it says whose it is
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)

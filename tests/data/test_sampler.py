@@ -182,7 +182,7 @@ def test_a_state_from_other_labels_or_settings_is_refused() -> None:
         ClassBalancedBatches(labels, batch_size=16),
         ClassBalancedBatches(labels[::-1], batch_size=32),
     ):
-        with pytest.raises(ValueError, match="cannot go on from that state"):
+        with pytest.raises(ValueError, match="cannot resume from that state"):
             other.load_state_dict(state)
     with pytest.raises(ValueError, match="no position"):
         ClassBalancedBatches(labels, batch_size=32).load_state_dict({k: v for k, v in state.items() if k != "position"})

@@ -1,27 +1,13 @@
-"""Run folders made by hand: what `facetric train` leaves behind, without training."""
+"""Run folders made without training: what `facetric train` leaves behind."""
 
 import numpy as np
 from PIL import Image
 
+from facetric.config.config_file import parse_config
 from facetric.evaluation import EvaluationReport
-from facetric.models import build_embedder, save_embedder
-
-CONFIG = """
-[run]
-name = "{name}"
-seed = {seed}
-
-[data]
-name = "{dataset}"
-root = "{root}"
-size = 36
-validation_fraction = 0.5
-validation_seed = 0
-
-[loss]
-name = "facility_location"
-margin_weight = {margin_weight}
-"""
+from facetric.models import build_embedder
+from facetric.runs import Manifest, Run
+from facetric.runs.images import new_images
 
 
 def make_pictures(root, *, n_classes=12, n_images=4):
@@ -36,23 +22,49 @@ def make_pictures(root, *, n_classes=12, n_images=4):
     return root
 
 
-def make_run(folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", checkpoint="best"):
-    path = folder / name
-    (path / "checkpoints").mkdir(parents=True)
-    (path / "config.toml").write_text(
-        CONFIG.format(name=name, seed=seed, margin_weight=margin_weight, dataset=dataset, root=root)
+def make_config(folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True):
+    return parse_config(
+        {
+            "run": {"name": name, "folder": str(folder), "seed": seed, "validate_every": 200 if validate else 0},
+            "data": {"name": dataset, "root": str(root), "size": 36, "validation_fraction": 0.5, "validation_seed": 0},
+            "loss": {"name": "facility_location", "margin_weight": margin_weight},
+        }
     )
+
+
+def make_run(
+    folder,
+    *,
+    name="first",
+    seed=0,
+    margin_weight=1.0,
+    dataset="folder",
+    root="pictures",
+    checkpoint="best",
+    validate=True,
+    manifest=None,
+):
+    """A run of this dataset before its first step; `manifest` where there is no dataset to read."""
+    config = make_config(folder, name=name, seed=seed, margin_weight=margin_weight, dataset=dataset, root=root, validate=validate)
+    run = Run.of(config)
+    if manifest is None:
+        manifest = Manifest.of(new_images(config.data, validate=validate), config.data.root)
+    run.create(config, {"command": ["facetric", "train"]}, manifest)
     if checkpoint:
-        embedder = build_embedder("glyphnet", dim=16, weights="none", seed=seed)
-        save_embedder(embedder, path / "checkpoints" / f"{checkpoint}.safetensors")
-    return path
+        run.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=seed), checkpoint)
+    return run.path
 
 
 def make_evaluated_run(folder, *, nmi, recall_at_1, split="test", **options):
-    """A run with scores that nobody computed."""
-    path = make_run(folder, checkpoint=None, **options)
+    """A run with scores that nobody computed, of a dataset that is not there."""
+    path = make_run(folder, checkpoint=None, manifest=nothing(), **options)
     report = EvaluationReport(
         n_images=10, n_classes=2, dimension=64, metric="cosine", nmi=nmi, recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2
     )
-    report.save(path / ("evaluation.json" if split == "test" else f"evaluation-{split}.json"))
+    report.save(Run(path).evaluation_file(split))
     return path
+
+
+def nothing():
+    """The manifest of no images."""
+    return Manifest("none", (), (), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.str_), ())

@@ -1,7 +1,9 @@
 """`evaluate` on arrays: its clustering against scikit-learn, its record, its refusals."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,7 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from facetric.evaluation import ClusteringScores, EvaluationReport, evaluate, kmeans
-from facetric.evaluation.clustering import facility_location
+from facetric.evaluation.clustering import _nearest, facility_location
 from facetric.metrics import nmi, purity, vmeasure
 
 
@@ -62,6 +64,53 @@ def test_kmeans_repeats_itself_and_fills_every_cluster():
     assert set(first.assignment.tolist()) == set(range(300))
 
 
+@pytest.mark.parametrize("n_centers", [1, 2, 511, 1300])
+def test_the_nearest_center_is_the_one_that_a_loop_finds(n_centers):
+    rng = np.random.default_rng(n_centers)
+    rows, centers = rng.normal(size=(5000, 6)).astype(np.float32), rng.normal(size=(n_centers, 6)).astype(np.float32)
+    with ThreadPoolExecutor(2) as pool:
+        squares, nearest = _nearest(rows, centers, pool)
+    for row, square, center in zip(rows.astype(np.float64), squares, nearest, strict=True):
+        expected = ((row - centers) ** 2).sum(axis=1)
+        assert expected[center] == pytest.approx(expected.min(), abs=1e-5)
+        assert square == pytest.approx(expected[center], rel=1e-5)
+
+
+def test_distances_of_nearly_parallel_vectors_do_not_drown_in_rounding():
+    """As an untrained network gives them: norms of 1, squared distances of 1e-4, where ‖x‖² + ‖c‖² − 2x·c loses most digits."""
+    rng = np.random.default_rng(0)
+    rows = np.ones((5000, 64)) / 8 + 1e-3 * rng.normal(size=(5000, 64))
+    rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+    with ThreadPoolExecutor(1) as pool:
+        squares, nearest = _nearest(rows, rows[:700], pool)
+    expected = ((rows.astype(np.float64) - rows[nearest].astype(np.float64)) ** 2).sum(axis=1)
+    np.testing.assert_allclose(squares, expected, rtol=1e-5)
+
+
+def test_a_point_between_equal_centers_goes_to_the_first_and_a_point_on_its_center_has_distance_zero():
+    points = np.unique(np.random.default_rng(0).integers(-8, 9, size=(800, 8)), axis=0)[:700].astype(np.float32)  # exact products
+    centers = np.concatenate([points, points])  # the second half lies in other tiles of the product
+    with ThreadPoolExecutor(1) as pool:
+        squares, nearest = _nearest(points, centers, pool)
+    np.testing.assert_array_equal(nearest, np.arange(700))
+    assert (squares == 0).all()
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two threads")
+def test_the_number_of_threads_changes_no_clustering():
+    vectors, _ = clustered(n=9000, n_classes=40)
+    n_threads = numba.get_num_threads()
+    try:
+        found = []
+        for n in (1, 2):
+            numba.set_num_threads(n)
+            found.append(kmeans(vectors, 40, seed=5))
+    finally:
+        numba.set_num_threads(n_threads)
+    np.testing.assert_array_equal(found[0].assignment, found[1].assignment)
+    np.testing.assert_array_equal(found[0].centers, found[1].centers)
+
+
 def test_the_mean_and_deviation_are_over_the_restarts():
     report = evaluate(*clustered(), n_restarts=4, seed=7)
     found = [restart.scores.nmi for restart in report.restarts]
@@ -109,7 +158,7 @@ def test_a_report_survives_json(tmp_path, facility):
     assert EvaluationReport.load(tmp_path / "evaluation.json") == report
     saved = json.loads((tmp_path / "evaluation.json").read_text())
     assert saved["method"]["seeds"] == [0, 1]
-    assert saved["method"]["versions"].keys() >= {"facetric", "numpy", "faiss"}
+    assert saved["method"]["versions"].keys() >= {"facetric", "numpy", "numba"}
     assert saved["recall_at_k"].keys() == {"1", "10"}
 
 

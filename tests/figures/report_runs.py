@@ -21,7 +21,7 @@ HOSTILE = (
 )
 
 
-def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None, seed=0):
+def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None, seed=0, config=True):
     """A run folder as training and evaluation leave it; every piece can be removed afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     images = clumps(n_images, n_classes, seed=seed)
@@ -29,7 +29,8 @@ def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None,
     source = {"dataset": dataset, "split": "test"}
     Embeddings(images.vectors, images.class_labels.astype(np.int64), paths, source).save(folder / "embeddings.npz")
     evaluate(images.vectors, images.class_labels, n_restarts=2, facility=False).save(folder / "evaluation.json")
-    (folder / "config.toml").write_text(f'[run]\nname = "tried"\n\n[data]\nname = "{dataset}"\n')
+    if config:
+        (folder / "config.toml").write_text(f'[run]\nname = "tried"\n\n[data]\nname = "{dataset}"\n')
     command = ["/somewhere/bin/facetric", "train", "configs/birds.toml", "--set", "run.name=first try"]
     (folder / "environment.json").write_text(json.dumps({"command": command, "seed": 0}))
     rows = [

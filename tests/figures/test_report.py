@@ -2,21 +2,26 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from data.official_layouts import write_folder
+from evaluation.run_folders import make_run
 from facetric.cli.main import app
 from facetric.evaluation import Embeddings
 from facetric.figures import kept_results
 from facetric.figures.report import report_run, write_report, writer
 from facetric.figures.report.curves import panels
-from facetric.figures.report.data import RUN_FILES, RunRecord, read_run
+from facetric.figures.report.data import RunRecord, read_run
 from facetric.figures.report.sprite_sheets import pack
 from facetric.figures.thumbnails import Thumbnails
+from facetric.runs import open_run
 from figures.report_runs import HOSTILE, clumps, photograph, write_run
+
+RUN_FILES = ("config.toml", "environment.json", "metrics.jsonl", "embeddings.npz", "evaluation.json")
 
 
 @pytest.fixture(autouse=True)
@@ -101,7 +106,7 @@ def test_vectors_that_are_no_numbers_are_noted(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"is no run folder: it has none of config\.toml"):
+    with pytest.raises(ValueError, match=r"is not a run folder, it has none of config\.toml"):
         read_run(tmp_path)
     with pytest.raises(ValueError, match="there is no run"):
         read_run(tmp_path / "nowhere")
@@ -144,7 +149,7 @@ def test_six_thousand_photographs_stay_under_30_mb(tmp_path):
 def test_thumbnails_that_do_not_fit_are_left_out_from_the_end():
     thumbnails = Thumbnails(lambda image_id: photograph(image_id, side=64))
     sheets = pack(thumbnails, [5, 3, *range(6, 200)], n_images=200, budget=20_000)
-    assert sheets.n_bytes <= 20_000
+    assert sum(map(len, sheets.sheets)) <= 20_000
     assert sheets.side == 32
     assert sheets.cells[5] == 0
     assert sheets.cells[3] == 1
@@ -157,7 +162,7 @@ def test_more_images_than_thumbnails_are_said_on_the_page(tmp_path, monkeypatch)
     images = clumps(90, 9, spread=1.5)
     run = RunRecord("many", images=images)
     page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(gray(90))))
-    assert "only 40 of the 90 images carry a picture" in page["map_about"]
+    assert "only 40 of the 90 images have a thumbnail" in page["map_about"]
 
 
 def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
@@ -165,7 +170,7 @@ def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
     paths = [tmp_path / f"{i}.jpg" for i in range(6)]
     run = RunRecord("broken", images=images)
     page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(paths)))
-    assert page["notes"] == ["6 images could not be opened; they are points without a picture."]
+    assert page["notes"] == ["6 images could not be opened and have no thumbnail."]
 
 
 def test_the_map_is_computed_once_and_anew_when_the_vectors_change(tmp_path, monkeypatch):
@@ -234,8 +239,8 @@ def test_the_command_joins_the_run_with_its_dataset(tmp_path):
     from facetric.data import load_dataset
 
     test = load_dataset("folder", root).select("test")
-    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
-    (folder / "config.toml").write_text(f"[data]\nname = 'folder'\nroot = '{root}'\n")
+    folder = make_run(tmp_path, name="run", root=root, checkpoint=None, validate=False)
+    write_run(folder, n_images=12, n_classes=3, config=False)
     vectors = np.random.default_rng(0).normal(size=(len(test), 4)).astype(np.float32)
     Embeddings(vectors, test.labels, np.array([str(path) for path in test.images])).save(folder / "embeddings.npz")
     result = command(folder)
@@ -248,17 +253,19 @@ def test_the_command_joins_the_run_with_its_dataset(tmp_path):
     assert page["thumbnails"]["n_sheets"] == 1
 
 
-def test_the_command_goes_on_when_the_dataset_is_gone(tmp_path):
-    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
-    (folder / "config.toml").write_text("[data]\nname = 'folder'\nroot = '/nowhere/at/all'\n")
+def test_the_command_shows_what_it_can_when_the_dataset_is_gone(tmp_path):
+    root = write_folder(tmp_path / "pictures")
+    folder = make_run(tmp_path, name="run", root=root, checkpoint=None, validate=False)
+    write_run(folder, n_images=12, n_classes=3, config=False)
+    shutil.rmtree(root)
     result = command(folder, "--no-pictures", "--output", tmp_path / "elsewhere" / "page.html")
     assert result.exit_code == 0
-    assert "The dataset cannot be read" in result.stderr
-    assert about(tmp_path / "elsewhere" / "page.html")["class_names"] == ["class 0", "class 1", "class 2"]
+    names = open_run(folder).manifest.class_names
+    assert about(tmp_path / "elsewhere" / "page.html")["class_names"] == list(names[:3])  # the manifest knows them
 
 
 def test_the_command_refuses_what_is_no_run_in_one_line(tmp_path):
     result = command(tmp_path)
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
-    assert "is no run folder" in result.stderr
+    assert "is not a run folder" in result.stderr

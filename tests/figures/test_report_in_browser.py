@@ -178,7 +178,7 @@ def test_a_class_is_found_by_a_part_of_its_name(browser, small):
         page.press("#search", "Escape")
         assert page.evaluate("map.state.highlighted") is None
         page.fill("#search", "nothing like it")
-        assert "No class" in page.locator("#search-results").inner_text()
+        assert "No matching class" in page.locator("#search-results").inner_text()
 
 
 def test_colors_switch_between_class_cluster_and_verdict(browser, small):

@@ -81,7 +81,7 @@ def test_a_sheet_without_rows_still_opens_and_long_names_do_not_run_into_their_n
     narrow = draw_sheet([Row("r", (Tile(0, "i" * 500, False), Tile(1, "", True)))], thumbnails, title="t")
     short = draw_sheet([Row("r", (Tile(0, "i", False), Tile(1, "", True)))], thumbnails, title="t")
     assert narrow.size == short.size
-    with pytest.raises(ValueError, match="72 is customary"):
+    with pytest.raises(ValueError, match="72 is typical"):
         draw_sheet([], thumbnails, title="t", tile_size=8)
 
 

@@ -1,6 +1,4 @@
-"""The baselines against plain loops, against the authors' code where comparable, and on batches that teach nothing."""
-
-import warnings
+"""The baselines against plain loops, and against the authors' code where comparable."""
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from facetric.losses import (
     TripletSemihardLoss,
 )
 from facetric.losses.npairs import npairs_cross_entropy
-from oracles import losses as oracle
+from oracles import loss_values as oracle
 
 CASES = {
     "triplet_semihard": (TripletSemihardLoss, {"margin": 0.7}, oracle.triplet_semihard),
@@ -59,21 +57,6 @@ def test_gradcheck_in_float64_away_from_kinks(name):
     embeddings, labels = batch(3)
     loss = loss_class(**options)
     assert torch.autograd.gradcheck(lambda x: loss(x, labels), (embeddings,))
-
-
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("labels", [[4] * 6, list(range(6))], ids=["one class", "all distinct"])
-def test_a_batch_that_is_degenerate_gives_zero_and_warns_once(name, labels):
-    loss = LOSSES[name]()
-    embeddings = torch.randn(6, 3, requires_grad=True)
-    with pytest.warns(UserWarning, match="no pair of .* draw several images"):
-        value = loss(embeddings, torch.tensor(labels))
-    value.backward()
-    assert value.item() == 0.0
-    assert embeddings.grad.abs().max() == 0.0
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loss(embeddings, torch.tensor(labels))
 
 
 @pytest.mark.parametrize("name", CASES)

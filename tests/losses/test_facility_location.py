@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from facetric import FacilityLocationLoss
-from facetric.losses import MarginDecay, SubsampledLoss, TripletSemihardLoss
+from facetric.losses import LOSSES, GlobalBatch, MarginDecay, SubsampledLoss, TripletSemihardLoss
 from facetric.metrics import nmi
-from oracles import clustering as oracle
+from oracles import batch_clustering as oracle
 from random_batches import distance_matrix, random_batch
+
+# Random batches may be of one class, or of distinct ones; the losses say so once.
+pytestmark = pytest.mark.filterwarnings("ignore:.* has no pair of")
 
 seeds = st.integers(0, 2**32 - 1)
 laws = settings(max_examples=60, deadline=None)
@@ -207,6 +210,10 @@ GOOD, LABELS = torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
         (GOOD, LABELS[:3], r"one entry per embedding; got shape \(3,\) for 4"),
         (GOOD, LABELS[:, None], r"one entry per embedding; got shape \(4, 1\)"),
         (GOOD, LABELS.float(), "labels must be integers.*torch.float32"),
+        (GOOD, None, "labels must be integers, one class id per image; got NoneType: pass a tensor of class ids"),
+        (GOOD, ["a", "a", "b", "b"], "labels must be integers, one class id per image; got list"),
+        (None, LABELS, "embeddings must be a floating-point tensor.*NoneType"),
+        (GOOD[:, :0], LABELS, r"shape \(batch, dimension\); got \(4, 0\)"),
         (GOOD.long(), LABELS, "floating-point tensor.*torch.int64"),
         (GOOD.numpy(), LABELS, "floating-point tensor.*ndarray"),
         (GOOD[None], LABELS, r"shape \(batch, dimension\); got \(1, 4, 2\)"),
@@ -215,19 +222,30 @@ GOOD, LABELS = torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
     ],
 )
 def test_bad_batches_are_refused(embeddings, labels, message):
-    for loss in (FacilityLocationLoss(), TripletSemihardLoss()):
+    for loss in (*(kind() for kind in LOSSES.values()), GlobalBatch(FacilityLocationLoss())):
         with pytest.raises(ValueError, match=message):
             loss(embeddings, labels)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{"margin": "nim"}, {"inference": "x"}, {"refine": "x"}, {"reduction": "none"}, {"margin_weight": -1.0}, {"max_sweeps": -1}],
-    ids=str,
-)
-def test_unknown_options_are_refused_when_the_loss_is_made(options):
-    with pytest.raises(ValueError, match=rf"{next(iter(options))}.* got "):
-        FacilityLocationLoss(**options)
+def test_gamma_is_half_of_the_batch_unless_told_otherwise():
+    embeddings, labels = clustered(m=30, n_classes=6)
+    detail = FacilityLocationLoss().explain(embeddings, labels)
+    assert detail.margin_weight == 15.0
+    assert detail.value == FacilityLocationLoss(15.0).explain(embeddings, labels).value
+    assert FacilityLocationLoss(7.0).explain(embeddings, labels).margin_weight == 7.0
+    smaller, classes = clustered(m=12, n_classes=3)
+    loss = FacilityLocationLoss()
+    assert [loss.explain(*batch).margin_weight for batch in ((embeddings, labels), (smaller, classes))] == [15.0, 6.0]
+
+
+def test_mean_reduction_divides_both_terms_of_the_hinge():
+    """ℓ/m = (F − F̃)/m + (γ/m)·Δ: with γ = m/2 a completely wrong clustering costs a half, whatever the size of the batch."""
+    for m in (24, 48):
+        embeddings, labels = clustered(m=m, n_classes=6)
+        detail = FacilityLocationLoss(reduction="mean").explain(embeddings, labels)
+        assert detail.active
+        travel = (detail.facility_score - detail.oracle_score) / m
+        assert detail.value == pytest.approx(travel + 0.5 * detail.margin)
 
 
 def test_margin_decay_multiplies_gamma_once_per_period_and_resumes():
@@ -236,61 +254,51 @@ def test_margin_decay_multiplies_gamma_once_per_period_and_resumes():
     seen = []
     for _ in range(7):
         decay.step()
-        seen.append(loss.margin_weight)
+        seen.append(loss.gamma(n_images=128))
     assert seen == [2.0, 2.0, 1.0, 1.0, 1.0, 0.5, 0.5]
-    resumed_loss = FacilityLocationLoss(margin_weight=99.0)
+    resumed_loss = FacilityLocationLoss(margin_weight=2.0)
     resumed = MarginDecay(resumed_loss, every=3, rate=0.5)
     resumed.load_state_dict(decay.state_dict())
-    assert resumed_loss.margin_weight == 0.5
-    with pytest.raises(ValueError, match="rate must be in"):
-        MarginDecay(loss, every=1, rate=0.0)
-    with pytest.raises(ValueError, match="every must be at least 1"):
-        MarginDecay(loss, every=0)
+    assert resumed_loss.gamma(n_images=128) == 0.5
 
 
-def test_subsampled_loss_is_the_mean_over_its_subsets():
-    embeddings, labels = clustered(m=40, n_classes=5)
-    inner = FacilityLocationLoss()
-    value = SubsampledLoss(inner, n_subsets=3, subset_size=20, seed=4)(embeddings, labels)
-    generator = torch.Generator().manual_seed(4)
-    subsets = [torch.randperm(40, generator=generator)[:20] for _ in range(3)]
-    expected = torch.stack([inner(embeddings[s], labels[s]) for s in subsets]).mean()
-    assert value.item() == pytest.approx(expected.item())
-    value.backward()
-    assert torch.isfinite(embeddings.grad).all()
+@pytest.mark.parametrize("wrap", [lambda loss: loss, SubsampledLoss, lambda loss: GlobalBatch(SubsampledLoss(loss))])
+def test_margin_decay_scales_half_of_the_batch_too_and_finds_the_loss_inside_of_others(wrap):
+    embeddings, labels = clustered(m=32, n_classes=8)
+    loss = FacilityLocationLoss()
+    decay = MarginDecay(wrap(loss), every=1, rate=0.25)
+    decay.step()
+    assert loss.explain(embeddings, labels).margin_weight == 4.0
 
 
-def test_one_subset_of_the_whole_batch_is_the_loss_itself():
-    embeddings, labels = clustered(m=40, n_classes=5)
-    whole = SubsampledLoss(FacilityLocationLoss(), n_subsets=1, subset_size=40)(embeddings, labels)
-    assert whole.item() == pytest.approx(FacilityLocationLoss()(embeddings, labels).item())
+def test_margin_decay_refuses_what_cannot_decay():
+    loss = FacilityLocationLoss()
+    for rate in (0.0, 1.5, -1.0, float("nan"), "0.9", True):
+        with pytest.raises(ValueError, match="rate must be in"):
+            MarginDecay(loss, every=1, rate=rate)
+    for every in (0, 2.5, "3", True):
+        with pytest.raises(ValueError, match="every must be a whole number, 1 or more"):
+            MarginDecay(loss, every=every)
+    with pytest.raises(ValueError, match="needs a loss with a γ; got TripletSemihardLoss"):
+        MarginDecay(TripletSemihardLoss(), every=1)
 
 
-@pytest.mark.parametrize(("n_points", "size"), [(40, 20), (41, 20), (3, 2), (2, 2)])
-def test_subsets_are_half_of_the_batch_unless_told_otherwise(n_points, size):
-    embeddings, labels = torch.randn(n_points, 4, generator=torch.Generator().manual_seed(0)), torch.arange(n_points) % 2
-    seen = []
-
-    class Recorder(torch.nn.Module):
-        def forward(self, embeddings, labels):
-            seen.append(len(embeddings))
-            return embeddings.sum()
-
-    SubsampledLoss(Recorder(), n_subsets=3)(embeddings, labels)
-    assert seen == [size] * 3
-
-
-@pytest.mark.parametrize(("n_subsets", "subset_size", "message"), [(0, 4, "n_subsets"), (2, 1, "subset"), (2, 99, "exceeds")])
-def test_impossible_subsets_are_refused(n_subsets, subset_size, message):
-    embeddings, labels = clustered()
-    with pytest.raises(ValueError, match=message):
-        SubsampledLoss(FacilityLocationLoss(), n_subsets, subset_size)(embeddings, labels)
+@pytest.mark.parametrize("inference", ["stochastic", "random"])
+def test_explaining_a_batch_changes_nothing_and_tells_what_the_next_forward_pass_finds(inference):
+    embeddings, labels = clustered(m=64, n_classes=16)
+    watched, undisturbed = (FacilityLocationLoss(inference=inference, refine=None, seed=3) for _ in range(2))
+    for _ in range(4):
+        explained = [watched.explain(embeddings, labels).medoids.tolist() for _ in range(3)]
+        watched(embeddings, labels)
+        undisturbed(embeddings, labels)
+        assert watched.last.medoids.tolist() == undisturbed.last.medoids.tolist()
+        assert explained == [watched.last.medoids.tolist()] * 3
 
 
 def test_the_loss_survives_pickling_and_deepcopy():
     loss = pickle.loads(pickle.dumps(FacilityLocationLoss(3.0, margin="ari")))
     assert (loss.margin_weight, loss.margin) == (3.0, "ari")
-    assert "margin_weight=3.0" in repr(loss)
+    assert loss(*clustered()).item() > 0.0
 
 
 def test_the_last_batch_is_explained_without_solving_again():

@@ -92,18 +92,22 @@ def test_the_trunk_of_the_default_backbone_is_small_enough_to_keep() -> None:
 
 
 def test_an_unknown_place_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ValueError, match=r"no module of the network: 'stage.1'. did you mean 'stages.1'\? .* stem, stages.0,"):
+    with pytest.raises(
+        ValueError, match=r"must name a module of the backbone; got 'stage.1': did you mean 'stages.1'\? .* stem, stages.0,"
+    ):
         build_embedder("glyphnet", freeze_through="stage.1")
 
 
 def test_a_place_inside_a_block_is_refused_with_places_that_work() -> None:
-    with pytest.raises(ValueError, match=r"cannot be cut behind 'layer2.0.conv1'.*choose one of conv1.0, .*layer2.0, "):
+    with pytest.raises(ValueError, match=r"cannot be frozen through 'layer2.0.conv1'.*choose one of conv1.0, .*layer2.0, "):
         build_embedder("test_resnet", weights="none", freeze_through="layer2.0.conv1")
 
 
-def test_a_network_that_is_no_chain_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"cannot be cut behind 'blocks.2'.*nor anywhere else; leave freeze_through out"):
-        build_embedder("test_vit", weights="none", freeze_through="blocks.2")
+def test_a_network_of_parallel_branches_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"cannot be frozen through 'blocks.1'.*nor anywhere else: freeze 'all' of it, or nothing"
+    ):
+        build_embedder("crossvit_tiny_240", weights="none", freeze_through="blocks.1")
 
 
 def test_an_unknown_backbone_is_refused_with_the_nearest() -> None:

@@ -86,9 +86,9 @@ def test_the_default_head_is_torchs() -> None:
     [
         (np.ones((100, 4)), "pca", "the head takes 1024 features; got 4"),
         (np.ones((8, 1024)), "pca", r"needs more than 8 images and at least 8 features; got 8 and 1024: lower dim"),
-        (np.ones((100, 1024)), "pca", "features of all images are the same"),
+        (np.ones((100, 1024)), "pca", "all images have the same features"),
         (np.full((100, 1024), np.nan), "pca", "features must be finite"),
-        (np.ones(100), "pca", r"\(n, n_features\); got shape \(100,\)"),
+        (np.ones(100), "pca", r"\(n, n_features\); got \(100,\)"),
         (None, "pca", "made from training features; got none"),
         (None, "lda", "one of pca, orthogonal, default; got 'lda'"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
@@ -68,10 +69,37 @@ def test_a_flipped_bit_anywhere_is_found(path: Path, where: float) -> None:
         load_embedder(path)
 
 
+def test_a_changed_digit_anywhere_in_the_description_is_found(path: Path) -> None:
+    content = path.read_bytes()
+    start = content.index(b'{\\"format')
+    end = content.index(b"sha256", start)
+    places = [place for place in range(start, end) if content[place : place + 1].isdigit()]
+    assert len(places) > 8  # format, dim, freeze_through, size, channels, mean, std
+    for place in places:
+        changed = bytearray(content)
+        changed[place] ^= 1  # 32 pixels become 33, a mean of 0.5 becomes 0.4
+        path.write_bytes(changed)
+        with pytest.raises(WeightsError, match=r"checksum is wrong|format that this version does not read"):
+            load_embedder(path)
+
+
+def test_a_file_of_the_first_format_is_read(embedder: Embedder, path: Path) -> None:
+    """Its checksum is over the tensors alone: name, type and shape in a line, then the bytes, in order of their names."""
+    digest = hashlib.sha256()
+    tensors = load_file(path)
+    for name in sorted(tensors):
+        digest.update(f"{name} {tensors[name].dtype} {tuple(tensors[name].shape)}\n".encode())
+        digest.update(tensors[name].numpy().tobytes())
+    spec = {**json.loads(metadata(path)["facetric"]), "format": 1, "sha256": digest.hexdigest()}
+    save_file(tensors, path, metadata={"facetric": json.dumps(spec)})
+    images = torch.randn(4, 1, 32, 32)
+    assert torch.equal(load_embedder(path)(images), embedder.eval()(images))
+
+
 @pytest.mark.parametrize("n_bytes", [0, 5, 1000, 100_000])
 def test_a_truncated_file_is_refused(path: Path, n_bytes: int) -> None:
     path.write_bytes(path.read_bytes()[:n_bytes])
-    with pytest.raises(WeightsError, match="is damaged or no safetensors file") as caught:
+    with pytest.raises(WeightsError, match="is damaged or not a safetensors file") as caught:
         load_embedder(path)
     assert "\n" not in str(caught.value)
 
@@ -91,8 +119,9 @@ def rewritten(path: Path, tensors: dict[str, torch.Tensor], **changes: object) -
     """The file with other tensors or another description, and a checksum that fits."""
     from facetric.models.storage import _digest
 
-    spec = {**json.loads(metadata(path)["facetric"]), "sha256": _digest(tensors), **changes}
-    save_file(tensors, path, metadata={"facetric": json.dumps(spec)})
+    spec = {**json.loads(metadata(path)["facetric"]), **changes}
+    del spec["sha256"]
+    save_file(tensors, path, metadata={"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
 
 
 def test_tensors_of_the_wrong_shape_are_refused_by_name(path: Path) -> None:
@@ -116,9 +145,13 @@ def test_missing_and_surplus_tensors_are_refused_by_name(path: Path) -> None:
     ("changes", "message"),
     [
         ({"backbone": "resnet1800"}, r"cannot be built here \(backbone must be a model of timm"),
-        ({"freeze_through": "nowhere"}, r"cannot be built here \(freeze_through names no module"),
+        ({"freeze_through": "nowhere"}, r"cannot be built here \(freeze_through must name a module"),
         ({"input": {}}, "cannot be built here"),
-        ({"format": 2}, "has format 2, this version reads 1"),
+        (
+            {"input": {"size": 4, "channels": 1, "mean": [0.5], "std": [0.5]}},
+            r"cannot be built here \(glyphnet cannot take images of 4",
+        ),
+        ({"format": 3}, r"has a format that this version does not read \(1 and 2\)"),
     ],
 )
 def test_a_description_that_cannot_be_followed_is_refused(path: Path, changes: dict, message: str) -> None:

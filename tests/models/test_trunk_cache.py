@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import logging
 import pickle
 import signal
 import subprocess
@@ -16,9 +16,9 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.data import CenterCrop, PreparedCacheError, RandomCrop, array_file, prepare
+from facetric.data import CenterCrop, ImageFormat, PreparedCacheError, RandomCrop, array_file, cache_key, prepare
 from facetric.data.array_file import ArrayFile
-from facetric.models import Embedder, build_embedder
+from facetric.models import Embedder, build_embedder, trunk_cache
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
 
@@ -35,10 +35,26 @@ def pictures() -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, (N, 40, 40), dtype=np.uint8)
 
 
+class _Lines(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
 def built(embedder: Embedder, images, folder: Path, **options) -> tuple[TrunkCache, list[str]]:
-    """The cache, and what was announced: nothing when it was there."""
-    lines: list[str] = []
-    return build_trunk_cache(embedder, images, folder=folder, announce=lines.append, **options), lines
+    """The cache, and what was logged: nothing when it was there."""
+    logger, handler = logging.getLogger("facetric"), _Lines()
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        return build_trunk_cache(embedder, images, folder=folder, **options), handler.lines
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
@@ -109,6 +125,42 @@ def test_anything_that_decides_the_activations_gives_another_cache(
     assert len(paths) == len(variants) + 4
 
 
+def test_a_new_version_of_our_code_gives_another_cache(
+    embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = built(embedder, pictures, tmp_path)[0].file.path
+    monkeypatch.setattr(cache_key, "ACTIVATIONS", cache_key.ACTIVATIONS + 1)
+    assert built(embedder, pictures, tmp_path)[0].file.path != before
+
+
+def test_the_crops_are_those_of_this_version_of_the_activations() -> None:
+    """When this fails because crops are made in another way: raise ACTIVATIONS, then take over the new sums."""
+    pictures = np.random.Generator(np.random.Philox(7)).integers(0, 256, (3, 12, 10), dtype=np.uint8)
+    form = ImageFormat(size=12, crop=8, mean=(0.5,), std=(0.25,), channels=1)
+    crops = trunk_cache._crops(pictures, np.arange(3), RandomCrop(form), 2, True, 5)
+    assert cache_key.ACTIVATIONS == 1
+    assert crops.shape == (9, 1, 8, 8)
+    weights = torch.arange(1, 65).reshape(8, 8)
+    expected = [166.96, -4.96, -45.87, 390.32, 105.16, 52.13, 395.8, 380.82, 154.48]
+    assert (crops[:, 0] * weights).sum(dim=(1, 2)).tolist() == pytest.approx(expected, abs=0.05)
+
+
+def test_a_cache_says_what_it_was_made_from(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+    in_memory = built(embedder, pictures, tmp_path)[0].file.description()
+    assert (in_memory["kind"], in_memory["source"]) == ("activations", None)
+    assert in_memory["detail"] == "glyphnet through stages.1, 4 views"
+    paths = [tmp_path / f"{number}.png" for number in range(3)]
+    for path in paths:
+        Image.new("RGB", (260, 260), "red").save(path)
+    resnet = build_embedder("test_resnet", weights="none", freeze_through="layer1")
+    prepared = prepare(paths, folder=tmp_path / "c", name="birds")
+    for images, name in ((prepared.take([1]), "birds"), (paths, "")):
+        description = built(resnet, images, tmp_path / "c", n_views=1)[0].file.description()
+        assert description["name"] == name
+        assert description["source"] == prepared.file.description()["source"]
+        assert description["source"]["files"] == [str(path) for path in paths]
+
+
 def test_what_comes_behind_the_trunk_does_not_matter(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
     built(embedder, pictures, tmp_path)
     with torch.no_grad():
@@ -177,8 +229,8 @@ def test_a_killed_build_goes_on_where_it_was(
     first_rows: list[int] = []
     write = ArrayFile.write
 
-    def watched(self: ArrayFile, rows) -> None:
-        write(self, lambda first: (first_rows.append(first), rows(first))[1])
+    def watched(self: ArrayFile, rows, **options) -> None:
+        write(self, lambda first: (first_rows.append(first), rows(first))[1], **options)
 
     monkeypatch.setattr(ArrayFile, "write", watched)
     resumed, said = built(embedder, pictures, tmp_path / "killed", n_views=8)
@@ -265,19 +317,17 @@ def test_impossible_caches_are_refused(embedder: Embedder, pictures: np.ndarray,
         built(build_embedder("glyphnet"), pictures, tmp_path)
     with pytest.raises(ValueError, match=r"at least one image and one view; got 21 images, n_views=0 and center=False"):
         built(embedder, pictures, tmp_path, n_views=0)
-    with pytest.raises(ValueError, match="pictures of 20 pixels are smaller than the backbone's crop"):
+    with pytest.raises(ValueError, match="images of 20 pixels are smaller than the backbone's crop"):
         built(embedder, pictures[:, :20], tmp_path)
 
 
-def test_without_a_callback_the_announcement_is_one_line_on_stderr(
+def test_a_build_is_one_line_in_the_log_and_nothing_on_the_terminal(
     embedder: Embedder, pictures: np.ndarray, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for _ in range(2):
-        build_trunk_cache(embedder, pictures, folder=tmp_path)
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith(f"computing activations of {N} images in 4 views")
-    assert err.count(os.linesep) == 1
+    lines = [line for _ in range(2) for line in built(embedder, pictures, tmp_path)[1]]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"computing activations of {N} images in 4 views")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from evaluation.run_folders import make_evaluated_run, make_run
+from evaluation.run_folders import make_evaluated_run, make_run, nothing
 from facetric.cli.main import app
-from facetric.runs import compare_runs
-from facetric.evaluation.tables import comparison_text
 from facetric.evaluation.published import PUBLISHED
+from facetric.evaluation.tables import Comparison, Row, Score, comparison_text
+from facetric.runs import compare_runs
 
 
 @pytest.fixture
@@ -57,7 +57,12 @@ def test_the_best_of_every_column_is_bold(runs):
 
 
 def test_the_command_prints_each_format(runs):
-    for form, mark in (("text", "*"), ("markdown", "**61.00"), ("latex", r"\begin{tabular}")):
+    for form, mark in (
+        ("text", "*"),
+        ("markdown", "**61.00"),
+        ("latex", r"\begin{tabular}"),
+        ("csv", "cub (2 seeds),2,61.0000,1.4142"),
+    ):
         result = CliRunner().invoke(app, ["compare", *map(str, runs), "--format", form])
         assert result.exit_code == 0, result.output
         assert mark in result.output
@@ -66,7 +71,7 @@ def test_the_command_prints_each_format(runs):
 
 def test_what_cannot_be_compared_ends_in_one_line(runs, tmp_path):
     other = make_evaluated_run(tmp_path, name="cars", dataset="cars", nmi=0.5, recall_at_1=0.5)
-    bare = make_run(tmp_path, name="bare", dataset="cub", checkpoint=None)
+    bare = make_run(tmp_path, name="bare", dataset="cub", checkpoint=None, manifest=nothing())
     for arguments, message in (
         ([runs[0], other], "different datasets"),
         ([bare], f"facetric evaluate {bare}"),
@@ -75,6 +80,24 @@ def test_what_cannot_be_compared_ends_in_one_line(runs, tmp_path):
         ([runs[0], "--format", "html"], "text, markdown, latex"),
     ):
         result = CliRunner().invoke(app, ["compare", *map(str, arguments)])
-        assert result.exit_code == 1
+        assert result.exit_code == 2
         assert message in result.output
         assert result.output.count("\n") == 1
+
+
+def test_latex_escapes_names_and_keeps_them_on_their_line():
+    name = "a\\b ~ c^d_50%\n\\input{secret}"
+    table = Comparison("own\n\\input{secret}", "test", ("NMI",), (Row(name, 1, {"NMI": Score(50.0)}),), ("a\rnote",))
+    lines = comparison_text(table, "latex").splitlines()
+    escaped = r"a\textbackslash{}b \textasciitilde{} c\textasciicircum{}d\_50\% \textbackslash{}input\{secret\} & 50.00 \\"
+    assert lines[:2] == [r"% own \input{secret} test split, in percent".replace("} test", "}, test"), "% a note"]
+    assert escaped in lines
+
+
+@pytest.mark.parametrize("format", ["text", "markdown", "latex", "csv"])
+def test_a_run_folder_cannot_send_escape_sequences_to_the_terminal(runs, format):
+    evil = runs[2].rename(runs[2].with_name("red\x1b[31m"))
+    result = CliRunner().invoke(app, ["compare", str(evil), "--format", format], color=True)  # click strips nothing
+    assert result.exit_code == 0, result.output
+    assert "x1b[31m" in result.stdout
+    assert "\x1b" not in result.output

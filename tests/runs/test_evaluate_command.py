@@ -36,7 +36,17 @@ def test_a_run_is_embedded_scored_and_printed(tmp_path, root):
     again = evaluate(kept.vectors, kept.labels, n_restarts=2)
     assert (again.recall_at_k, again.nmi, again.map_at_r) == (report.recall_at_k, report.nmi, report.map_at_r)
     assert all(text in result.output for text in ("NMI", "R@8", f"{100 * report.recall_at_k[1]:.2f}", "evaluation.json"))
-    assert {path.name for path in run.iterdir()} == {"config.toml", "checkpoints", "evaluation.json", "embeddings.npz"}
+    assert {path.name for path in run.iterdir()} == {
+        *(
+            "config.toml",
+            "manifest.json",
+            "environment.json",
+            "checkpoints",
+            "evaluation.json",
+            "embeddings.npz",
+            ".evaluated.lock",
+        )
+    }
     assert json.loads((run / "evaluation.json").read_text())["source"]["split"] == "test"
 
 
@@ -77,7 +87,7 @@ def test_torchrun_gives_what_one_process_gives(tmp_path, root):
     [
         (["--split", "tests"], "split must be one of test, validation, train; got 'tests'"),
         (["--views", 3], "views must be one of"),
-        (["--checkpoint", "first"], "best or last"),
+        (["--checkpoint", "first"], "checkpoint must be one of best, last"),
         (["--k", 24], r"K (24) exceeds the 23 images"),
         (["--memory", 0], "memory_gib must be above 0"),
         (["--device", "tpu"], "device must be one of auto, cpu"),
@@ -85,7 +95,7 @@ def test_torchrun_gives_what_one_process_gives(tmp_path, root):
 )
 def test_bad_options_end_in_one_line(tmp_path, root, arguments, message):
     result = invoke("evaluate", make_run(tmp_path, root=root), *arguments)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert message in result.output
     assert result.output.count("\n") == 1
 
@@ -93,21 +103,28 @@ def test_bad_options_end_in_one_line(tmp_path, root, arguments, message):
 def test_a_run_without_a_checkpoint_says_so(tmp_path, root):
     run = make_run(tmp_path, root=root, checkpoint=None)
     result = invoke("evaluate", run)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "has no checkpoint" in result.output
     assert f"facetric resume {run}" in result.output
 
 
 def test_what_is_no_run_says_so(tmp_path, root):
-    assert "is not there" in invoke("evaluate", tmp_path / "nothing").output
+    assert "does not exist" in invoke("evaluate", tmp_path / "nothing").output
     assert "no config.toml" in invoke("evaluate", tmp_path).output
     run = make_run(tmp_path, root=root)
     (run / "config.toml").write_text("[data")
-    assert "is no TOML" in invoke("evaluate", run).output
+    assert "cannot be read as TOML" in invoke("evaluate", run).output
     (run / "config.toml").write_text("[run]\nseed = 1\n")
-    assert "names no dataset" in invoke("evaluate", run).output
+    assert "data is missing" in invoke("evaluate", run).output
     broken = make_run(tmp_path, name="broken", root=root)
     (broken / "checkpoints" / "best.safetensors").write_text("no tensors")
     result = invoke("evaluate", broken)
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert result.output.count("\n") == 1
+
+
+def test_json_is_the_file_and_nothing_else(tmp_path, root):
+    run = make_run(tmp_path, root=root)
+    result = CliRunner().invoke(app, ["evaluate", str(run), "--restarts", "1", "--no-facility", "--json"])
+    assert result.exit_code == 0
+    assert result.stdout == (run / "evaluation.json").read_text()

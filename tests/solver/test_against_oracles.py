@@ -8,7 +8,7 @@ from facetric import metrics
 from facetric.solver import ClusteringProblem, assign, oracle_medoids, solve
 from facetric.solver.exchange import local_search, pam
 from facetric.solver.greedy import greedy
-from oracles import clustering as oracle
+from oracles import batch_clustering as oracle
 from random_batches import distance_matrix, random_batch
 
 GAMMAS = [0.0, 0.1, 1.0, 5.0, 50.0]

@@ -1,4 +1,4 @@
-"""A study in seconds: the protocol as a whole, what it keeps, and that nothing finished is repeated."""
+"""A study in seconds: the protocol as a whole, what it records, and that nothing finished is repeated or deleted."""
 
 import json
 from dataclasses import replace
@@ -6,17 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from data.official_layouts import write_folder
 from facetric.config import read_config
-from facetric.config.config_file import parse_config
 from facetric.studies import Setting, Study
-from facetric.studies.protocol import validation_scores
-from facetric.studies.reproduction import PAPER_STEPS, paper_tables, reproduction
-from facetric.studies.search import Trial, at_the_edge, best_trial, read_trials, search
+from facetric.studies.jobs import validation_scores
+from facetric.studies.search import best_trial, read_trials
 from facetric.studies.spaces import METHODS, Range
 from training.tiny_runs import tiny_tables
-
-ROOT = Path(__file__).parents[2]
 
 
 def tiny_study(folder, names=("facility_location",), **changes):
@@ -28,8 +23,7 @@ def tiny_study(folder, names=("facility_location",), **changes):
         tied={"optimizer.backbone_lr": "optimizer.head_lr"},
         **{"n_trials": 2, "n_seeds": 2, **changes},
     )
-    known = METHODS
-    return Study(Path(folder), setting, {name: known[name] for name in names})
+    return Study(Path(folder), setting, {name: METHODS[name] for name in names})
 
 
 @pytest.fixture(scope="module")
@@ -74,30 +68,53 @@ def test_a_finished_study_is_not_repeated(finished, capsys):
     assert study.run() == comparison
     assert {path: path.stat().st_mtime_ns for path in study.folder.rglob("evaluation.json")} == files
     said = capsys.readouterr().err
-    assert "searched before" in said
-    assert "done before" in said
+    assert "already searched" in said
+    assert "already done" in said
 
 
-def test_when_more_trials_find_something_better_the_final_runs_follow(tmp_path):
+def test_final_runs_that_a_longer_search_replaces_are_kept(tmp_path, capsys):
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
     study.run()
+    folder = study.final_folder("facility_location", 0)
+    first_report = (folder / "evaluation.json").read_bytes()
     path = study.trials_file("facility_location")
     [first] = json.loads(path.read_text())
-    better = {**first, "objective": 2.0, "parameters": {**first["parameters"], "optimizer.head_lr": 5e-3}}
-    path.write_text(json.dumps([first, better]))
+    for rate in (5e-3, 6e-3):  # twice: the second must not overwrite what the first has moved
+        better = {**first, "objective": 1 + rate, "parameters": {**first["parameters"], "optimizer.head_lr": rate}}
+        path.write_text(json.dumps([*json.loads(path.read_text()), better]))
+        study.run()
+        assert read_config(folder / "config.toml").optimizer.head_lr == rate
+        assert "(optimizer.backbone_lr differs) and is kept in" in capsys.readouterr().err
+    kept = sorted(tmp_path.glob("superseded/*"))
+    assert [run.name for run in kept] == ["facility_location-seed0-1", "facility_location-seed0-2"]
+    assert (kept[0] / "evaluation.json").read_bytes() == first_report
+
+
+def test_a_file_in_the_place_of_a_final_run_is_not_deleted(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    folder = study.final_folder("facility_location", 0)
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine")
     study.run()
-    assert read_config(study.final_folder("facility_location", 0) / "config.toml").optimizer.head_lr == 5e-3
+    assert (folder / "evaluation.json").is_file()
+    assert (tmp_path / "superseded" / "facility_location-seed0-1" / "notes.txt").read_text() == "mine"
 
 
 def test_runs_of_other_settings_are_not_mixed_into_a_study(finished):
     study, _ = finished
+
+    def refused(other):
+        with pytest.raises(ValueError, match="choose another folder with --output") as error:
+            other.run()
+        return str(error.value)
+
     tables = {**study.setting.tables, "batches": {"size": 32}}
     other = replace(study, setting=replace(study.setting, tables=tables))
-    with pytest.raises(ValueError, match=r"begun with other settings \(tables\).*another folder"):
-        other.run()
-    method = replace(study.methods["facility_location"], searched={})
-    with pytest.raises(ValueError, match=r"other settings \(facility_location\)"):
-        replace(study, methods={"facility_location": method}).run()
+    assert "was begun with another batches.size: 24 there, 32 here" in refused(other)
+    other = replace(study, setting=replace(study.setting, overrides={"data.pad": 3}))
+    assert "was begun with another data.pad: None there, 3 here" in refused(other)
+    method = replace(study.methods["facility_location"], title="x")
+    assert "was begun with another method.title: Facility" in refused(replace(study, methods={"facility_location": method}))
 
 
 def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path):
@@ -114,6 +131,17 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path):
     assert validation_scores(half) == whole
 
 
+def test_the_rest_of_a_trial_with_other_parameters_is_not_resumed(tmp_path):
+    from facetric.training import train
+
+    study = tiny_study(tmp_path)
+    place = {"folder": str(tmp_path / "a"), "name": "trial"}
+    wanted = study.config("facility_location", {"optimizer.head_lr": 1e-3}, **place)
+    alone = validation_scores(wanted)
+    train(study.config("facility_location", {"optimizer.head_lr": 5e-2}, validate_every=6, log_every=6, **place))
+    assert validation_scores(wanted) == alone
+
+
 def test_two_processes_find_what_one_does(finished, tmp_path):
     study, comparison = finished
     other = tiny_study(tmp_path, tuple(study.methods))
@@ -127,69 +155,3 @@ def test_folds_are_different_validation_classes(tmp_path):
     assert len(trial.scores) == 2
     assert trial.scores[0] != trial.scores[1]
     assert trial.objective == pytest.approx(sum((s["recall_at_1"] + s["nmi"]) / 4 for s in trial.scores))
-
-
-def test_a_search_that_was_interrupted_ends_as_if_it_had_not_been(tmp_path):
-    space = {"x": Range(0.01, 100.0), "kind": ("a", "b")}
-
-    def run(number, parameters):
-        bonus = {"a": 0.0, "b": 0.1}[parameters["kind"]]
-        return Trial(parameters, 1 / (1 + abs(parameters["x"] - 3.0)) + bonus, [], 0.0)
-
-    whole = search(tmp_path / "whole.json", space, 12, run)
-    search(tmp_path / "parts.json", space, 5, run)
-    assert search(tmp_path / "parts.json", space, 12, run) == whole
-    assert abs(best_trial(whole).parameters["x"] - 3.0) < 5.0
-    assert len({trial.parameters["x"] for trial in whole}) == 12
-
-
-def test_a_few_choices_are_tried_out_in_full_and_once(tmp_path):
-    space = {"x": (1, 2), "kind": ("a", "b")}
-    trials = search(tmp_path / "grid.json", space, 9, lambda number, parameters: Trial(parameters, 0.0, [], 0.0))
-    assert [tuple(trial.parameters.values()) for trial in trials] == [(1, "a"), (1, "b"), (2, "a"), (2, "b")]
-
-
-def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path):
-    chosen = {"optimizer.head_lr": 2e-4, "run.steps": 600, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
-    (tmp_path / "study.json").write_text(json.dumps({"facility_location": {"chosen": chosen}}))
-    method = reproduction_of_photos(tmp_path, options_from=tmp_path).methods["facility_location"]
-    assert method.searched == {}
-    assert method.fixed == {key: value for key, value in chosen.items() if key != "run.steps"}
-    with pytest.raises(ValueError, match=r"no npairs; it has facility_location"):
-        reproduction_of_photos(tmp_path, options_from=tmp_path, methods=("npairs",))
-    with pytest.raises(ValueError, match=r"study\.json is missing"):
-        reproduction_of_photos(tmp_path, options_from=tmp_path / "nowhere")
-
-
-def reproduction_of_photos(folder, *, methods=("facility_location",), **options):
-    """A study of fine-tuning on a small folder that is generated."""
-    root = write_folder(folder / "photos", classes=tuple("abcdefgh"))
-    return reproduction("folder", folder / "study", root=str(root), setting="finetune", methods=methods, **options)
-
-
-def test_a_best_value_at_the_end_of_its_range_is_named():
-    space = {"low": Range(1.0, 100.0), "middle": Range(1.0, 100.0), "choice": (1, 2)}
-    assert at_the_edge(Trial({"low": 1.1, "middle": 10.0, "choice": 1}, 0.0, [], 0.0), space) == ["low"]
-
-
-@pytest.mark.parametrize("dataset", sorted(PAPER_STEPS))
-def test_the_papers_configurations_are_those_of_the_study(dataset):
-    tables = paper_tables(dataset, None)
-    tables["run"]["name"] = dataset
-    config = read_config(ROOT / "configs" / "paper" / f"{dataset}.toml")
-    assert config == parse_config({**tables, "loss": {"name": "facility_location", "margin_weight": 64.0}})
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"dataset": "birds"}, "must be one of glyphs, cub, cars, products, folder, csv; got 'birds'"),
-        ({"dataset": "glyphs", "setting": "head"}, "must be one of scratch; got 'head'"),
-        ({"dataset": "glyphs", "methods": ("triplets",)}, "must be one of triplet_semihard"),
-        ({"dataset": "cub"}, "--root path/to/it"),
-    ],
-)
-def test_what_cannot_be_studied_is_refused_in_one_line(tmp_path, arguments, message):
-    with pytest.raises(ValueError, match=r"choose|--root") as error:
-        reproduction(folder=tmp_path, **arguments)
-    assert message in str(error.value)

@@ -78,7 +78,7 @@ def test_a_signal_saves_the_step_and_says_how_to_go_on(server, uninterrupted, tm
     os.kill(child, number)
     assert server.wait(child) == status
     assert f"facetric resume {run}" in log.read_text()
-    saved = read_newest_state(run / "checkpoints", say=pytest.fail)["step"]
+    saved = read_newest_state(run / "checkpoints")["step"]
     assert saved == rows_of(run)[-1]["step"] < STEPS["steps"]
     if number == signal.SIGTERM:
         assert server.run("resume", run, log=log) == 0

@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 
 from facetric.config import read_config
 from facetric.models import load_embedder
-from facetric.runs.run import MetricsLog, RunFolderError
+from facetric.runs import RunFolderError
+from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread
@@ -39,6 +40,7 @@ def test_the_folder_holds_what_the_design_says(finished):
     names = {path.relative_to(result.folder).as_posix() for path in result.folder.rglob("*") if path.is_file()}
     assert names - {".lock"} == {
         "config.toml",
+        "manifest.json",
         "environment.json",
         "metrics.jsonl",
         "checkpoints/best.safetensors",
@@ -98,7 +100,7 @@ def test_the_resolved_file_repeats_the_run(finished, tmp_path):
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_a_damaged_state_is_passed_over(finished, tmp_path):
+def test_a_damaged_state_is_passed_over(finished, tmp_path, caplog):
     config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
     folder = run(config)[0].folder
     newest = folder / "checkpoints" / "state_00000006.pt"
@@ -107,8 +109,8 @@ def test_a_damaged_state_is_passed_over(finished, tmp_path):
     newest.write_bytes(data)
     out = io.StringIO()
     result = resume(folder, console=Console(file=out, width=200))
-    assert "state_00000006.pt is damaged (its checksum is wrong): using the one before it" in out.getvalue()
-    assert "going on from step 4 of 6" in out.getvalue()
+    assert "state_00000006.pt is damaged (its checksum is wrong): using the one before it" in caplog.text
+    assert "resuming from step 4 of 6" in out.getvalue()
     assert result.finished
     assert rows_of(folder) == rows_of(finished[0].folder)
 
@@ -141,14 +143,16 @@ def test_subsets_and_rmsprop_and_bf16_train(tmp_path):
     assert read_config(result.folder / "config.toml").run.threads == torch.get_num_threads()  # the choice is written down
 
 
-def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch):
+def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch, caplog):
+    caplog.set_level("INFO", "facetric")
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     model = {"freeze_through": "stem", "cached_views": 2, "head_init": "pca"}
-    result, out = run(tiny_config(tmp_path / "runs", run={"steps": 4}, model=model))
-    assert out.getvalue().count("computing activations") == 2  # training and validation images
+    result, _ = run(tiny_config(tmp_path / "runs", run={"steps": 4}, model=model))
+    assert caplog.text.count("computing activations") == 2  # training and validation images
+    caplog.clear()
     assert result.validation.keys() == {0, 3, 4}
-    again, out = run(tiny_config(tmp_path / "again", run={"steps": 4}, model=model))
-    assert "computing activations" not in out.getvalue()
+    again, _ = run(tiny_config(tmp_path / "again", run={"steps": 4}, model=model))
+    assert "computing activations" not in caplog.text
     assert rows_of(again.folder) == rows_of(result.folder)
 
 

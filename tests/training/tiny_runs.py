@@ -3,7 +3,7 @@
 import json
 
 from facetric.config.config_file import parse_config
-from facetric.runs.run import RunFolder
+from facetric.runs import Run
 
 TINY = {
     "run": {"name": "tiny", "steps": 6, "log_every": 1, "validate_every": 3, "checkpoint_every": 2, "threads": 1},
@@ -37,5 +37,5 @@ def tiny_config(folder, **changes):
 
 def rows_of(folder, *, timing=False):
     """The rows of metrics.jsonl, without what depends on the clock."""
-    rows = [json.loads(line) for line in RunFolder(folder).metrics.read_text().splitlines()]
+    rows = [json.loads(line) for line in Run(folder).metrics_file.read_text().splitlines()]
     return rows if timing else [{key: value for key, value in row.items() if key != "timing"} for row in rows]

@@ -23,7 +23,7 @@ def global_batch():
 
 def gradients_of_one_step(name, fabric, processes, images, labels):
     """The gradient of the loss of the global batch, by parameter, from this process's share of it; and how often it solved."""
-    from facetric.config.config import LossTable
+    from facetric.config.loss_table import LossTable
     from facetric.models import build_embedder
     from facetric.training.batch_norm import share_batch_norm
     from facetric.training.session import TrainedPart, build_loss

@@ -1,21 +1,23 @@
-"""`facetric demo`: the whole way on the built-in characters. Every stage is done once; a second call goes on where it was."""
+"""`facetric demo`: the whole pipeline on the built-in characters. Every stage runs once; a second call resumes."""
 
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from facetric.cli.evaluate import one_line_errors
+from facetric.cli.errors import one_line_errors
 from facetric.cli.waiting import compile_kernels, indented, steps_shown
 
 if TYPE_CHECKING:
     from facetric.config import TrainConfig
     from facetric.evaluation import EvaluationReport
     from facetric.models import Embedder
+    from facetric.runs import Run
 
 _NEXT = """Next, your own photos, one sub-folder per class:
   facetric data check path/to/photos
@@ -34,73 +36,70 @@ def demo(
         ),
     ] = None,
 ) -> None:
-    """See it work: train on built-in characters, score on characters never seen, write report.html, in some five minutes.
+    """See it work: train on built-in characters, score on unseen ones, write report.html, in about three minutes.
 
-    The run is runs/demo. Stopped, the demo goes on where it was when started again; what is finished is used again.
-
-    Exit status: 0 done, 1 stopped by an error, 130 or 143 stopped by a signal.
+    The run is runs/demo. If the demo is stopped, start it again: it resumes and reuses finished stages.
     """
-    from facetric.config.defaults import choose_run
-
     started = time.monotonic()
-    try:
-        with one_line_errors("demo"):
-            config = choose_run("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
-            folder = Path(config.run.folder) / config.run.name
-            _say("facetric demo: a network learns to tell characters apart, then meets characters it has never seen")
-            compile_kernels()
-            _train(config, folder)
-            reports = {**_baselines(config, folder), "trained network": _evaluate(folder)}
-            page = _report(folder)
-    except KeyboardInterrupt:
-        _say("facetric demo: stopped; start it again to go on")
-        raise typer.Exit(130) from None
+    with one_line_errors("demo", when_interrupted="stopped; start it again to continue"):
+        from facetric.config.defaults import choose_run
+        from facetric.runs import Run
+
+        config = choose_run("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
+        run = Run.of(config)
+        _say("facetric demo: train a network on characters, then test it on characters it has never seen")
+        compile_kernels()
+        _train(config, run)
+        reports = {**_baselines(config, run), "trained network": _evaluate(run)}
+        page = _report(run)
     _print_table(reports)
     typer.echo(f"\n{page}: open it in a browser. {_minutes(time.monotonic() - started)} in all.\n\n{_NEXT}")
 
 
-def _train(config: TrainConfig, folder: Path) -> None:
-    """Train, or go on, or be done already; an Exit when a signal stops it."""
-    from facetric.runs.run import RunFolder
+def _train(config: TrainConfig, run: Run) -> None:
+    """Train or resume, unless training is finished; an Exit when a signal stops it."""
+    from rich.console import Console
+
     from facetric.runs.states import states
     from facetric.training import resume, train
 
-    if not folder.exists():
+    console = Console(stderr=True)
+    if not run.path.exists():
         _say(f"training: {config.run.steps} steps; drawing the characters first")
-        result = train(config)
+        result = train(config, console=console)
     else:
-        _refuse_other_settings(config, RunFolder(folder).read(), folder)
-        trained = states(folder / "checkpoints")
+        _refuse_other_settings(config, run)
+        trained = states(run.checkpoints)
         if trained and trained[-1][0] >= config.run.steps:
-            _say(f"training: done before, in {folder}")
+            _say(f"training: already done, in {run.path}")
             return
-        _say(f"training: {folder} is there and not finished; drawing the characters, then going on with it")
-        result = resume(folder)
+        _say(f"training: {run.path} exists and is not finished; drawing the characters, then resuming it")
+        result = resume(run.path, console=console)
     if result.signal_number:
-        _say("facetric demo: start it again to go on")
+        _say("facetric demo: start it again to continue")
         raise typer.Exit(128 + result.signal_number)
 
 
-def _refuse_other_settings(config: TrainConfig, there: TrainConfig, folder: Path) -> None:
-    """A run of other settings is not this demo. Where it lies and how many threads it has do not matter."""
+def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
+    """Refuse a run with other settings. Its folder and number of threads do not matter."""
     from facetric.config.config import first_difference
 
-    if place := first_difference(config, there):
+    if place := first_difference(config, run.config):
         name, key = place.split(".")
-        found, value = (getattr(getattr(run, name), key) for run in (there, config))
+        found, value = (getattr(getattr(settings, name), key) for settings in (run.config, config))
         raise ValueError(
-            f"{folder} has other settings than this demo: {place} is {found} there and {value} here; give it the "
+            f"{run.path} has other settings than this demo: {place} is {found} there and {value} here; give it the "
             "same --set, choose another name with --set run.name=…, or remove it"
         )
 
 
-def _baselines(config: TrainConfig, folder: Path) -> dict[str, EvaluationReport]:
-    """The scores of what a trained network has to beat: the pixels themselves, and the network before training."""
+def _baselines(config: TrainConfig, run: Run) -> dict[str, EvaluationReport]:
+    """Baseline scores: raw pixels, and the untrained network."""
     from facetric.evaluation import EvaluationReport
 
-    paths = {name: folder / f"evaluation-{name.replace(' ', '_')}.json" for name in ("raw pixels", "untrained network")}
+    paths = {name: run.evaluation_file(name.replace(" ", "_")) for name in ("raw pixels", "untrained network")}
     if all(path.is_file() for path in paths.values()):
-        _say("scores of raw pixels and of the untrained network: done before")
+        _say("scores of raw pixels and of the untrained network: already done")
         return {name: EvaluationReport.load(path) for name, path in paths.items()}
     _say("scoring raw pixels and the untrained network; drawing the characters again")
     import numpy as np
@@ -135,31 +134,30 @@ def untrained_network(config: TrainConfig) -> Embedder:
     return embedder
 
 
-def _evaluate(folder: Path) -> EvaluationReport:
-    from facetric.evaluation import EvaluationReport
+def _evaluate(run: Run) -> EvaluationReport:
     from facetric.runs import evaluate_run
 
-    path, weights = folder / "evaluation.json", folder / "checkpoints"
-    if path.is_file() and path.stat().st_mtime >= max(file.stat().st_mtime for file in weights.glob("*.safetensors")):
-        _say("scores of the trained network: done before")
-        return EvaluationReport.load(path)
+    if run.evaluation_file().is_file():
+        with suppress(ValueError):  # damaged, or of an earlier checkpoint
+            report = run.evaluation()
+            _say("scores of the trained network: already done")
+            return report
     _say("scoring the trained network on characters it has never seen")
     with steps_shown(lines=True) as on_step:
-        found = evaluate_run(folder, n_restarts=1, facility=False, on_progress=indented(on_step))
+        found = evaluate_run(run.path, n_restarts=1, facility=False, on_progress=indented(on_step))
     assert found.report is not None
     return found.report
 
 
-def _report(folder: Path) -> Path:
+def _report(run: Run) -> Path:
     from facetric.cli.report import make_report
 
-    page, evaluation = folder / "report.html", folder / "evaluation.json"
-    if page.is_file() and page.stat().st_mtime >= evaluation.stat().st_mtime:
-        _say("report: done before")
-        return page
+    if run.report_is_current():
+        _say("report: already done")
+        return run.report_file
     _say("writing the report with its map")
     with steps_shown(lines=True) as on_step:
-        return make_report(folder, on_step=indented(on_step)).path
+        return make_report(run.path, on_step=indented(on_step)).path
 
 
 def _print_table(reports: dict[str, EvaluationReport]) -> None:
@@ -169,7 +167,7 @@ def _print_table(reports: dict[str, EvaluationReport]) -> None:
     from facetric.evaluation.tables import percent
 
     first = next(iter(reports.values()))
-    table = Table(title=f"{first.n_images:,} pictures of {first.n_classes:,} characters never seen, %", title_justify="left")
+    table = Table(title=f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %", title_justify="left")
     table.add_column("", no_wrap=True)
     for heading in (*(f"R@{k}" for k in first.recall_at_k), "NMI", "MAP@R"):
         table.add_column(heading, justify="right")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from facetric.cli.errors import one_line_errors
 from facetric.cli.waiting import steps_shown
 
 
@@ -16,7 +15,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, with config.toml and checkpoints/.", show_default=False)],
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
-    views: Annotated[int, typer.Option(help="1: center crop; 2, 5 or 10: the average over crops and flips.")] = 1,
+    views: Annotated[int, typer.Option(help="1: center crop; 2, 5 or 10: average over crops and flips.")] = 1,
     k: Annotated[
         list[int] | None,
         typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.", show_default=False),
@@ -24,21 +23,21 @@ def evaluate(
     restarts: Annotated[int, typer.Option(min=1, help="k-means clusterings.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first clustering.")] = 0,
     facility: Annotated[bool, typer.Option(help="Facility-location clustering too, where feasible.")] = True,
-    memory: Annotated[float, typer.Option(help="GiB to work in, beside the embeddings.")] = 1.0,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images in a batch of the model.")] = 64,
+    memory: Annotated[float, typer.Option(help="Working memory in GiB, besides the embeddings.")] = 1.0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images per forward pass.")] = 64,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON instead of the table.")] = False,
 ) -> None:
-    """Embed a split of a run's dataset once, score retrieval and clustering, and print the paper's table.
+    """Embed a split of a run's data, score retrieval and clustering, and print the paper's table.
 
+    The split is the one that training used; images that were added, removed or changed since are named.
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
 
-    Killed, it goes on where it was when started again. Under torchrun the images are shared by all processes.
-
-    Exit status: 0 evaluated, 1 it cannot be.
+    If it is killed, run it again to resume. Under torchrun the images are split among all processes.
     """
-    from facetric.runs import evaluate_run
+    with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as on_progress:
+        from facetric.runs import evaluate_run
 
-    with one_line_errors("evaluate"), steps_shown() as on_progress:
         found = evaluate_run(
             run,
             split=split,
@@ -53,7 +52,11 @@ def evaluate(
             device=device,
             on_progress=on_progress,
         )
-    if found.report is not None:
+    if found.report is None:
+        return
+    if json:
+        typer.echo(found.report.to_json(), nl=False)
+    else:
         typer.echo(str(found.report))
         typer.echo(f"Written: {found.report_path}, {found.embeddings_path}")
 
@@ -61,19 +64,19 @@ def evaluate(
 def compare(
     runs: Annotated[list[Path], typer.Argument(help="Run folders that have been evaluated.", show_default=False)],
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
-    format: Annotated[str, typer.Option("--format", "-f", help="text, markdown or latex.")] = "text",
-    paper: Annotated[bool, typer.Option(help="The paper's rows beside the runs, for cub, cars and products.")] = True,
-    picture: Annotated[Path | None, typer.Option(help="Draw the table into this PNG too.", show_default=False)] = None,
+    format: Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")] = "text",
+    paper: Annotated[bool, typer.Option(help="Include the paper's rows, for cub, cars and products.")] = True,
+    picture: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.", show_default=False)] = None,
 ) -> None:
     """Print evaluated runs as one table, the best of each column in bold.
 
-    Runs whose configurations differ in nothing but seed and name are one row: mean ± standard deviation.
+    Runs that differ only in seed and name form one row: mean ± standard deviation.
     """
-    from facetric.data.dataset import SPLITS
-    from facetric.evaluation.tables import comparison_text
-    from facetric.runs import compare_runs
-
     with one_line_errors("compare"):
+        from facetric.data.dataset import SPLITS
+        from facetric.evaluation.tables import comparison_text
+        from facetric.runs import compare_runs
+
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
         comparison = compare_runs(runs, split=split, published=paper)
@@ -87,16 +90,6 @@ def compare(
     typer.echo(text)
 
 
-@contextmanager
-def one_line_errors(command: str) -> Iterator[None]:
-    """What is wrong with the question or the files as one line on stderr, and exit status 1."""
-    try:
-        yield
-    except (ValueError, OSError) as error:
-        typer.echo(f"facetric {command}: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(1) from None
-
-
 def _is_terminal() -> bool:
     from rich.console import Console
 
@@ -104,7 +97,7 @@ def _is_terminal() -> bool:
 
 
 def _bold(text: str) -> str:
-    """On a terminal the star of the best becomes bold."""
+    """Bold instead of a star, for a terminal."""
     import re
 
     return re.sub(r"(\d+\.\d\d(?: ± \d+\.\d\d)?)\*", lambda found: f"\033[1m{found[1]}\033[0m ", text)

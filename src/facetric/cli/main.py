@@ -7,13 +7,14 @@ from typing import Annotated
 import typer
 
 import facetric
-from facetric.allocator import keep_freed_memory
+from facetric.cli.cache import app as cache_app
 from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
 from facetric.cli.train import resume, train
+from facetric.machine import prepare_process
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, epilog="To see it work: facetric demo"
@@ -29,6 +30,7 @@ app.command(epilog="Example: facetric report runs/first")(report)
 app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(data_app, name="data")
+app.add_typer(cache_app, name="cache")
 
 
 def _print_version(wanted: bool) -> None:
@@ -43,5 +45,9 @@ def main(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Deep metric learning by facility location: embeddings whose clusters are right."""
-    keep_freed_memory()
+    """Deep metric learning by facility location: embeddings whose clusters are right.
+
+    Exit codes of all commands: 0 done; 1 failed while running, or problems found; 2 usage error (options, configuration or
+    data that cannot work); 130 or 143 stopped by a signal.
+    """
+    prepare_process()

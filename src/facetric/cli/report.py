@@ -1,4 +1,4 @@
-"""`facetric report`: the page of a run, report.html, and its still pictures."""
+"""`facetric report`: report.html of a run, and its figures."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from facetric.cli.errors import one_line_errors, say
+from facetric.cli.waiting import steps_shown
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from facetric.data import ImageDataset
     from facetric.figures.thumbnails import Picture, Thumbnails
     from facetric.progress import OnStep
 
@@ -24,44 +26,38 @@ def report(
         Path | None,
         typer.Option(help="Where to write the page; report.html in the run folder when left out.", show_default=False),
     ] = None,
-    images: Annotated[bool, typer.Option("--images/--no-images", help="Put thumbnails of the images into the page.")] = True,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Draw figures/*.png of the run, too.")] = True,
+    images: Annotated[bool, typer.Option("--images/--no-images", help="Include thumbnails of the images.")] = True,
+    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Also draw figures/*.png.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the map.")] = 0,
 ) -> None:
     """Write report.html: scores, map, clusters, failed queries, curves and configuration of a run, in one file.
 
-    The page works from disk, without a network. It shows what the run has: evaluate the run first for scores and a map.
+    The page works from disk, without a network. Evaluate the run first: without scores and embeddings those sections are missing.
 
-    Still pictures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
-
-    Exit status: 0 written, 1 it could not be written, 2 there is no such run.
+    Figures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    with one_line_errors("report"):
+        from facetric.runs import Run
 
-    messages = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    try:
         if output is not None and output.is_dir():
-            raise ValueError(f"--output is the page to write, and {output} is a folder: pass {output / 'report.html'}")
-        with Progress(*columns, console=messages, transient=True, disable=not messages.is_terminal) as progress:
-            task = progress.add_task("Reading the run", total=None)
-
-            def on_step(name: str, done: int, total: int) -> None:
-                progress.update(task, description=name, completed=done, total=total)
-
-            made = make_report(run, output=output, with_images=images, seed=seed, on_step=on_step)
-        drawn = draw_pictures(run, made, seed=seed) if pictures else []
-    except (ValueError, OSError) as error:
-        words = str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            words = (
-                f"cannot write {output or run}: {error.strerror}; make room or change the permissions, or choose another --output"
-            )
-        typer.echo(f"facetric report: {' '.join(words.split())}", err=True)
-        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
-    for note in made.notes:
-        typer.echo(f"facetric report: {note}", err=True)
+            raise ValueError(f"--output is the page to write, and {output} is a folder: pass {Run(output).report_file}")
+        try:
+            with steps_shown() as on_step:
+                made = make_report(run, output=output, with_images=images, seed=seed, on_step=on_step)
+        except OSError as error:
+            if error.filename is None:
+                raise
+            raise OSError(
+                f"cannot write {output or run}: {error.strerror}; free some space, change the permissions or choose --output"
+            ) from None
+        drawn, notes = [], list(made.notes)
+        if pictures:
+            try:
+                drawn = draw_pictures(run, made, seed=seed)
+            except OSError as error:  # the page is written: a read-only run cannot take pictures
+                notes.append(f"the figures were not drawn, figures/ cannot be written ({error.strerror}): pass --no-pictures")
+    for note in notes:
+        say("report", note)
     for picture in drawn:
         typer.echo(str(picture))
     typer.echo(f"{made.path} ({made.path.stat().st_size / 1e6:.1f} MB): open it in a browser")
@@ -80,21 +76,24 @@ class MadeReport:
 def make_report(
     folder: Path, *, output: Path | None = None, with_images: bool = True, seed: int = 0, on_step: OnStep | None = None
 ) -> MadeReport:
-    """Join the run with its dataset, which has the pictures and the names of the classes, and write the page."""
+    """Write the page, with images and class names from the dataset of the run."""
     import facetric
     from facetric.figures.report import report_run
     from facetric.figures.report.data import read_run
     from facetric.figures.report.sprite_sheets import SIDES
+    from facetric.runs import open_run
 
-    known = read_run(folder)  # refuses what is no run before anything long is done
+    known = read_run(folder)  # refuses what is not a run before anything long is done
     notes: list[str] = []
     names: tuple[str, ...] | None = None
     thumbnails, largest_side = None, None
     if known.images is not None:
-        dataset = _test_images(folder, notes)
-        names = dataset.class_names if dataset is not None else None
+        try:
+            names = open_run(folder).manifest.class_names
+        except (ValueError, OSError) as error:
+            notes.append(f"Classes are named by number: {' '.join(str(error).split())}")
         if with_images:
-            thumbnails, largest_side = _pictures(folder, dataset, notes)
+            thumbnails, largest_side = _pictures(folder, notes)
     path = report_run(
         folder,
         class_names=names,
@@ -125,35 +124,21 @@ def draw_pictures(folder: Path, made: MadeReport, *, seed: int = 0) -> list[Path
     return draw_run(folder, images.vectors, labels, images.class_names, made.thumbnails, metric=images.metric, seed=seed)
 
 
-def _test_images(folder: Path, notes: list[str]) -> ImageDataset | None:
-    """The images that embeddings.npz is of, from the dataset that config.toml names; None, and a note, when it is not there."""
-    from facetric.data import load_dataset
-    from facetric.evaluation.run_config import read_run_config
-
-    try:
-        data = read_run_config(folder)["data"]
-        return load_dataset(data["name"], data.get("root"), **data.get("options", {})).select("test")
-    except (ValueError, OSError) as error:
-        notes.append(f"The dataset cannot be read, so classes have numbers for names ({' '.join(str(error).split())}).")
-        return None
-
-
-def _pictures(folder: Path, dataset: ImageDataset | None, notes: list[str]) -> tuple[Thumbnails | None, int | None]:
-    """Thumbnails in the order of embeddings.npz, and the side of the pictures where it is known."""
+def _pictures(folder: Path, notes: list[str]) -> tuple[Thumbnails | None, int | None]:
+    """Thumbnails in the order of the embeddings, and the side of the pictures where it is known."""
     import numpy as np
 
     from facetric.data import open_image
     from facetric.evaluation.embeddings import Embeddings
     from facetric.figures.thumbnails import Thumbnails
+    from facetric.runs import Run
 
-    names: Sequence[str] = Embeddings.load(folder / "embeddings.npz").images.tolist()
-    held = dataset.images if dataset is not None and isinstance(dataset.images, np.ndarray) else None
-    in_memory = all(name.startswith("#") for name in names)
-    if in_memory and (held is None or max(int(name[1:]) for name in names) >= len(held)):
-        notes.append("The images were in memory, and the dataset is not there to draw them from: there are no pictures.")
-        return None, None
-    if in_memory:
-        assert held is not None
+    names: Sequence[str] = Embeddings.load(Run(folder).embeddings_file()).images.tolist()
+    if all(name.startswith("#") for name in names):  # drawn, not read: numbers in the order of the test images
+        held = _drawn_images(folder, notes)
+        if held is None or max(int(name[1:]) for name in names) >= len(held):
+            notes.append("The images were in memory, and the dataset cannot be loaded: there are no thumbnails.")
+            return None, None
         rows: NDArray[np.intp] = np.array([int(name[1:]) for name in names], dtype=np.intp)
         return Thumbnails(held[rows]), min(held.shape[1:3])
 
@@ -161,3 +146,17 @@ def _pictures(folder: Path, dataset: ImageDataset | None, notes: list[str]) -> t
         return open_image(names[image_id])
 
     return Thumbnails(picture), None
+
+
+def _drawn_images(folder: Path, notes: list[str]) -> NDArray[np.uint8] | None:
+    import numpy as np
+
+    from facetric.runs import open_run
+    from facetric.runs.images import run_images
+
+    try:
+        images = run_images(open_run(folder), "test")[0].images
+    except (ValueError, OSError) as error:
+        notes.append(f"The dataset cannot be read ({' '.join(str(error).split())}).")
+        return None
+    return images if isinstance(images, np.ndarray) else None

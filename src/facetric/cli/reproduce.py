@@ -3,96 +3,112 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from facetric.cli.evaluate import one_line_errors
+from facetric.cli.errors import one_line_errors
 
 
 def reproduce(
     dataset: Annotated[
-        str, typer.Argument(help="glyphs, cub, cars or products; or your own: folder or csv.", show_default=False)
+        str, typer.Argument(help="glyphs, cub, cars or products; folder or csv for your own images.", show_default=False)
     ],
-    root: Annotated[str | None, typer.Option(help="Where the dataset lies; glyphs are built in.", show_default=False)] = None,
+    root: Annotated[
+        str | None, typer.Option(help="Path of the dataset. glyphs is built in and needs none.", show_default=False)
+    ] = None,
     setting: Annotated[
         str,
         typer.Option(
-            help="head: train a linear head on frozen features; finetune: the last part of the backbone too; "
-            "paper: GoogLeNet end to end, for a GPU; auto: paper with a GPU, else finetune."
+            help="head: a linear head on a frozen backbone (minutes). finetune: the last blocks too (hours on a CPU). "
+            "paper: GoogLeNet end to end (needs a GPU). scratch: glyphs. "
+            "auto: scratch for glyphs, paper with a GPU, else finetune."
         ),
     ] = "auto",
     methods: Annotated[
         list[str] | None,
-        typer.Option("--method", help="A loss; may be repeated. The four of the paper when left out.", show_default=False),
+        typer.Option("--method", help="A loss to compare; repeatable. Default: the paper's four.", show_default=False),
     ] = None,
-    folder: Annotated[
+    output: Annotated[
         Path | None,
-        typer.Option(help="Where the study is kept; runs/reproduce-DATASET-SETTING when left out.", show_default=False),
+        typer.Option(help="Folder of the study. Default: runs/reproduce-DATASET-SETTING.", show_default=False),
     ] = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Trials of the search for each loss.", show_default=False)] = None,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Final runs of each loss; 5 when left out.", show_default=False)
+    trials: Annotated[
+        int | None, typer.Option(min=1, help="Search trials per loss. Default: by setting.", show_default=False)
     ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Final runs per loss.")] = 5,
     steps: Annotated[
-        int | None, typer.Option(min=10, help="Steps of every run, instead of the setting's.", show_default=False)
+        int | None, typer.Option(min=10, help="Training steps of every run. Default: by setting.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting of every run; repeatable.", show_default=False),
     ] = None,
     options_from: Annotated[
         Path | None,
         typer.Option(
-            help="A finished study of heads, whose choices fine-tuning keeps: only the backbone's rate is searched.",
+            help="For finetune: a finished head study. Its hyper-parameters are kept; only the backbone's learning rate is "
+            "searched.",
             show_default=False,
         ),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time; one per core without a GPU.", show_default=False)
+        int | None, typer.Option(min=1, help="Runs at a time. Default: 1 with a GPU, else one per core.", show_default=False)
     ] = None,
 ) -> None:
     """Compare the paper's four losses under one protocol, and print the table beside the published one.
 
-    Hyper-parameters are searched on classes cut from the training half, with the same number of trials for each loss.
+    For every loss, hyper-parameters are searched on validation classes, with the same number of trials. The best ones train
+    several seeds on all training classes, and every seed is scored once on the test classes.
 
-    Several seeds then train on the whole training half; the test classes are looked at once, at the end.
+    Start the same command again to resume an interrupted study: finished trials and runs are not repeated. More --trials or
+    --seeds extend it; final runs that a longer search replaces are moved to superseded/.
 
-    Interrupted, it goes on where it was when started again. Finished trials and runs are not repeated.
+    A loss whose batches the dataset cannot fill is left out with a message.
+
+    Example, your own photos: facetric reproduce folder --root path/to/photos --setting head --trials 8 --seeds 3
+
+    Example, a copy of Cars196 that lacks images: facetric reproduce cars --root path --set data.options.check_counts=false
+
+    Exit status: 0 done, 1 failed while running, 2 usage error, 130 or 143 stopped by a signal.
     """
     from facetric.cli.report import make_report
     from facetric.evaluation.tables import comparison_text
     from facetric.figures import save_comparison
-    from facetric.studies.protocol import say
     from facetric.studies.reproduction import auto_setting, reproduction
     from facetric.studies.spaces import PAPER_METHODS
+    from facetric.studies.workers import say
 
     with one_line_errors("reproduce"):
         gpu = _has_gpu()
         name = auto_setting(dataset, gpu=gpu) if setting == "auto" else setting
-        place = folder or Path("runs") / f"reproduce-{dataset}-{name}"
-        study = reproduction(
-            dataset,
-            place,
-            root=root,
-            setting=setting,
-            methods=methods or tuple(PAPER_METHODS),
-            n_trials=trials,
-            n_seeds=seeds,
-            steps=steps,
-            options_from=options_from,
-            gpu=gpu,
-        )
-        setup = study.setting
-        n_runs = len(study.methods) * (setup.n_trials * setup.n_folds + setup.n_seeds)
-        say(
-            f"{dataset}, {name}: {len(study.methods)} losses, {setup.n_trials} trials on {setup.n_folds} choice(s) "
-            f"of validation classes, then {setup.n_seeds} seeds: {n_runs} runs in {place}"
-        )
+        place = output or Path("runs") / f"reproduce-{dataset}-{name}"
         try:
+            study = reproduction(
+                dataset,
+                place,
+                root=root,
+                setting=name,
+                methods=methods or tuple(PAPER_METHODS),
+                overrides=overrides or (),
+                n_trials=trials,
+                n_seeds=seeds,
+                steps=steps,
+                options_from=options_from,
+            )
+            setup = study.setting
+            say(
+                f"{place}: {dataset}, {name}; {', '.join(study.methods)}; trials {setup.n_trials}, folds {setup.n_folds}, seeds "
+                f"{setup.n_seeds}: {study.n_runs} runs in all"
+            )
             comparison = study.run(n_jobs=jobs or (1 if gpu else os.cpu_count() or 1))
-        except KeyboardInterrupt:
-            say(f"facetric reproduce: stopped; the same command goes on from what is in {place}")
-            raise typer.Exit(130) from None
-        picture = save_comparison(comparison, study.folder / "table.png")
-        page = make_report(study.final_folder(list(study.methods)[-1], 0)).path
+            picture = save_comparison(comparison, study.folder / "table.png")
+            page = make_report(study.final_folder(list(study.methods)[-1], 0)).path
+        except KeyboardInterrupt as stop:
+            say("facetric reproduce: interrupted; start the same command again to resume")
+            raise typer.Exit(128 + getattr(stop, "signal_number", signal.SIGINT)) from None
     typer.echo(comparison_text(comparison))
     typer.echo(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}")
 

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from facetric.cli.errors import is_first_process, one_line_errors
 from facetric.cli.waiting import compile_kernels, said_if_slow
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from facetric.config import TrainConfig
     from facetric.training import RunResult
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.", show_default=False),
+]
 
 
 def train(
     config: Annotated[
         Path | None,
-        typer.Argument(help="A TOML file such as configs/glyphs.toml. Or none, and --data.", show_default=False),
+        typer.Argument(help="A TOML file such as configs/glyphs.toml; or pass --data.", show_default=False),
     ] = None,
     data: Annotated[
         str | None,
@@ -27,44 +36,75 @@ def train(
     ] = None,
     root: Annotated[
         Path | None,
-        typer.Option(help="With --data: where the dataset lies, such as path/to/photos.", show_default=False),
+        typer.Option(help="With --data: where the dataset is, such as path/to/photos.", show_default=False),
     ] = None,
-    overrides: Annotated[
+    output: Annotated[
+        Path | None,
+        typer.Option(help="The run folder to create; default runs/NAME.", show_default=False),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default=False)] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, batches, augmentation.", show_default=False)] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
+    overrides: Overrides = None,
+    unset: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.", show_default=False),
+        typer.Option(
+            "--unset",
+            metavar="TABLE.KEY",
+            help="Drop a setting of the file, or a chosen one; may be repeated.",
+            show_default=False,
+        ),
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Train an embedding into a new run folder: as a configuration says, or on your own images with settings that suit them.
+    """Train an embedding into a new run folder, from a config file or on your own images.
 
-    --data folder --root path/to/photos takes one sub-folder per class; half of the classes are kept to test on.
+    --data folder --root path/to/photos takes one sub-folder per class; half of the classes are held out for testing.
+    Settings are chosen from the number of classes and images and from the machine, and printed before training starts.
 
-    The settings are then chosen by the number of classes and images and by the machine, and told before training begins.
-
-    Whatever stops it, facetric resume goes on from the last checkpoint.
-
-    Exit status: 0 trained, 1 an error while training, 2 the configuration cannot be a run, 130 or 143 stopped by a signal.
+    Whatever stops it, `facetric resume` continues from the last checkpoint.
     """
-
-    def work() -> RunResult:
-        chosen = _chosen(config, data, root, overrides or [])
-        from facetric.runs.run import RunFolder
+    with one_line_errors("train", quiet=quiet, when_interrupted=_INTERRUPTED):
+        named = {"run.steps": steps, "run.seed": seed, "run.device": device}
+        settings = [*(overrides or []), *(f"{key}={value}" for key, value in named.items() if value is not None)]
+        if output is not None:
+            settings += _place(output)
+        chosen = _chosen(config, data, root, settings, unset or [], quiet=quiet)
+        from facetric.runs import Run
         from facetric.training import train as train_run
 
-        if _is_first():
-            RunFolder.of(chosen).refuse_existing()  # now, not after the compilation
+        if is_first_process():
+            Run.of(chosen).refuse_existing()  # fail now, not after the compilation
         compile_kernels()
-        return train_run(chosen)
-
-    _report("train", work)
+        _exit_by_signal(train_run(chosen, console=_console(quiet)))
 
 
-def _chosen(config: Path | None, data: str | None, root: Path | None, overrides: list[str]) -> TrainConfig:
-    """The run of the file, or one that suits the data, with what was chosen told."""
+def resume(
+    run: Annotated[Path, typer.Argument(help="A run folder such as runs/photos.", show_default=False)],
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Continue although training images have changed since the run started.")
+    ] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Resume a stopped run from its last checkpoint; the result is that of a run that never stopped."""
+    with one_line_errors("resume", quiet=quiet, when_interrupted=_INTERRUPTED):
+        from facetric.training import resume as resume_run
+
+        _exit_by_signal(resume_run(run, accept_changes=accept_changes, console=_console(quiet)))
+
+
+_INTERRUPTED = "stopped at once; if the run folder exists, `facetric resume` continues from its last checkpoint"
+
+
+def _chosen(
+    config: Path | None, data: str | None, root: Path | None, overrides: list[str], unset: list[str], *, quiet: bool
+) -> TrainConfig:
+    """The run of the file, or one that suits the data, with the choices printed."""
     own = "facetric train --data folder --root path/to/photos"
     if config is not None and (data is not None or root is not None):
+        other = f"--data {data}" if data is not None else f"--root {root}"
         raise ValueError(
-            f"a run is told by a file or by --data and --root; got {config} and "
-            f"{'--data ' + data if data is not None else '--root ' + str(root)}: leave one of them out, or change the file's "
+            f"pass a config file or --data, not both; got {config} and {other}: leave one of them out, or change the file's "
             "dataset with --set data.name=… --set data.root=…"
         )
     if config is not None:
@@ -74,63 +114,38 @@ def _chosen(config: Path | None, data: str | None, root: Path | None, overrides:
             )
         from facetric.config import read_config
 
-        return read_config(config, overrides=overrides)
+        return read_config(config, overrides=overrides, unset=unset)
     if data is None:
-        rule = (
-            "--root says where the dataset lies, and --data what it is"
-            if root is not None
-            else "a run needs a TOML file or --data"
-        )
+        rule = "--root says where the dataset is, and --data what it is" if root is not None else "pass a config file or --data"
         raise ValueError(f"{rule}: {own}")
     from facetric.config.defaults import choose_run
+    from facetric.data.images import printable
 
     with said_if_slow("loading torch"):
         import torch
-    chosen = choose_run(data, root, overrides=overrides, gpu=torch.cuda.is_available())
-    if _is_first():
+    chosen = choose_run(data, root, overrides=overrides, unset=unset, gpu=torch.cuda.is_available())
+    if is_first_process() and not quiet:
         for line in chosen.reasons:
-            typer.echo(line, err=True)
+            typer.echo(printable(line), err=True)
     return chosen.config
 
 
-def resume(run: Annotated[Path, typer.Argument(help="A run folder such as runs/glyphs.", show_default=False)]) -> None:
-    """Go on with a run that was stopped, as if it had never been.
+def _place(output: Path) -> list[str]:
+    """The run folder as settings."""
+    from facetric.config.config import NAME_PATTERN
 
-    Exit status: as for facetric train.
-    """
-
-    def work() -> RunResult:
-        from facetric.training import resume as resume_run
-
-        return resume_run(run)
-
-    _report("resume", work)
+    path = output.expanduser().absolute()
+    if not re.fullmatch(NAME_PATTERN, path.name):
+        raise ValueError(f"--output takes a folder name of letters, digits and . _ + - only; got {path.name!r}: rename it")
+    return [f"run.folder={json.dumps(str(path.parent))}", f"run.name={json.dumps(path.name)}"]
 
 
-def _report(command: str, work: Callable[[], RunResult]) -> None:
-    """Run, turn errors into one line, and signals into the exit status that shells expect."""
-    try:
-        result = work()
-    except KeyboardInterrupt:
-        typer.echo(
-            f"facetric {command}: stopped at once; if the run has its folder already, facetric resume goes on from its last "
-            "checkpoint",
-            err=True,
-        )
-        raise typer.Exit(130) from None
-    except (ValueError, OSError, RuntimeError) as error:
-        from facetric.data import ImageError
-        from facetric.training.processes import PeerError
+def _console(quiet: bool) -> Console:
+    from rich.console import Console
 
-        if isinstance(error, ImageError):
-            error = ValueError(f"{error} (`facetric data check` lists all such files)")
-        if not isinstance(error, PeerError) or _is_first():  # the failing process says it, and the first
-            typer.echo(f"facetric {command}: {' '.join(str(error).split())}", err=True)
-        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
+    return Console(stderr=True, quiet=quiet)
+
+
+def _exit_by_signal(result: RunResult) -> None:
     if result.signal_number:
         raise typer.Exit(128 + result.signal_number)
-
-
-def _is_first() -> bool:
-    """Whether this is the first process of torchrun, or the only one."""
-    return os.environ.get("RANK", "0") == "0"

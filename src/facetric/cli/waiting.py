@@ -1,14 +1,14 @@
-"""What the user sees while something takes long: a bar on a terminal, a line elsewhere, and the first compilation announced."""
+"""Progress of long work: a bar on a terminal, a line elsewhere, and a message for the first compilation."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
 import typer
 
+from facetric.cli.errors import is_first_process
 from facetric.progress import OnStep
 
 
@@ -19,7 +19,7 @@ def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
     messages = Console(stderr=True)
-    is_first = os.environ.get("RANK", "0") == "0"
+    is_first = is_first_process()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=messages, transient=True, disable=not (messages.is_terminal and is_first)) as progress:
         tasks: dict[str, TaskID] = {}
@@ -41,10 +41,10 @@ def indented(on_step: OnStep, title: str = "") -> OnStep:
 
 @contextmanager
 def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
-    """The line on stderr if the block is not done by then."""
+    """Print the line on stderr if the block takes longer than `seconds`."""
     timer = Timer(seconds, lambda: typer.echo(line, err=True))
     timer.daemon = True
-    if os.environ.get("RANK", "0") == "0":
+    if is_first_process():
         timer.start()
     try:
         yield
@@ -53,7 +53,7 @@ def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
 
 
 def compile_kernels() -> None:
-    """Compile what a run needs of the solver and the scores, now and with a word; numba keeps it on disk for the next time."""
+    """Compile the kernels of a run now, with a message; numba caches them on disk."""
     with said_if_slow("loading torch"):
         import numpy as np
         import torch
@@ -64,7 +64,7 @@ def compile_kernels() -> None:
     vectors = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     labels = np.arange(32) // 4
     n_threads = torch.get_num_threads()
-    with said_if_slow("compiling the solver and the scores, about half a minute, only this once", seconds=3.0):
+    with said_if_slow("compiling the solver and the scores, about half a minute, only once", seconds=3.0):
         evaluate(vectors, labels, n_restarts=1)
         FacilityLocationLoss()(torch.from_numpy(vectors), torch.from_numpy(labels))
     torch.set_num_threads(n_threads)  # numba's first parallel kernel resets them

@@ -5,84 +5,79 @@ Every field carries its description; docs/training.md shows them all.
 
 from __future__ import annotations
 
-import inspect
+import os
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
-from facetric.spelling import did_you_mean
+from facetric.config.keys import dotted_keys, renamed
+from facetric.config.loss_table import LossTable
+from facetric.config.table import Table
 
-
-class Table(BaseModel):
-    """A table of the TOML file: frozen, and unknown keys are refused with the nearest known one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, values: Any) -> Any:
-        if isinstance(values, dict):
-            for key in values:
-                if key not in cls.model_fields:
-                    raise ValueError(_unknown_key(cls, str(key)))
-        return values
+NAME_PATTERN = r"^[\w.+-]+$"  # of a run, which is also the name of its folder
 
 
 class RunTable(Table):
-    name: str = Field("run", min_length=1, pattern=r"^[\w.+-]+$", description="Name of the run, and of its folder.")
+    name: str = Field("run", min_length=1, pattern=NAME_PATTERN, description="Name of the run, and of its folder.")
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=1, description="Training steps.")
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = Field(
-        "32", description="Numbers of the forward pass; the loss is always float32."
+        "32", description="Precision of the forward pass; the loss is always float32."
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to compute.")
-    threads: int | None = Field(None, ge=1, description="CPU threads of torch; its own choice, written down, when left out.")
-    log_every: int = Field(10, ge=1, description="Steps between two rows of metrics.jsonl.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of torch; torch's default when left out, which is recorded.")
+    log_every: int = Field(10, ge=1, description="Steps between rows of metrics.jsonl.")
     validate_every: int = Field(
-        200, ge=0, description="Steps between two validations; 0 for none. The last step is validated too."
+        200, ge=0, description="Steps between validations; 0 for none. The last step is always validated."
     )
-    checkpoint_every: int = Field(200, ge=1, description="Steps between two checkpoints. The last step is saved too.")
-    best_metric: str = Field("recall_at_1", description="Validation score that chooses checkpoints/best.safetensors.")
+    checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints. The last step is always saved.")
+    best_metric: str = Field("recall_at_1", description="Validation score that selects checkpoints/best.safetensors.")
     tensorboard: bool = Field(False, description="Write TensorBoard files too (needs the package tensorboard).")
 
 
 class DataTable(Table):
     name: str = Field(description="Dataset: glyphs, cub, cars, products, folder or csv.")
-    root: str | None = Field(None, description="Where the dataset lies; glyphs are built in and have none.")
+    root: str | None = Field(None, description="Where the dataset is; glyphs is built in and has none.")
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Further options of the reader, such as test_fraction and seed for folder."
     )
-    validation_fraction: float = Field(0.2, gt=0, lt=1, description="Share of the training classes that validate.")
-    validation_seed: int = Field(0, ge=0, description="Seed of the choice of the validation classes.")
-    size: int = Field(256, ge=8, description="Pictures on disk are stretched to size × size before they are cropped.")
-    pad: int = Field(0, ge=0, description="Black pixels added on every side of pictures in memory, so that crops shift them.")
-    augment: Literal["crop", "resized_crop", "none"] = Field(
-        "crop", description="To train: a crop anywhere (the paper), a part of any size and aspect, or the center."
+    validation_fraction: float = Field(0.2, gt=0, lt=1, description="Fraction of the training classes held out for validation.")
+    validation_seed: int = Field(0, ge=0, description="Seed of the random choice of validation classes.")
+    size: int = Field(256, ge=8, description="Image files are resized to size × size before cropping.")
+    pad: int = Field(
+        0, ge=0, description="Black pixels added on every side of in-memory images, so that random crops shift them."
     )
-    flip: bool = Field(True, description="Flip every second picture; not where left and right matter.")
+    augment: Literal["crop", "resized_crop", "none"] = Field(
+        "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
+    )
+    flip: bool = Field(True, description="Random horizontal flips; turn off where orientation matters.")
     threads: int = Field(2, ge=1, description="Threads that prepare batches ahead.")
 
 
 class ModelTable(Table):
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
     dim: int = Field(64, ge=1, description="d: dimensions of the embedding.")
-    weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's own choice when left out.")
+    weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
+    image_size: int | None = Field(None, ge=1, description="Side of the square input crop; the backbone's default when left out.")
     freeze_through: str | None = Field(
-        None, description='The last part of the backbone that stays as it is, such as "blocks.4"; "all" trains the head only.'
+        None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'
     )
     cached_views: int = Field(
-        0, ge=0, description="Views per image whose frozen activations are kept on disk; 0 runs the frozen part every time."
+        0,
+        ge=0,
+        description="Augmented views per image with cached activations of the frozen part; 0 runs it in every step.",
     )
     views_seed: int = Field(
-        0, ge=0, description="Seed of the cached views; apart from run.seed, so that runs of several seeds share a cache."
+        0, ge=0, description="Seed of the cached views; separate from run.seed, so that runs with different seeds share a cache."
     )
     head_init: Literal["pca", "orthogonal", "default"] = Field(
-        "pca", description="The head before training: half-whitened PCA of the training features, orthogonal, or torch's."
+        "pca",
+        description="Initialization of the head: half-whitened PCA of the training features, orthogonal, or torch's default.",
     )
 
     head_scale: float = Field(
-        1.0, gt=0, description="The new head is multiplied by this; matters to losses that do not normalize, such as npairs."
+        1.0, gt=0, description="Scale of the initial head; matters for losses that do not normalize, such as npairs."
     )
 
     @model_validator(mode="after")
@@ -95,84 +90,10 @@ class ModelTable(Table):
         return self
 
 
-class LossTable(Table):
-    name: str = Field(
-        "facility_location",
-        description="A loss of facetric.losses.LOSSES, or one of pytorch-metric-learning: pytorch_metric_learning.SupConLoss.",
-    )
-    options: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Options of a loss of pytorch-metric-learning, by its own names."
-    )
-    margin_weight: float | None = Field(None, ge=0, description="γ of facility_location.")
-    margin: str | float | None = Field(
-        None, description="The score behind Δ for facility_location (nmi, ari, …); the distance α for the other losses."
-    )
-    inference: Literal["greedy", "stochastic", "random"] | None = Field(None, description="Start of the medoids (Algorithm 1).")
-    refine: Literal["pam", "local_search", "none"] | None = Field(None, description="Improvement of the medoids (Algorithm 2).")
-    max_sweeps: int | None = Field(None, ge=0, description="T: the most sweeps of pam.")
-    squared: bool | None = Field(None, description="Squared distances instead of the paper's plain ones.")
-    reduction: Literal["sum", "mean"] | None = Field(None, description="sum (the paper) or mean over the batch.")
-    norm_weight: float | None = Field(None, ge=0, description="λ of npairs, the weight of the embeddings' norms.")
-    normalize: bool | None = Field(
-        None, description="Unit embeddings, in training and evaluation; by default as the paper does for the loss."
-    )
-    margin_decay: float = Field(0.94, gt=0, le=1, description="γ is multiplied by this at every decay; 1 keeps it constant.")
-    margin_decay_every: int | None = Field(None, ge=1, description="Steps between two decays of γ; one pass over the images.")
-    n_subsets: int = Field(
-        0, ge=0, description="The loss is averaged over this many random subsets of the batch; 0 for the batch."
-    )
-    subset_size: int | None = Field(None, ge=2, description="Images in a subset; half of the batch unless given.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _fill_in_the_options_of_the_loss(cls, values: Any) -> Any:
-        """Refuse options that the loss does not take, and write out those that were left to it."""
-        if not isinstance(values, dict):
-            return values
-        from facetric.losses import LOSSES
-        from facetric.losses.external import is_external
-
-        name = values.get("name", cls.model_fields["name"].default)
-        if is_external(str(name)):
-            strange = [key for key in LOSS_OPTIONS if values.get(key) is not None and key != "normalize"]
-            if strange:
-                raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{strange[0]}: put it there")
-            return {"normalize": True, **values}
-        if values.get("options"):
-            raise ValueError(f"[loss.options] is for losses of pytorch-metric-learning; {name!r} has its keys in [loss]")
-        if name not in LOSSES:
-            raise ValueError(f"loss.name must be one of {', '.join(LOSSES)}; got {name!r}{did_you_mean(str(name), LOSSES)}")
-        parameters = inspect.signature(LOSSES[name]).parameters
-        taken = {key: parameters[key].default for key in LOSS_OPTIONS if key in parameters}
-        for key in LOSS_OPTIONS:
-            if values.get(key) is not None and key not in taken:
-                raise ValueError(f"loss {name!r} takes no {key}; it takes {', '.join(taken)}: leave loss.{key} out")
-        defaults = {key: "none" if default is None else default for key, default in taken.items()}
-        return {**defaults, **{key: value for key, value in values.items() if value is not None}}
-
-    @model_validator(mode="after")
-    def _a_size_is_of_subsets(self) -> Self:
-        if self.subset_size is not None and not self.n_subsets:
-            raise ValueError(f"loss.subset_size ({self.subset_size}) is without subsets: set loss.n_subsets too, or leave it out")
-        return self
-
-    def keywords(self) -> dict[str, Any]:
-        """What the constructor of a loss of ours takes."""
-        given = {key: getattr(self, key) for key in LOSS_OPTIONS if getattr(self, key) is not None}
-        return {key: None if key == "refine" and value == "none" else value for key, value in given.items()}
-
-
-LOSS_OPTIONS = (
-    "margin_weight", "margin", "inference", "refine", "max_sweeps", "squared", "reduction", "norm_weight", "normalize",
-)  # fmt: skip
-
-
 class BatchTable(Table):
-    size: int = Field(128, ge=2, description="m: images in a batch, all processes together.")
-    class_ratio: float | None = Field(
-        None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 unless told otherwise."
-    )
-    images_per_class: int | None = Field(None, ge=1, description="Instead of class_ratio: this many images of each class.")
+    size: int = Field(128, ge=2, description="m: images in the global batch of all processes.")
+    class_ratio: float | None = Field(None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 by default.")
+    images_per_class: int | None = Field(None, ge=1, description="Images of each class, instead of class_ratio.")
 
     @model_validator(mode="after")
     def _one_way_to_fill_a_batch(self) -> Self:
@@ -188,22 +109,32 @@ class OptimizerTable(Table):
     name: Literal["rmsprop", "adamw"] = Field("rmsprop", description="rmsprop (the paper) or adamw.")
     backbone_lr: float = Field(1e-5, ge=0, description="Learning rate of the backbone.")
     head_lr: float = Field(1e-4, ge=0, description="Learning rate of the embedding head.")
-    loss_lr: float = Field(1e-2, ge=0, description="Learning rate of a loss's own weights, such as proxies.")
-    weight_decay: float = Field(0.0, ge=0, description="Decay of the weights; never of norms and biases.")
-    warmup_steps: int = Field(0, ge=0, description="Steps over which the learning rates rise from 0.")
-    schedule: Literal["constant", "cosine"] = Field("constant", description="The learning rates after the warm-up.")
-    clip_norm: float | None = Field(None, gt=0, description="Longest gradient, over all parameters; no limit when left out.")
+    loss_lr: float = Field(1e-2, ge=0, description="Learning rate of the loss's own parameters, such as proxies.")
+    weight_decay: float = Field(0.0, ge=0, description="Weight decay; not applied to norms and biases.")
+    warmup_steps: int = Field(0, ge=0, description="Steps of linear learning-rate warm-up from 0.")
+    schedule: Literal["constant", "cosine"] = Field("constant", description="Learning-rate schedule after the warm-up.")
+    clip_norm: float | None = Field(
+        None, gt=0, description="Maximum gradient norm over all parameters; no clipping when left out."
+    )
 
 
 class TrainConfig(Table):
-    """Everything that decides a run. `read_config` makes it from a TOML file."""
+    """All settings of a run. `read_config` reads them from a TOML file."""
 
-    run: RunTable = Field(default_factory=lambda: RunTable.model_validate({}), description="Name, length and rhythm.")
+    run: RunTable = Field(default_factory=lambda: RunTable.model_validate({}), description="Name, length and logging.")
     data: DataTable = Field(description="The images.")
     model: ModelTable = Field(default_factory=lambda: ModelTable.model_validate({}), description="The network.")
     loss: LossTable = Field(default_factory=lambda: LossTable.model_validate({}), description="The loss.")
-    batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="What a batch is made of.")
-    optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The steps.")
+    batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="Batch composition.")
+    optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The optimizer.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_renamed_keys(cls, values: Any) -> Any:
+        for key in dotted_keys(values) if isinstance(values, dict) else ():
+            if new := renamed(key):
+                raise ValueError(f"unknown key {key!r}; did you mean {new!r}?")
+        return values
 
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:
@@ -225,13 +156,24 @@ class TrainConfig(Table):
 
 
 def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
-    """The first "table.key" in which two runs differ; where they lie, their names and their threads do not matter."""
-    for name, table in config.model_dump().items():
+    """The first "table.key" in which two runs differ. Run folder, name, threads and the spelling of paths do not count."""
+    tables, others = (real_paths(run.model_dump()) for run in (config, other))
+    for name, table in tables.items():
         for key, value in table.items():
-            of_no_consequence = name == "run" and key in {"folder", "name", "threads"}
-            if not of_no_consequence and getattr(getattr(other, name), key) != value:
+            ignored = name == "run" and key in {"folder", "name", "threads"}
+            if not ignored and others[name].get(key) != value:
                 return f"{name}.{key}"
     return None
+
+
+def real_paths(tables: dict[str, Any]) -> dict[str, Any]:
+    """Plain tables with one spelling for every path to the same data."""
+    data = dict(tables.get("data", {}))
+    if data.get("root"):
+        data["root"] = os.path.realpath(os.path.expanduser(data["root"]))
+    if (options := data.get("options", {})).get("file"):
+        data["options"] = {**options, "file": os.path.realpath(os.path.expanduser(options["file"]))}
+    return {**tables, "data": data}
 
 
 TABLES: dict[str, type[Table]] = {
@@ -242,13 +184,3 @@ TABLES: dict[str, type[Table]] = {
     "batches": BatchTable,
     "optimizer": OptimizerTable,
 }
-
-
-def _unknown_key(table: type[Table], key: str) -> str:
-    """The nearest known key, here or, under the same name, in another table."""
-    title = next((name for name, known in TABLES.items() if known is table), None)
-    where = f"unknown key {key!r} in [{title}]" if title else f"unknown table or key {key!r}"
-    if hint := did_you_mean(key, table.model_fields):
-        return where + hint
-    homes = [name for name, known in TABLES.items() if key in known.model_fields]
-    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known are {', '.join(table.model_fields)}"

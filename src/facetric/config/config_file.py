@@ -1,4 +1,4 @@
-"""Configurations on disk: TOML to TrainConfig and back, with `--set table.key=value` on the way."""
+"""Configurations on disk: TOML to TrainConfig and back, with `--set table.key=value` and `--unset table.key` on the way."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from facetric.config.config import TABLES, Table, TrainConfig
+from facetric.config.config import TABLES, TrainConfig
+from facetric.config.keys import dotted_keys, renamed
+from facetric.config.table import Table
+from facetric.spelling import did_you_mean
+
+NAMED_WEIGHTS = ("packaged", "hub", "none")  # anything else is a file
+CONFIG_FILE = "config.toml"  # its name in a run folder
 
 
 class ConfigError(ValueError):
-    """A configuration that cannot be a run; the message is one line that says why and what to do."""
+    """An invalid configuration; the message is one line that says why and what to do."""
 
 
-def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = ()) -> TrainConfig:
-    """The run of a TOML file, after `overrides` such as "loss.margin_weight=4". Its name is the file's, if not given."""
+def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), unset: Iterable[str] = ()) -> TrainConfig:
+    """The run of a TOML file. Its name is that of the file unless the file has one.
+
+    `unset` keys such as "loss.margin_weight" are dropped from the file first, then `overrides` such as "loss.margin=0.2" are set.
+    """
     path = Path(path)
     try:
         raw = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -27,6 +36,8 @@ def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = ()) 
         raise ConfigError(f"there is no configuration {path}: pass a TOML file such as configs/glyphs.toml") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from None
+    for key in unset:
+        apply_unset(raw, key, source=str(path))
     if isinstance(raw.get("run", {}), dict):
         raw.setdefault("run", {}).setdefault("name", path.stem)
     for override in overrides:
@@ -51,7 +62,7 @@ def parse_config(raw: dict[str, Any], *, source: str = "the configuration") -> T
 
 
 def to_toml(config: TrainConfig) -> str:
-    """The resolved configuration; reading it gives the same run."""
+    """The resolved configuration as TOML; reading it gives the same run."""
     lines: list[str] = []
     for name in TABLES:
         table: Table = getattr(config, name)
@@ -69,36 +80,64 @@ def to_toml(config: TrainConfig) -> str:
 
 def resolve_paths(config: TrainConfig) -> TrainConfig:
     """The same run with absolute paths, so that it can be resumed from any folder."""
-    root = config.data.root
-    folder = str(Path(config.run.folder).expanduser().absolute())
-    data = config.data.model_copy(update={"root": None if root is None else str(Path(root).expanduser().absolute())})
-    return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data})
+    data, folder = config.data, _absolute(config.run.folder)
+    root = None if data.root is None else _absolute(data.root)
+    options = {key: _absolute(str(value)) if key == "file" else value for key, value in data.options.items()}
+    data = data.model_copy(update={"root": root, "options": options})
+    weights = config.model.weights
+    if weights is not None and weights not in NAMED_WEIGHTS:
+        weights = str(Path(weights).expanduser().absolute())
+    model = config.model.model_copy(update={"weights": weights})
+    return config.model_copy(update={"run": config.run.model_copy(update={"folder": folder}), "data": data, "model": model})
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """The key and the value of "table.key=value". The value is TOML, or else a string: paths and names need no quotes."""
+    key, separator, text = (part.strip() for part in override.partition("="))
+    parts = key.split(".")
+    if not separator or len(parts) < 2 or not all(parts):
+        raise ConfigError(f"--set takes table.key=value, as in --set loss.margin_weight=4; got {override!r}")
+    if new := renamed(key):
+        raise ConfigError(f"--set {override}: unknown key {key!r}; did you mean {new!r}?")
+    try:
+        return key, tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key, text
 
 
 def apply_override(raw: dict[str, Any], override: str) -> None:
-    """Set table.key in `raw`. The value is TOML; what is not TOML is a string, so that paths and names need no quotes."""
-    key, separator, text = override.partition("=")
-    parts = key.strip().split(".")
-    if not separator or len(parts) < 2 or not all(parts):
-        raise ConfigError(f"--set takes table.key=value, as in --set loss.margin_weight=4; got {override!r}")
+    """Set "table.key=value" in `raw`."""
+    key, value = parse_override(override)
     try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    try:
-        set_key(raw, parts, value)
+        set_key(raw, key.split("."), value)
     except ConfigError as error:
         raise ConfigError(f"--set {override}: {error}") from None
 
 
+def apply_unset(raw: dict[str, Any], key: str, *, source: str = "the configuration") -> None:
+    """Drop a key such as "loss.margin_weight", or a whole table such as "loss", from `raw`, where it must be."""
+    table: Any = raw
+    *tables, last = key.strip().split(".")
+    for part in tables:
+        table = table.get(part) if isinstance(table, dict) else None
+    if not isinstance(table, dict) or last not in table:
+        known = [*raw, *dotted_keys(raw)]
+        raise ConfigError(f"--unset {key}: {source} does not set it{did_you_mean(key, known) or ': leave it out'}")
+    del table[last]
+
+
 def set_key(raw: dict[str, Any], parts: Sequence[str], value: Any) -> None:
-    """Set raw[parts[0]][parts[1]]…; tables that are missing are made."""
+    """Set raw[parts[0]][parts[1]]…; missing tables are made."""
     table = raw
     for part in parts[:-1]:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ConfigError(f"{part!r} is a value, not a table: set {part} itself")
     table[parts[-1]] = value
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute())
 
 
 def _toml_key(key: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from facetric.config.config import TrainConfig
-from facetric.config.config_file import ConfigError, apply_override, parse_config
+from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
 from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
@@ -42,14 +42,14 @@ CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest
 GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
 VALIDATION_FRACTION, FEWEST_TO_VALIDATE = 0.2, 9  # images: validation scores Recall@8
 
-PAPER_RATIOS = {"products": 0.75}  # C/m where it is another than that of CUB and Cars
+PAPER_RATIOS = {"products": 0.75}  # C/m where it differs from that of CUB and Cars
 
 Tables = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class ChosenRun:
-    """A run that is ready to train, and in a few lines why it is as it is."""
+    """A run that is ready to train, and a few lines that explain its settings."""
 
     config: TrainConfig
     reasons: tuple[str, ...]
@@ -70,11 +70,17 @@ class Sizes:
 
 
 def choose_run(
-    data: str, root: str | os.PathLike[str] | None = None, *, overrides: Iterable[str] = (), gpu: bool = False
+    data: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    overrides: Iterable[str] = (),
+    unset: Iterable[str] = (),
+    gpu: bool = False,
 ) -> ChosenRun:
-    """A run on this dataset with settings that suit it; `overrides` such as "run.steps=50" come last. `gpu`: there is one.
+    """A run on this dataset with settings that suit it. `gpu`: whether the machine has one.
 
-    A ConfigError or ValueError, of one line, when the dataset cannot be read or cannot teach.
+    `unset` keys such as "model.cached_views" are dropped from the chosen settings, then `overrides` such as "run.steps=50" are
+    set. A ConfigError or ValueError of one line when the dataset cannot be read or has too little to train on.
     """
     given: Tables = {"data": {"name": data} if root is None else {"name": data, "root": str(root)}}
     for override in overrides:
@@ -82,18 +88,18 @@ def choose_run(
     asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
     if asked.data.name == BUILT_IN:
         if asked.data.root is not None:
-            load_dataset(BUILT_IN, asked.data.root)  # says that it has none
-        config = parse_config(_merged(_fitting(GLYPHS, given), given))
+            load_dataset(BUILT_IN, asked.data.root)  # raises: it has no root
+        config = parse_config(_merged(_without(_fitting(GLYPHS, given), unset), given))
         return ChosenRun(config, ("glyphs: a small network from scratch, as in configs/glyphs.toml",))
     if asked.data.name in READERS and asked.data.root is None:
-        raise ConfigError(f"dataset {asked.data.name!r} is read from disk: say where it lies, as in --root path/to/it")
+        raise ConfigError(f"dataset {asked.data.name!r} is read from disk: pass its folder, as in --root path/to/it")
     dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     sizes = _sizes(dataset, asked)
     gpu = gpu and asked.run.device in {"auto", "cuda"}
     batch = batch_shape(sizes.training, ratio=PAPER_RATIOS.get(asked.data.name), asked_size=given.get("batches", {}).get("size"))
     chosen = _tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
-    config = parse_config(_merged(_fitting(chosen, given), given))
+    config = parse_config(_merged(_without(_fitting(chosen, given), unset), given))
     return ChosenRun(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0))
 
 
@@ -107,14 +113,14 @@ def _sizes(dataset: ImageDataset, asked: TrainConfig) -> Sizes:
             f"training compares 2 classes or more; {where} has {dataset.n_classes} classes{held_back}, which leaves {n_train}: "
             "add classes, or train on all and test on none with --set data.options.test_fraction=0"
         )
-    share = max(VALIDATION_FRACTION, round(2 / n_train, 4))  # retrieval among one class is always right
+    fraction = max(VALIDATION_FRACTION, round(2 / n_train, 4))  # retrieval within one class is always right
     if "validation_fraction" in asked.data.model_fields_set:
-        share = asked.data.validation_fraction
-    if not counts["validation"] and asked.run.validate_every > 0 and round(share * n_train) <= n_train // 3:
-        cut = dataset.with_validation(share, seed=asked.data.validation_seed)
+        fraction = asked.data.validation_fraction
+    if not counts["validation"] and asked.run.validate_every > 0 and round(fraction * n_train) <= n_train // 3:
+        cut = dataset.with_validation(fraction, seed=asked.data.validation_seed)
         held_out = _class_sizes(cut, "validation")
         if sum(held_out) >= FEWEST_TO_VALIDATE and len(held_out) > 1:
-            return Sizes(_class_sizes(cut, "train"), len(held_out), share, counts["test"])
+            return Sizes(_class_sizes(cut, "train"), len(held_out), fraction, counts["test"])
     return Sizes(counts["train"], len(counts["validation"]), VALIDATION_FRACTION, counts["test"])
 
 
@@ -126,13 +132,13 @@ def _tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
     rhythm = steps // 4 if steps <= 600 else steps // 20
     views = min(max(MOST_CACHE_BYTES // (VIEW_BYTES * n_images), 1), 4)
     frozen = {} if gpu else {"freeze_through": FREEZE_THROUGH, "cached_views": views}
-    many_passes = steps * batch_size > 1.5 * passes * n_images  # a small dataset: γ shall not be gone half-way
+    many_passes = steps * batch_size > 1.5 * passes * n_images  # a small dataset: γ must not vanish half-way
     return {
         "run": {
             "steps": steps,
             "validate_every": rhythm if sizes.n_validation else 0,
             "checkpoint_every": min(rhythm, 500),
-            # Among few classes nearly every first neighbor is right, and Recall@1 tells steps apart no more.
+            # Among few classes nearly every first neighbor is right, and Recall@1 no longer tells steps apart.
             "best_metric": "map_at_r" if sizes.n_validation < 20 else "recall_at_1",
             **({"precision": "bf16"} if gpu else {}),
         },
@@ -189,9 +195,12 @@ def batch_shape(class_sizes: Sequence[int], *, ratio: float | None = None, asked
 
 
 def _fitting(chosen: Tables, given: Tables) -> Tables:
-    """The choices without those that what is given rules out: another loss, another network, another way to fill a batch."""
+    """The choices, without those that the user's own rule out: another loss, network or batch composition."""
     fitting = {name: dict(table) for name, table in chosen.items()}
-    if given.get("loss", {}).get("name", "facility_location") != "facility_location":
+    name = given.get("loss", {}).get("name", "facility_location")
+    if name == "facility_location_subsets":  # γ goes with the subset
+        fitting["loss"] = {key: value for key, value in fitting["loss"].items() if key == "margin_decay_every"}
+    elif name != "facility_location":
         fitting["loss"] = {}
     if given.get("model", {}).get("backbone", chosen["model"]["backbone"]) != chosen["model"]["backbone"]:
         fitting["model"] = {key: fitting["model"][key] for key in ("head_init", "dim") if key in fitting["model"]}
@@ -201,6 +210,12 @@ def _fitting(chosen: Tables, given: Tables) -> Tables:
     if isinstance(steps, int):
         fitting["optimizer"]["warmup_steps"] = min(fitting["optimizer"]["warmup_steps"], max(0, steps // 12))
     return fitting
+
+
+def _without(chosen: Tables, unset: Iterable[str]) -> Tables:
+    for key in unset:
+        apply_unset(chosen, key, source="the choice of settings")
+    return chosen
 
 
 def _merged(first: Tables, second: Tables) -> Tables:
@@ -213,7 +228,7 @@ def _class_sizes(dataset: ImageDataset, split: str) -> tuple[int, ...]:
 
 
 def _run_name(asked: TrainConfig) -> str:
-    """That of the folder or table, as far as it can be a name."""
+    """The name of the folder or table, with other characters replaced."""
     data = asked.data
     if data.root is None or data.name not in {"folder", "csv"}:
         return data.name
@@ -227,19 +242,19 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
         _about_network(config, gpu=gpu),
         _about_batches(config),
         _about_steps(config, sizes),
-        f"all settings will be in {Path(config.run.folder) / config.run.name / 'config.toml'}; change any with --set, "
+        f"all settings will be in {Path(config.run.folder) / config.run.name / CONFIG_FILE}; change any with --set, "
         f"as in --set run.steps={2 * config.run.steps}",
     )
 
 
 def _about_classes(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, validates: bool) -> str:
-    validation = "none validate (too few to spare any)" if validates else "none validate"
+    validation = "none for validation (too few)" if validates else "none for validation"
     if sizes.n_validation:
-        validation = f"{sizes.n_validation:,} validate"
+        validation = f"{sizes.n_validation:,} for validation"
     return (
         f"{printable(config.data.root)}: {len(dataset):,} images of {dataset.n_classes:,} classes; {len(sizes.training):,} "
-        f"classes ({sizes.n_images:,} images) train, {validation}, "
-        + (f"{len(sizes.test):,} others test" if sizes.test else "none test")
+        f"classes ({sizes.n_images:,} images) for training, {validation}, "
+        + (f"{len(sizes.test):,} for testing" if sizes.test else "none for testing")
     )
 
 
@@ -247,7 +262,7 @@ def _about_network(config: TrainConfig, *, gpu: bool) -> str:
     model = config.model
     if model.freeze_through is None:
         return f"network: {model.backbone}, trained end to end{' on the GPU' if gpu else ', which is slow without a GPU'}"
-    kept = f" and run once, for {model.cached_views} crops of each image" if model.cached_views else ""
+    kept = f" and cached for {model.cached_views} crops of each image" if model.cached_views else ""
     return (
         f"network: {model.backbone}, frozen through {model.freeze_through}{kept}{'' if gpu else ' (no GPU)'}; the rest is trained"
     )
@@ -256,7 +271,7 @@ def _about_network(config: TrainConfig, *, gpu: bool) -> str:
 def _about_batches(config: TrainConfig) -> str:
     size, per_class = config.batches.size, config.batches.images_per_class
     n_classes = size // per_class if per_class else round((config.batches.class_ratio or 0.25) * size)
-    gamma = config.loss.margin_weight
+    gamma = getattr(config.loss, "margin_weight", None)
     return f"batches: {size} images of {n_classes} classes" + (f"; γ = {gamma:g}, half of the batch" if gamma == size / 2 else "")
 
 
@@ -264,4 +279,4 @@ def _about_steps(config: TrainConfig, sizes: Sizes) -> str:
     run = config.run
     kept = f"the best by {run.best_metric} on the validation classes" if run.validate_every else "the last"
     passes = run.steps * config.batches.size / sizes.n_images
-    return f"steps: {run.steps:,}, {passes:.0f} times through the images; {kept} is kept"
+    return f"steps: {run.steps:,}, {passes:.0f} passes over the images; {kept} is kept"

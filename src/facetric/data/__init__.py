@@ -52,4 +52,4 @@ _HOMES = {
 }
 
 # `facetric data check` needs neither torch nor matplotlib.
-__getattr__ = loaded_on_use(__name__, _HOMES, __all__)
+__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

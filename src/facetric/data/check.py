@@ -1,4 +1,4 @@
-"""Checking a dataset before it is trained on: everything that is wrong with it at once, by name."""
+"""Check a dataset before training: report every problem at once, by file name."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ PROBLEM, REMARK = "problem", "remark"
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was found: a problem has to be repaired, a remark is worth a look."""
+    """One finding: a problem must be fixed, a remark is worth a look."""
 
     severity: str  # "problem" or "remark"
-    kind: str  # "truncated", "duplicate", "leak" and so on: one word or two to group by
+    kind: str  # "truncated", "duplicate", "leak", …: findings are grouped by it
     subject: str  # the file (from the root of the dataset), the class or the split
     detail: str
 
 
 @dataclass(frozen=True)
 class DatasetCheck:
-    """Everything that check_dataset found out."""
+    """The result of check_dataset."""
 
     path: str
     layout: str
-    counts: dict[str, SplitCount]  # split → its size; the split "all" when no file says
+    counts: dict[str, SplitCount]  # split → its size; the split "all" when no file defines one
     published: dict[str, SplitCount]  # empty for your own data
     n_files: int  # files that were decoded
     findings: tuple[Finding, ...]  # problems first
@@ -70,17 +70,17 @@ def check_dataset(
     n_workers: int | None = None,
     on_progress: Progress | None = None,
 ) -> DatasetCheck:
-    """Open every image and compare the files with what the dataset says about itself.
+    """Open every image and compare the files with the dataset's own annotations.
 
-    * ``layout``: "cub", "cars", "products", "folder", "csv", "files" (no classes), or None to find out.
-    * ``on_progress``: called with the number of files done and of all files.
+    * ``layout``: "cub", "cars", "products", "folder", "csv", "files" (no classes), or None to detect it.
+    * ``on_progress``: called with (files done, total files).
     """
     started = time.perf_counter()
     root = Path(path).expanduser()
     if not root.exists():
         raise ValueError(f"{printable(root)} does not exist: pass the folder of a dataset, or a CSV file")
     if layout is None and root.is_file() and root.suffix.lower() != ".csv":
-        raise ValueError(f"{printable(root)} is a file, but no .csv file: pass the folder of a dataset, or a CSV file")
+        raise ValueError(f"{printable(root)} is a file, but not a .csv file: pass the folder of a dataset, or a CSV file")
     if layout is not None and layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}; got {layout!r}{did_you_mean(layout, LAYOUTS)}")
     layout = layout or detect_layout(root)
@@ -114,7 +114,9 @@ def check_dataset(
 def _count_findings(listing: Listing) -> Iterator[Finding]:
     for difference in count_differences(listing.name, listing.counts()):
         split, _, detail = difference.partition(" ")
-        yield Finding(PROBLEM, "counts", split, f"{detail}: complete the copy")
+        yield Finding(
+            PROBLEM, "counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false"
+        )
 
 
 def _class_findings(found: Survey) -> Iterator[Finding]:
@@ -134,7 +136,10 @@ def _class_findings(found: Survey) -> Iterator[Finding]:
         homes[label].add(split)
     for label, splits in sorted(homes.items()):
         if len(splits) > 1:
-            detail = f"class is in the splits {' and '.join(sorted(splits))}: move it to one"
+            detail = (
+                f"class is in the splits {' and '.join(sorted(splits))}: move it to one, or accept it with "
+                "--set data.options.shared_classes=true"
+            )
             yield Finding(PROBLEM, "leak", printable(listing.class_names[label]), detail)
     for label in np.flatnonzero(np.bincount(listing.labels, minlength=len(listing.class_names)) == 1):
         yield Finding(
@@ -152,7 +157,7 @@ def _file_findings(facts: dict[Path, ImageFacts], base: Path) -> Iterator[Findin
 
 
 def _duplicate_findings(listing: Listing, facts: dict[Path, ImageFacts], base: Path) -> Iterator[Finding]:
-    """Files with the same bytes: a leak between splits, a contradiction between classes, or a mere repetition."""
+    """Files with the same bytes: a leak between splits, a contradiction between classes, or a plain duplicate."""
     home = {path: image_id for image_id, path in enumerate(listing.paths)}
     same: dict[str, list[Path]] = defaultdict(list)
     for path, fact in facts.items():
@@ -177,12 +182,12 @@ def _duplicate_findings(listing: Listing, facts: dict[Path, ImageFacts], base: P
 def _beside_findings(found: Survey, base: Path) -> Iterator[Finding]:
     if found.has_classes:
         for path in found.strays:
-            yield Finding(REMARK, "no class", _shown(path, base), "the image lies outside the class folders, so it is not used")
+            yield Finding(REMARK, "no class", _shown(path, base), "the image is outside the class folders, so it is not used")
     for path in found.skipped:
         if path.is_dir():
             detail = "a folder inside a class folder is not searched" if found.has_classes else "is a folder"
         elif path.suffix.lower() not in IMAGE_SUFFIXES:
-            detail = f"the suffix {path.suffix!r} is not that of an image, so it is not used"
+            detail = f"the suffix {path.suffix!r} is not an image suffix, so it is not used"
         else:
             detail = "the dataset does not list this file, so it is not used"
         yield Finding(REMARK, "not used", _shown(path, base), detail)

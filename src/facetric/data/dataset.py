@@ -1,4 +1,4 @@
-"""The one record that every reader gives: images, labels, class names, and which split each image belongs to."""
+"""The record that every reader returns: images, labels, class names, and which split each image belongs to."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 SPLITS = ("train", "validation", "test")
+_WAYS_OUT = {
+    "train": "lower test_fraction (--set data.options.test_fraction=0.5), or check the split column",
+    "validation": "with_validation() holds out some of the training classes (--set data.validation_fraction=0.2 in training)",
+    "test": "raise test_fraction (--set data.options.test_fraction=0.5), or check the split column",
+}
 
 
 @dataclass(frozen=True, eq=False)
 class ImageDataset:
     """Labeled images with a class-disjoint split: no class is in two splits, so evaluation is always on unseen classes.
 
-    * ``images``: paths, or a uint8 array (n, height, width) of grayscale pictures held in memory;
+    * ``images``: paths, or a uint8 array (n, height, width) of grayscale pictures in memory;
     * ``labels`` (n,): index into ``class_names``;
     * ``splits`` (n,): "train", "validation" or "test" for each image.
 
-    ``shared_classes=True`` lifts the rule that splits share no class; it has to be asked for by name.
+    ``shared_classes=True`` allows classes in more than one split.
     """
 
     name: str
@@ -50,7 +55,7 @@ class ImageDataset:
         chosen = np.flatnonzero(self.splits == split)
         if len(chosen) == 0:
             have = ", ".join(dict.fromkeys(self.splits.tolist())) or "none"
-            raise ValueError(f"dataset {self.name!r} has no {split} images; it has: {have}. Use with_validation() to cut one")
+            raise ValueError(f"dataset {self.name!r} has no {split} images; it has: {have}: {_WAYS_OUT[split]}")
         return self.take(chosen)
 
     def take(self, image_ids: NDArray[np.int64]) -> ImageDataset:
@@ -58,16 +63,20 @@ class ImageDataset:
         images = self.images[image_ids] if isinstance(self.images, np.ndarray) else [self.images[i] for i in image_ids]
         return replace(self, images=images, labels=self.labels[image_ids], splits=self.splits[image_ids])
 
-    def with_validation(self, share: float = 0.2, *, seed: int = 0) -> ImageDataset:
-        """The same dataset with a share of its training *classes* moved to the validation split, at random by seed."""
-        if not 0 < share < 1:
-            raise ValueError(f"share of validation classes must lie between 0 and 1; got {share}: 0.2 is customary")
+    def with_validation(self, fraction: float = 0.2, *, seed: int = 0) -> ImageDataset:
+        """The same dataset with a random fraction of its training *classes* moved to the validation split."""
+        if not 0 < fraction < 1:
+            raise ValueError(
+                f"the fraction of validation classes must be between 0 and 1; got {fraction}: 0.2 is typical "
+                "(--set data.validation_fraction=0.2)"
+            )
         train_classes = np.unique(self.labels[self.splits == "train"])
-        n_validation = round(share * len(train_classes))
+        n_validation = round(fraction * len(train_classes))
         if not 0 < n_validation < len(train_classes):
             raise ValueError(
-                f"a share of {share} of {len(train_classes)} training classes leaves {n_validation} for validation and "
-                f"{len(train_classes) - n_validation} for training: both need at least one; change the share"
+                f"a fraction of {fraction} of {len(train_classes)} training classes leaves {n_validation} for validation and "
+                f"{len(train_classes) - n_validation} for training: both need at least one; change it "
+                "(--set data.validation_fraction=…)"
             )
         chosen = np.random.default_rng(seed).permutation(train_classes)[:n_validation]
         moved = np.isin(self.labels, chosen) & (self.splits == "train")
@@ -80,6 +89,7 @@ def _refuse_leaks(dataset: ImageDataset) -> None:
         if label in home:
             raise ValueError(
                 f"class {dataset.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no "
-                "class, or the scores are not those of unseen classes: move it to one split, or ask for shared_classes=True"
+                "class, or test scores are not on unseen classes: move it to one split, or allow it for a CSV file with "
+                "shared_classes=True (--set data.options.shared_classes=true)"
             )
         home[label] = split

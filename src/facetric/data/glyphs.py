@@ -1,6 +1,6 @@
-"""The built-in dataset: characters as drawn by the fonts inside matplotlib. A class is a character, its images are the faces.
+"""The built-in dataset: characters in the fonts that come with matplotlib. A class is a character, its images are font faces.
 
-It stands in for Online Products: thousands of classes with a dozen images each, and no file beyond matplotlib's. Every image
+It stands in for Online Products: thousands of classes with a dozen images each, and no files beyond matplotlib's. Every image
 is drawn at one size per em on one baseline, so that `o` and `O` keep their sizes and a comma stays below an apostrophe; only
 a glyph too large for the box is made smaller. Characters that look the same are found by measurement and dropped.
 """
@@ -26,8 +26,8 @@ FAMILIES = ("DejaVu", "STIX")
 # 219 pairs of characters differ by less than 0.01 (A, Α, А), few more by less than 0.1 (293) or 0.15 (348: Ŏ, Ǒ); then come
 # characters that differ by a small accent (494 below 0.2, 1,040 below 0.25).
 LOOK_ALIKE = 0.15
-# Two characters look alike when their images do in this share of the faces that have both: one face in ten, two in sixteen.
-FACE_SHARE = 0.1
+# Two characters look alike when their images do in this fraction of the faces that have both: one face in ten, two in sixteen.
+FACE_FRACTION = 0.1
 
 _EM = 0.6875  # of the box: accents above capitals and descenders fit for 99 glyphs of 100
 _BASELINE = 0.75  # of the box, from the top
@@ -42,22 +42,28 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
       pixels count once.
     * Characters are visited from the most images to the fewest, ties by code point. A character with fewer than `min_images`
       images, or that looks like one already taken, is dropped: no two characters that are left look alike (`LOOK_ALIKE`,
-      `FACE_SHARE`).
+      `FACE_FRACTION`).
     * Images are ordered by code point, then by the face's file name. Classes are measured at the size asked for, whatever
       the seed. The same Pillow and matplotlib give the same pixels.
     """
     if size < 16 or size % 8:
         raise ValueError(
-            f"size must be a multiple of 8, at least 16, or characters blur into each other; got {size}: 32 is customary"
+            f"size must be a multiple of 8, at least 16, or characters blur into each other; got {size}: 32 is typical "
+            "(--set data.options.size=32)"
         )
     if min_images < 2:
-        raise ValueError(f"min_images must be at least 2, or a class has nothing to retrieve; got {min_images}: 8 is customary")
+        raise ValueError(
+            f"min_images must be at least 2, or a class has nothing to retrieve; got {min_images}: 8 is typical "
+            "(--set data.options.min_images=8)"
+        )
     images, characters, faces = _draw_all(size, min_images)
     chosen = _choose(images, characters, faces, min_images)
     images, characters = images[chosen], characters[chosen]
     codes, labels = np.unique(characters, return_inverse=True)
     if len(codes) < 2:
-        raise ValueError(f"{len(codes)} characters have {min_images} different images: lower min_images (8 is customary)")
+        raise ValueError(
+            f"{len(codes)} characters have {min_images} different images: lower min_images (--set data.options.min_images=8)"
+        )
     trains = np.zeros(len(codes), dtype=bool)
     trains[np.random.default_rng(seed).permutation(len(codes))[: len(codes) // 2]] = True
     return ImageDataset(
@@ -70,7 +76,7 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
 
 
 def look_alike_fraction(dataset: ImageDataset, *, threshold: float = LOOK_ALIKE) -> float:
-    """The share of pairs of classes in which some image of one looks like some image of the other, in whichever faces.
+    """The fraction of class pairs in which some image of one looks like some image of the other, in any faces.
 
     This is stricter than the rule by which `load_glyphs` drops characters, which compares within a face: what it finds is
     what is left.
@@ -95,7 +101,7 @@ def look_alike_pairs(
     if images.shape != (n, size, size) or size % 8:
         raise ValueError(f"images must have shape (n, size, size), size a multiple of 8; got {images.shape}: resize them first")
     if not 0 < threshold < 1:
-        raise ValueError(f"threshold must lie between 0 (only equal images) and 1; got {threshold}: {LOOK_ALIKE} is customary")
+        raise ValueError(f"threshold must lie between 0 (only equal images) and 1; got {threshold}: {LOOK_ALIKE} is typical")
     flat = images.reshape(n, -1)
     energy = np.einsum("ij,ij->i", flat, flat, dtype=np.int64)  # (n,) |a|²
     order = np.argsort(energy, kind="stable")
@@ -168,7 +174,7 @@ def _choose(
 def _look_alike_characters(
     images: NDArray[np.uint8], characters: NDArray[np.int64], faces: NDArray[np.int64]
 ) -> dict[int, set[int]]:
-    """For each character those that look like it in at least `FACE_SHARE` of their common faces."""
+    """For each character those that look like it in at least `FACE_FRACTION` of their common faces."""
     n_alike: Counter[tuple[int, int]] = Counter()
     faces_of: dict[int, set[int]] = {}
     for face in np.unique(faces):
@@ -179,7 +185,7 @@ def _look_alike_characters(
         n_alike.update(zip(characters[here[first]].tolist(), characters[here[second]].tolist(), strict=True))
     rivals: dict[int, set[int]] = {}
     for (a, b), n in n_alike.items():
-        if n >= FACE_SHARE * len(faces_of[a] & faces_of[b]):
+        if n >= FACE_FRACTION * len(faces_of[a] & faces_of[b]):
             rivals.setdefault(a, set()).add(b)
             rivals.setdefault(b, set()).add(a)
     return rivals
@@ -204,7 +210,8 @@ def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.
                 faces.append(face)
     if not images:
         raise ValueError(
-            f"no character of the DejaVu and STIX fonts in {folder} has {min_faces} faces: lower min_images (8 is customary)"
+            f"no character of the DejaVu and STIX fonts in {folder} has {min_faces} faces: lower min_images "
+            "(--set data.options.min_images=8)"
         )
     return np.stack(images), np.array(characters, dtype=np.int64), np.array(faces, dtype=np.int64)
 

@@ -38,7 +38,7 @@ WAYS_OUT = {
     "not an image": "remove it, or save it as JPEG or PNG",
     "truncated": "copy or download it again, or remove it",
     "too large": "shrink it first",
-    "unreadable": "copy or download it again, or save it anew as 8-bit JPEG or PNG",
+    "unreadable": "copy or download it again, or save it again as 8-bit JPEG or PNG",
 }
 
 _ORIENTATION_TAG = 0x0112
@@ -54,7 +54,7 @@ _UPRIGHT = {
 
 
 class ImageError(ValueError):
-    """A file that gives no picture. ``fault`` is one of the keys of WAYS_OUT; the message is one line."""
+    """A file that cannot be opened as an image. ``fault`` is one of the keys of WAYS_OUT; the message is one line."""
 
     def __init__(self, message: str, *, fault: str = "unreadable") -> None:
         super().__init__(message)  # one positional argument: it survives pickling and torch's re-raise in data workers
@@ -73,7 +73,7 @@ def open_image(path: str | os.PathLike[str]) -> Image.Image:
 
 
 def is_image_file(path: str | os.PathLike[str]) -> bool:
-    """Whether the name is that of an image: a known suffix, and not hidden (macOS leaves ``._*`` files beside pictures).
+    """Whether the name looks like an image: a known suffix, and not hidden (macOS adds ``._*`` files).
 
     >>> is_image_file("owl.JPG"), is_image_file("._owl.jpg"), is_image_file("owl.txt")
     (True, False, False)
@@ -90,11 +90,11 @@ def printable(path: object) -> str:
 
 @contextmanager
 def open_file(path: Path) -> Iterator[IO[bytes]]:
-    """The file opened for reading; ImageError when it is missing, empty or no regular file (a pipe would block forever)."""
+    """The file opened for reading; ImageError when it is missing, empty or not a regular file (a pipe would block forever)."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
-            raise _error(path, "not an image", "is a folder" if stat.S_ISDIR(status.st_mode) else "is no regular file")
+            raise _error(path, "not an image", "is a folder" if stat.S_ISDIR(status.st_mode) else "is not a regular file")
         if status.st_size == 0:
             raise _error(path, "empty", "is empty (0 bytes)")
         file = path.open("rb")
@@ -128,10 +128,10 @@ def decode_image(file: IO[bytes], path: Path) -> tuple[Image.Image, str]:
         if _claims_a_format(start):
             raise _error(path, "unreadable", "starts like an image but its header is damaged") from None
         raise _error(path, "not an image", "is not an image that can be read") from None
-    except Exception as error:  # Pillow's readers raise whatever a damaged file makes them stumble on
+    except Exception as error:  # Pillow's readers can raise anything on a damaged file
         reason = _reason(error)
         if isinstance(error, EOFError) or any(sign in reason.lower() for sign in ("truncated", "not enough")):
-            raise _error(path, "truncated", "is truncated, a part of it is missing") from None
+            raise _error(path, "truncated", "is truncated") from None
         raise _error(path, "unreadable", f"cannot be decoded ({reason})") from None
 
 
@@ -149,7 +149,7 @@ def _upright_rgb(image: Image.Image) -> Image.Image:
 
 
 def _eight_bit(image: Image.Image) -> Image.Image:
-    """Grayscale of 16 bit (0 … 65,535) or in floating point (0 … 1), scaled to 0 … 255. Other ranges cannot be known."""
+    """16-bit (0 … 65,535) or floating-point (0 … 1) grayscale, scaled to 0 … 255. Other ranges are refused."""
     values = np.asarray(image)
     low, high = float(values.min()), float(values.max())
     largest = 1 if image.mode.startswith("F") else 65_535

@@ -1,4 +1,4 @@
-"""Looking at image files one by one, in parallel: can each be opened, what is its content, does something look odd?"""
+"""Inspect image files in parallel: can each be opened, what is its hash, does anything look odd?"""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-import numpy as np
 from PIL import Image
 
-from facetric.data.dataset import ImageDataset
-from facetric.data.images import FORMAT_SUFFIXES, ImageError, decode_image, open_file
+from facetric.data.images import FORMAT_SUFFIXES, ImageError, decode_image, open_file, printable
 from facetric.progress import Progress
 
 MIN_SIDE = 16  # pixels; smaller pictures are icons and spacers
@@ -24,11 +22,11 @@ _N_ZEROS = 1024  # that many zero bytes at the end of a JPEG are the unwritten p
 
 @dataclass(frozen=True)
 class ImageFacts:
-    """What one file is."""
+    """What was found out about one file."""
 
     path: Path
     digest: str = ""  # SHA-256 of the file, empty when it cannot be read
-    fault: str = ""  # why it gives no picture, a key of images.WAYS_OUT; empty when it does
+    fault: str = ""  # why it cannot be opened, a key of images.WAYS_OUT; empty when it does
     message: str = ""  # the ImageError of the fault
     suspicions: tuple[str, ...] = ()
 
@@ -36,7 +34,7 @@ class ImageFacts:
 def inspect_images(
     paths: Sequence[Path], *, n_workers: int | None = None, on_progress: Progress | None = None
 ) -> Iterator[ImageFacts]:
-    """The facts about every file, in order. Decoding is done outside Python's lock, so threads use all cores."""
+    """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
     n_workers = n_workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
     executor = ThreadPoolExecutor(n_workers)
     try:
@@ -60,20 +58,7 @@ def inspect_image(path: Path) -> ImageFacts:
     except ImageError as error:
         return ImageFacts(path, digest, error.fault, str(error))
     except OSError as error:  # a read error of the disk, after the file was opened
-        return ImageFacts(path, digest, "unreadable", f"{path} cannot be read ({error.strerror}): check the disk")
-
-
-def without_broken_images(
-    dataset: ImageDataset, *, n_workers: int | None = None, on_progress: Progress | None = None
-) -> tuple[ImageDataset, tuple[ImageFacts, ...]]:
-    """The dataset without the files that give no picture, and what was left out and why."""
-    if isinstance(dataset.images, np.ndarray):
-        return dataset, ()
-    facts = list(inspect_images(dataset.images, n_workers=n_workers, on_progress=on_progress))
-    broken = tuple(f for f in facts if f.fault)
-    if not broken:
-        return dataset, ()
-    return dataset.take(np.flatnonzero([not f.fault for f in facts])), broken
+        return ImageFacts(path, digest, "unreadable", f"{printable(path)} cannot be read ({error.strerror}): check the disk")
 
 
 def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: str) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """Batches of tensors, from arrays in memory, from the prepared cache or from files, made by threads ahead of their use.
 
-Threads are enough: Pillow and the crop kernel let go of the interpreter while they work, and nothing has to be copied between
-processes. What a batch contains, augmentation included, depends on the seed and the batch's number alone, not on threads,
-ranks or where the run was resumed.
+Threads are enough: Pillow and the crop kernel release the GIL, and nothing has to be copied between processes. What a batch
+contains, augmentation included, depends on the seed and the batch's number alone, not on threads, ranks or where the run was
+resumed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BatchLoader:
         return len(self.batches)
 
     def __iter__(self) -> Iterator[Batch]:
-        self.batches.seek(self.position)  # behind an abandoned pass the sampler is ahead by what was made and not used
+        self.batches.seek(self.position)  # after an abandoned pass the sampler is ahead by the batches made but not used
         start = self.position
         tasks = (partial(self._make, start + i, image_ids) for i, image_ids in enumerate(self.batches))
         for batch in made_ahead(tasks, self.n_threads):
@@ -81,7 +81,7 @@ class BatchLoader:
         return {**self.batches.state_dict(), "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue where `state_dict` was taken."""
         self.batches.load_state_dict(state)
         self.position = self.batches.position
 
@@ -140,4 +140,4 @@ def made_ahead(tasks: Iterable[partial[Result]], n_threads: int) -> Iterator[Res
 
 def _check_threads(n_threads: int) -> None:
     if n_threads < 1:
-        raise ValueError(f"n_threads must be at least 1; got {n_threads}: 2 is customary")
+        raise ValueError(f"n_threads must be at least 1; got {n_threads}: 2 is typical")

@@ -1,34 +1,31 @@
 """The prepared cache: every image decoded and resized once, into one memory-mapped file of bytes that all processes share.
 
-A cache file belongs to one list of images at one size. Its key is a hash of the images' absolute paths, sizes and times of
-change (not of their content: that would mean reading them all), of the size and of the versions that decide the pixels.
-How the file is written, found again and checked is told in `array_file.py`.
+A cache file belongs to one list of images at one size. Its key (`cache_key.py`) is a hash of the images' file-system metadata
+(not of their content: that would mean reading them all), of the size and of the versions that determine the pixels.
+`array_file.py` describes how the file is written, found again and checked.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
 import re
 from collections import deque
 from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL
 from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from facetric.data.array_file import ArrayFile, PreparedCacheError, cache_folder
+from facetric.data.cache_key import Description, described_files, images_key, preparation_versions
 from facetric.data.images import open_image
 from facetric.data.transforms import resized
 
-__all__ = ["PreparedCacheError", "PreparedImages", "cache_folder", "images_key", "prepare"]
+__all__ = ["PreparedCacheError", "PreparedImages", "cache_folder", "prepare"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +38,7 @@ class PreparedImages:
 
     @property
     def path(self) -> Path:
-        """Of the cache file."""
+        """The cache file."""
         return self.file.path
 
     def __len__(self) -> int:
@@ -66,49 +63,37 @@ def prepare(
 ) -> PreparedImages:
     """The images stretched to size × size, from the cache, which is built now if it is missing, damaged or out of date.
 
-    `name` is only for the file's name, `folder` is `cache_folder()` unless given. A file that cannot be decoded stops the build
-    with an ImageError that names it; a full disk or an unwritable folder with a PreparedCacheError. Neither leaves anything
-    behind. On a terminal a progress bar is shown.
+    `name` is the dataset's, for the file's name and `facetric cache list`; `folder` is `cache_folder()` unless given. A file that
+    cannot be decoded stops the build with an ImageError that names it; a full disk or an unwritable folder with a
+    PreparedCacheError. Neither leaves anything behind. On a terminal a progress bar is shown.
     """
     if len(images) == 0:
         raise ValueError("there are no images to prepare: check the dataset's folder and split")
     if size < 1 or n_workers < 1:
-        raise ValueError(f"size and n_workers must be at least 1; got {size} and {n_workers}: 256 and 2 are customary")
+        raise ValueError(f"size and n_workers must be at least 1; got {size} and {n_workers}: 256 and 2 are typical")
     folder = cache_folder() if folder is None else Path(folder)
     key = images_key(images, size)
     safe_name = re.sub(r"[^\w-]", "_", name)
     path = folder / f"{safe_name}-{size}-{key[:16]}.bytes"
     file = ArrayFile(path, key, shape=(len(images), size, size, 3), dtype="uint8", kind="prepared cache")
-    file.ensure(lambda: _build(file, images, size, n_workers), verify=verify)
+    file.ensure(lambda: _build(file, images, size, n_workers, name), verify=verify)
     return _mapped(file, np.arange(len(images)))
-
-
-def images_key(images: Sequence[Path], size: int) -> str:
-    """A hash of what decides the pixels of these files at this size, without reading them."""
-    digest = hashlib.sha256(json.dumps({"kind": "prepared images", "size": size, "pillow": PIL.__version__}).encode())
-    for image in images:
-        path = Path(image).absolute()
-        try:
-            status = path.stat()
-        except OSError:
-            open_image(path)  # says what is wrong with it, better than stat does
-            raise
-        digest.update(os.fsencode(path) + f"\0{status.st_size}\0{status.st_mtime_ns}\0".encode())
-    return digest.hexdigest()
 
 
 def _mapped(file: ArrayFile, rows: NDArray[np.int64]) -> PreparedImages:
     return PreparedImages(file, file.mapped(), rows)
 
 
-def _build(file: ArrayFile, images: Sequence[Path], size: int, n_workers: int) -> None:
-    file.write(lambda first: _decoded(images, first, size, n_workers, file.path.name))
+def _build(file: ArrayFile, images: Sequence[Path], size: int, n_workers: int, name: str) -> None:
+    source = described_files(images, size, file.key)
+    description = Description("prepared images", name, f"{size} × {size} pixels", preparation_versions(), source)
+    file.write(lambda first: _decoded(images, first, size, n_workers, file.path.name), description=asdict(description))
 
 
 def _decoded(
     images: Sequence[Path], first: int, size: int, n_workers: int, title: str
 ) -> Generator[NDArray[np.uint8], None, None]:
-    """The images in order from `first` on, decoded by threads (Pillow lets go of the interpreter while it works), a few ahead."""
+    """The images in order from `first` on, decoded by threads (Pillow releases the GIL), a few ahead."""
     columns = (TextColumn("preparing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     ahead: deque[Future[NDArray[np.uint8]]] = deque()

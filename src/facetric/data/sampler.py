@@ -1,7 +1,7 @@
-"""Batches that fit the clustering loss: m images from C distinct classes, each class at least once, no image twice.
+"""Batches for the clustering loss: m images from C distinct classes, each class at least once, no image twice.
 
-Batch t of a seed is a function of the seed and t alone. Resuming is therefore a matter of knowing t, and every process of a
-distributed run can compute the same global batch and take its share without a word to the others.
+Batch t of a seed is a function of the seed and t alone. Resuming only needs t, and every process of a
+distributed run computes the same global batch and takes its part without communication.
 """
 
 from __future__ import annotations
@@ -19,17 +19,16 @@ class ClassBalancedBatches:
 
     Two ways to fill a batch of m = `batch_size` images:
 
-    * `class_ratio` (the paper's; 0.25 unless told otherwise): C = round(class_ratio · m) classes at random, one image at random
+    * `class_ratio` (the paper's; default 0.25): C = round(class_ratio · m) classes at random, one image at random
       from each, and m − C more at random from all other images of these classes. Classes may be small, but C classes that
-      hold fewer than m images cannot fill a batch: then the smallest of them makes way for a random larger one, again until
-      they can.
+      hold fewer than m images cannot fill a batch: then the smallest is replaced by a random larger one until they can.
     * `images_per_class` (P×K): P = m / K classes at random and K images at random from each. Classes with fewer than K images
       are never drawn; `n_left_out` counts them.
 
     Batches are independent of each other and in random order inside. A pass has `n_batches` of them, by default as many as the
-    images fill. Iterating goes on from `position`, the number of batches drawn so far, to the end of the pass.
+    images fill. Iterating continues from `position`, the number of batches drawn so far, to the end of the pass.
 
-    With `world_size` processes, each takes its contiguous share of the same global batch, in the order of ranks: together they
+    With `world_size` processes, each takes its contiguous part of the same global batch, in the order of ranks: together they
     train on exactly what one process would. The batch size is that of the global batch. (Lightning Fabric replaces samplers
     unless it is told `use_distributed_sampler=False`.)
     """
@@ -85,7 +84,7 @@ class ClassBalancedBatches:
             yield self.batch(self.position - 1)
 
     def batch(self, number: int) -> list[int]:
-        """This rank's share of batch `number`, counted from 0 through all passes."""
+        """This rank's part of batch `number`, counted from 0 through all passes."""
         share = self.batch_size // self.world_size
         images: list[int] = self.global_batch(number)[self.rank * share : (self.rank + 1) * share].tolist()
         return images
@@ -103,7 +102,7 @@ class ClassBalancedBatches:
         return images
 
     def seek(self, position: int) -> None:
-        """Go on from this batch. A DataLoader with workers draws ahead of training: seek to the batches trained on."""
+        """Continue from this batch. A DataLoader with workers draws ahead of training: seek to the batches trained on."""
         if position < 0:
             raise ValueError(f"position is a number of batches, 0 or more; got {position}: 0 starts from the beginning")
         self.position = position
@@ -113,15 +112,15 @@ class ClassBalancedBatches:
         return {"position": self.position, **self._identity()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken; ranks and pass length may differ, what decides the batches may not."""
+        """Continue where `state_dict` was taken; ranks and pass length may differ, settings that decide the batches may not."""
         for name, value in self._identity().items():
             if name not in state or state[name] != value:
                 raise ValueError(
-                    f"this sampler cannot go on from that state: {name} is {value} here and {state.get(name, 'missing')} there; "
+                    f"this sampler cannot resume from that state: {name} is {value} here and {state.get(name, 'missing')} there; "
                     "build it with the same labels and settings"
                 )
         if "position" not in state:
-            raise ValueError("the sampler's state has no position: pass what state_dict() gave")
+            raise ValueError("the sampler's state has no position: pass what state_dict() returned")
         self.seek(int(state["position"]))
 
     def _identity(self) -> dict[str, int]:
@@ -139,13 +138,17 @@ class ClassBalancedBatches:
         n_eligible = len(self._sizes)
         if n_eligible < self.classes_per_batch:
             kind = "classes" if self.images_per_class is None else f"classes with {self.images_per_class} images or more"
-            way_out = "class_ratio" if self.images_per_class is None else "images_per_class or batch_size"
-            raise ValueError(f"{rule}; the dataset has {n_eligible} {kind}: lower {way_out}")
+            way_out = "class_ratio (--set batches.class_ratio=…)"
+            if self.images_per_class is not None:
+                way_out = "images_per_class (--set batches.images_per_class=…)"
+                if n_eligible > 1:
+                    way_out = f"batch_size (--set batches.size={n_eligible * self.images_per_class})"
+            raise ValueError(f"{rule}; the training set has {n_eligible} {kind}: lower {way_out}")
         most = int(np.sort(self._sizes)[-self.classes_per_batch :].sum())
         if self.images_per_class is None and most < self.batch_size:
             raise ValueError(
                 f"{rule} that hold {self.batch_size} images together; the {self.classes_per_batch} largest hold {most}: "
-                "raise class_ratio or lower batch_size"
+                "raise class_ratio or lower batch_size (--set batches.class_ratio=… or batches.size=…)"
             )
 
     def _large_enough(self, rng: np.random.Generator, classes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -178,33 +181,38 @@ class ClassBalancedBatches:
 
 
 def _classes_per_batch(batch_size: int, class_ratio: float | None, images_per_class: int | None) -> int:
-    """C or P, after refusing what cannot be and what teaches nothing."""
+    """C or P; refuses impossible settings and those whose loss is always 0."""
     if class_ratio is not None and images_per_class is not None:
         raise ValueError(
-            f"class_ratio ({class_ratio}) and images_per_class ({images_per_class}) both set the classes per batch: give one"
+            f"class_ratio ({class_ratio}) and images_per_class ({images_per_class}) both set the classes per batch: give one "
+            "(batches.class_ratio or batches.images_per_class)"
         )
     if images_per_class is not None:
         if images_per_class < 1 or batch_size % images_per_class:
             raise ValueError(
-                f"batch_size ({batch_size}) must be a multiple of images_per_class ({images_per_class}): change one of them"
+                f"batch_size ({batch_size}) must be a multiple of images_per_class ({images_per_class}): change one of them "
+                "(--set batches.size=… or batches.images_per_class=…)"
             )
         n_classes = batch_size // images_per_class
         setting = f"batch_size {batch_size} with images_per_class {images_per_class}"
     else:
         ratio = 0.25 if class_ratio is None else class_ratio
         if not 0 < ratio <= 1:
-            raise ValueError(f"class_ratio is classes per image, between 0 and 1; got {ratio}: the paper has 0.25 and 0.75")
+            raise ValueError(
+                f"class_ratio is classes per image, between 0 and 1; got {ratio}: the paper has 0.25 and 0.75 "
+                "(--set batches.class_ratio=0.25)"
+            )
         n_classes = round(ratio * batch_size)
         setting = f"batch_size {batch_size} with class_ratio {ratio}"
     if n_classes < 2:
         raise ValueError(
-            f"{setting} gives {max(n_classes, 0)} class per batch: one cluster is always right, so the loss is 0 and teaches "
-            "nothing; ask for 2 classes or more"
+            f"{setting} gives {max(n_classes, 0)} class per batch: one cluster is always right, so the loss is always "
+            "0; use 2 classes or more (--set batches.size=… or batches.class_ratio=…)"
         )
     if n_classes >= batch_size:
         raise ValueError(
-            f"{setting} gives every image its own class: each is its own medoid, so the loss is 0 and teaches nothing; "
-            "ask for fewer classes than images"
+            f"{setting} gives every image its own class: each is its own medoid, so the loss is always 0; "
+            "use fewer classes than images (--set batches.class_ratio=…)"
         )
     return n_classes
 
@@ -216,6 +224,6 @@ def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
         )
     if batch_size % world_size:
         raise ValueError(
-            f"batch_size ({batch_size}) must be a multiple of world_size ({world_size}), so that ranks have equal shares: "
-            "change the batch size"
+            f"batch_size ({batch_size}) must be a multiple of world_size ({world_size}), for equal shares: "
+            "change it (--set batches.size=…)"
         )

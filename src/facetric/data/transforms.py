@@ -1,10 +1,10 @@
-"""From uint8 pictures to what a backbone takes: the paper's crops (its Section 5), in batches, with explicit randomness.
+"""From uint8 pictures to the input of a backbone: the paper's crops (its Section 5), in batches, with explicit randomness.
 
 The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, flipped or not, to train and
 the central one to test. Cropping, flipping, normalizing and the change to channels-first are one pass over the pixels, and
 the pass reads straight from a memory-mapped file.
 
-All that is random about an image is a few numbers in [0, 1), `n_draws` of them. `transform(images, rng)` draws them;
+The randomness of an image is `n_draws` numbers in [0, 1). `transform(images, rng)` draws them;
 `transform.apply(images, draws)` takes them, so that a process with a share of a batch can use its share of the draws.
 """
 
@@ -37,7 +37,7 @@ class ImageFormat:
 
     def __post_init__(self) -> None:
         if not 0 < self.crop <= self.size:
-            raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): lower crop or raise size")
+            raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): raise size (--set data.size=…)")
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 (gray) or 3 (RGB); got {self.channels}: choose one of these")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
@@ -80,9 +80,9 @@ class Transform(Protocol):
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """The paper's to train: a crop anywhere, flipped every second time.
+    """The paper's training crop: random position, flipped with probability ½.
 
-    Turn `flip` off where left and right matter: a flipped b is a d.
+    Turn `flip` off where orientation matters: a flipped b is a d.
     """
 
     format: ImageFormat = ImageFormat()
@@ -101,7 +101,7 @@ class RandomCrop:
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The paper's to test: the central crop (an odd pixel stays below and on the right), nothing random."""
+    """The paper's test crop: the center (an odd pixel is left at the bottom and right), nothing random."""
 
     format: ImageFormat = ImageFormat()
     n_draws: ClassVar[int] = 0
@@ -118,7 +118,7 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of the picture, resized to the crop and flipped every second time: `area` of it, `aspect` width to height.
+    """A random part of the picture (`area` as a fraction, `aspect` ratio), resized to the crop, flipped with probability ½.
 
     The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the picture is cut to it, where
     torchvision would draw again: one draw per image keeps shares of a batch equal to the batch.
@@ -133,10 +133,10 @@ class RandomResizedCrop:
     def __post_init__(self) -> None:
         if not 0 < self.area[0] <= self.area[1] <= 1:
             raise ValueError(
-                f"area is a range of shares of the picture, between 0 and 1; got {self.area}: (0.16, 1) is customary"
+                f"area is a range of fractions of the picture, between 0 and 1; got {self.area}: (0.16, 1) is typical"
             )
         if not 0 < self.aspect[0] <= self.aspect[1]:
-            raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is customary")
+            raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is typical")
 
     def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
         return self.apply(images, rng.random((len(images), self.n_draws)))
@@ -188,7 +188,8 @@ def _checked(images: NDArray[np.uint8], crop: int, image_format: ImageFormat) ->
         )
     if min(height, width) < crop:
         raise ValueError(
-            f"images of {height}×{width} are smaller than the crop ({crop}): resize them, or lower the format's crop"
+            f"images of {height}×{width} are smaller than the crop ({crop}): resize them (--set data.size=…), or lower "
+            "the format's crop"
         )
     return images
 
@@ -204,9 +205,9 @@ def _crop(
     rows = np.arange(len(images)) if rows is None else rows
     assert len(rows) == len(tops)
     crop = image_format.crop
-    # NumPy asks the system for huge pages, torch does not; touching fresh memory costs more than the crops otherwise.
+    # NumPy requests huge pages, torch does not; without them page faults cost more than the crops.
     views = np.empty((len(rows), image_format.channels, crop, crop), dtype=np.float32)
-    # A memory map is an array to numba once it has lost its subclass.
+    # numba takes plain arrays only, not the memmap subclass.
     _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, flipped, image_format.values(), views)
     return torch.from_numpy(views)
 
@@ -221,7 +222,7 @@ def _crop_kernel(
     values: NDArray[np.float32],
     views: NDArray[np.float32],
 ) -> None:
-    """views[i, c, y, x] = values[c, pixel]; a single channel serves all."""
+    """views[i, c, y, x] = values[c, pixel]; a single channel is repeated for all."""
     crop = views.shape[3]
     for i in range(len(rows)):
         picture = images[rows[i], tops[i] : tops[i] + crop, lefts[i] : lefts[i] + crop]

@@ -30,4 +30,4 @@ _HOMES = {
 }
 
 # Arrays are scored without torch.
-__getattr__ = loaded_on_use(__name__, _HOMES, __all__)
+__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import faiss
 import numba
 import numpy as np
 from numba import njit
@@ -21,14 +20,14 @@ MAX_FACILITY_POINTS = 10_000  # time and memory grow with n²; the paper's birds
 _BYTES_PER_DISTANCE = 18  # two float64 matrices and the masks of their checks
 _SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
 _ROUNDS = 64  # above it, in this many rounds
-_BLOCK_SIZE = 4096  # points per task
+_BLOCK_SIZE, _TILE_SIZE = 4096, 512  # points and centers of a product; a task is a block of points
 _MAX_ITERATIONS = 100
-_TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this share
+_TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
 
 
 @dataclass(frozen=True)
 class ClusteringScores:
-    """How far a clustering agrees with the classes."""
+    """How well a clustering agrees with the classes."""
 
     nmi: float  # geometric mean of the entropies, the paper's
     vmeasure: float  # arithmetic mean: scikit-learn's NMI
@@ -64,10 +63,11 @@ class FacilityClustering:
 
 
 def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds when there are many clusters).
+    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds for many clusters).
 
-    Distances come from faiss, always in the same blocks of points; a tie stays where it is, or goes to the first center. An
-    empty cluster takes the point farthest from its center. The same seed gives the same clustering with any number of threads.
+    Points are compared with centers by float32 matrix products, always in the same blocks; a tie keeps its assignment, or goes
+    to the first center. An empty cluster takes the point farthest from its center. The same seed gives the same clustering with
+    any number of threads.
     """
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters ({n_clusters}) must lie between 1 and the number of points ({len(rows)}): change it")
@@ -106,12 +106,8 @@ def facility_location(rows: NDArray[np.float32], classes: NDArray[np.int64], *, 
 
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
-    """Threads with one BLAS and one OpenMP thread each: those of one product wait for each other, for long on a busy machine."""
-    n_threads = numba.get_num_threads()
-    with (
-        threadpool_limits(1, "blas"),
-        ThreadPoolExecutor(n_threads, "facetric-kmeans", initializer=faiss.omp_set_num_threads, initargs=(1,)) as pool,
-    ):
+    """Threads with one BLAS thread each: those of one product wait for each other, for long on a busy machine."""
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(numba.get_num_threads(), "facetric-kmeans") as pool:
         yield pool
 
 
@@ -119,10 +115,31 @@ def _nearest(
     rows: NDArray[np.float32], centers: NDArray[np.float32], pool: ThreadPoolExecutor
 ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """The squared distance of every row to its nearest center, (n,), and which that is, (n,)."""
-    blocks = [rows[start : start + _BLOCK_SIZE] for start in range(0, len(rows), _BLOCK_SIZE)]
-    found = list(pool.map(lambda block: faiss.knn(block, centers, 1), blocks))
-    squares, nearest = (np.concatenate([block[i][:, 0] for block in found]) for i in range(2))
-    return squares, nearest.astype(np.int64)
+    norms = np.einsum("kd,kd->k", centers, centers, dtype=np.float64).astype(np.float32)
+    factors = np.column_stack([-2 * centers, norms])  # (x, 1)·(−2c, ‖c‖²) = ‖x − c‖² − ‖x‖²
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    squares = np.empty(len(rows), dtype=np.float32)
+
+    def find(block: slice) -> None:
+        if len(centers) > 1:
+            nearest[block] = _nearest_in_block(rows[block], factors)
+        _squared_distances(rows[block], centers, nearest[block], squares[block])
+
+    list(pool.map(find, (slice(start, start + _BLOCK_SIZE) for start in range(0, len(rows), _BLOCK_SIZE))))
+    return squares, nearest
+
+
+def _nearest_in_block(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.int64]:
+    left = np.column_stack([rows, np.ones(len(rows), dtype=np.float32)])
+    best = np.full(len(rows), np.inf, dtype=np.float32)
+    nearest = np.zeros(len(rows), dtype=np.int64)
+    for first in range(0, len(factors), _TILE_SIZE):
+        products = left @ factors[first : first + _TILE_SIZE].T  # (n, tile)
+        position = products.argmin(axis=1)
+        found = np.take_along_axis(products, position[:, None], axis=1)[:, 0]
+        nearer = found < best
+        best[nearer], nearest[nearer] = found[nearer], first + position[nearer]
+    return nearest
 
 
 def _assign(
@@ -135,7 +152,7 @@ def _assign(
 ) -> None:
     """Bring every point's nearest center, and its squared distance, up to date after some centers have moved.
 
-    Where the own center stands still, only a moved one can be nearer now. When there are many clusters, most soon stand still.
+    Where a point's center did not move, only a moved one can be nearer. With many clusters, most soon stop moving.
     """
     unsure = np.flatnonzero(moved[assignment])
     others, movers = np.flatnonzero(~moved[assignment]), np.flatnonzero(moved)
@@ -160,7 +177,7 @@ def _initial_centers(
         squares[chosen] = 0.0
         n_wanted = min(per_round, n_clusters - len(chosen))
         n_distinct = int(np.count_nonzero(squares > 0))
-        if n_distinct < n_wanted:  # fewer distinct points than clusters: any others will do
+        if n_distinct < n_wanted:  # fewer distinct points than clusters: take any others
             newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
         else:
             newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum())
@@ -179,6 +196,18 @@ def _fill_empty_clusters(assignment: NDArray[np.int64], squares: NDArray[np.floa
             sizes[assignment[point]] -= 1
             assignment[point] = empty.pop(0)
             sizes[assignment[point]] = 1
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _squared_distances(
+    rows: NDArray[np.float32], centers: NDArray[np.float32], nearest: NDArray[np.int64], squares: NDArray[np.float32]
+) -> None:
+    """From the differences: zero for equal points, and the same in whatever block a point stands."""
+    for i in range(len(rows)):
+        total = np.float32(0)
+        for j in range(rows.shape[1]):
+            total += (rows[i, j] - centers[nearest[i], j]) ** 2
+        squares[i] = total
 
 
 @njit(cache=True, nogil=True)

@@ -1,4 +1,4 @@
-"""`embed`: every image of a dataset once through the model, in blocks that survive a crash and can be shared by processes.
+"""`embed`: pass every image of a dataset through the model, in blocks that survive a crash and are split among processes.
 
 Each image is seen as its center crop (the paper), or as several crops and flips whose embeddings are averaged (`EvalCrops`).
 """
@@ -39,8 +39,6 @@ _CORNERS = ((0, 0), (0, 2), (2, 0), (2, 2))
 @dataclass(frozen=True)
 class EvalCrops:
     """All views of each image: n images → (n_views · n, channels, crop, crop), view by view. Nothing is random."""
-
-    __test__: ClassVar[bool] = False  # it is no test, whatever pytest thinks of its name
 
     format: ImageFormat
     n_views: int = 1
@@ -102,10 +100,10 @@ def embed(
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
-    * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run goes on from them.
-    * ``rank``, ``world_size``: the share of this process; by default those of torchrun (RANK, WORLD_SIZE). Several processes
-      need a ``folder`` that all of them see. Rank 0 waits for the others, ``patience`` seconds without news at most, and
-      returns everything; the others return their own share.
+    * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
+    * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several
+      processes need a ``folder`` that all of them see. Rank 0 waits for the others, at most ``patience`` seconds without a new
+      block, and returns everything; the others return their own part.
     """
     dataset_images, class_labels = _unpacked(images, labels)
     n = len(dataset_images)
@@ -119,10 +117,10 @@ def embed(
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
-    key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size)
+    key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size, block_size)
     blocks = BlockFolder(Path(folder or "."), key, n, block_size)
     share = blocks.share(rank, world_size)
-    kept = []  # vectors that have no folder to go to
+    kept = []  # vectors, when there is no folder
     for start in share:
         stop = min(start + block_size, n)
         if folder is None or not blocks.file(start).exists():
@@ -157,14 +155,14 @@ def remove_blocks(folder: str | os.PathLike[str]) -> None:
     """Remove the blocks that `embed` keeps in a folder, whatever their model, once its result is safe elsewhere."""
     for blocks in Path(folder).glob(f"{PREFIX}*"):
         shutil.rmtree(blocks, ignore_errors=True)
-    with suppress(OSError):  # something else lies there
+    with suppress(OSError):  # not empty
         Path(folder).rmdir()
 
 
 def _block(
     embedder: Embedder, images: Images, transform: EvalCrops, features: bool, batch_size: int, n_threads: int
 ) -> NDArray[np.float32]:
-    """One block, without gradients and in eval mode; the mode is put back."""
+    """One block, without gradients and in eval mode; the mode is restored."""
     device = next(embedder.parameters()).device
     was_training = embedder.training
     embedder.eval()
@@ -197,7 +195,7 @@ def _place(rank: int | None, world_size: int | None, folder: object) -> tuple[in
     world_size = int(os.environ.get("WORLD_SIZE", "1")) if world_size is None else world_size
     if not 0 <= rank < world_size:
         raise ValueError(
-            f"rank ({rank}) must lie between 0 and world_size − 1 ({world_size - 1}): start the processes by torchrun"
+            f"rank ({rank}) must lie between 0 and world_size − 1 ({world_size - 1}): start the processes with torchrun"
         )
     if world_size > 1 and folder is None:
         raise ValueError(f"{world_size} processes exchange their blocks through a folder: pass folder, one that all of them see")
@@ -214,16 +212,23 @@ def image_names(images: Images) -> NDArray[np.str_]:
 
 
 def _key(
-    embedder: Embedder, images: Images, names: NDArray[np.str_], transform: EvalCrops, features: bool, batch_size: int
+    embedder: Embedder,
+    images: Images,
+    names: NDArray[np.str_],
+    transform: EvalCrops,
+    features: bool,
+    batch_size: int,
+    block_size: int,
 ) -> str:
-    """A hash of all that decides the vectors: weights, images (files by name, size and time), views, and how they are batched."""
-    digest = hashlib.sha256(repr((embedder.name, embedder.normalize, transform, features, batch_size)).encode())
+    """A hash of everything that determines the vectors: weights, images (files by name, size and time), views, batching."""
+    settings = (embedder.name, embedder.normalize, transform, features, batch_size, block_size)
+    digest = hashlib.sha256(repr(settings).encode())
     for name, tensor in sorted(embedder.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     if isinstance(images, np.ndarray):
         digest.update(np.ascontiguousarray(images).tobytes())
     for name in names.tolist():
-        digest.update(name.encode() + b"\0")
+        digest.update(os.fsencode(name) + b"\0")
         if not isinstance(images, np.ndarray | PreparedImages):
             status = Path(name).stat() if Path(name).exists() else None  # a missing file is reported when it is opened
             digest.update(f"{status.st_size} {status.st_mtime_ns}\0".encode() if status else b"\0")

@@ -1,19 +1,20 @@
-"""`Embeddings`: the vectors of a set of images, with what they are of, saved as .npz; and the blocks they are computed in.
+"""`Embeddings`: the vectors of a set of images with labels and names, saved as .npz; and the blocks they are computed in.
 
-A block is a file of consecutive images' vectors, written under a temporary name and renamed, so a file that is there is whole.
-The folder's name holds a key of all that decides the vectors (weights, images, views); another model never finds these blocks.
-Blocks have a fixed number of images whatever the number of processes: work killed on two machines goes on with one.
+A block is a file of consecutive images' vectors, written under a temporary name and renamed, so an existing file is complete.
+The folder's name holds a key of everything that determines the vectors (weights, images, views): another model never finds them.
+Blocks have a fixed number of images whatever the number of processes: work killed on two machines can resume on one.
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
 import time
-import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,23 +45,52 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of vectors, labels, image names and source."""
+        digest = hashlib.sha256(json.dumps(self.source, sort_keys=True).encode())
+        for array in (self.vectors, self.labels, self.images):
+            digest.update(f"{array.dtype.str} {array.shape}".encode() + np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write an .npz with the arrays vectors, labels, images and source (JSON); any NumPy reads it, nothing is pickled."""
+        """Write an .npz with the arrays vectors, labels, images, source (JSON) and fingerprint; nothing is pickled."""
+        source, fingerprint = np.array(json.dumps(self.source)), np.array(self.fingerprint)
         buffer = io.BytesIO()
-        np.savez(buffer, vectors=self.vectors, labels=self.labels, images=self.images, source=np.array(json.dumps(self.source)))
+        np.savez(buffer, vectors=self.vectors, labels=self.labels, images=self.images, source=source, fingerprint=fingerprint)
         write_atomically(Path(path), buffer.getvalue())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Embeddings:
-        """Read what `save` wrote."""
+        """Read what `save` wrote; a ValueError for anything else."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 source = json.loads(str(arrays["source"]))
-                return cls(arrays["vectors"], arrays["labels"], arrays["images"], source)
-        except (ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise ValueError(
-                f"{path} holds no embeddings of facetric's ({error}): write it with `facetric evaluate RUN`"
-            ) from None
+                found = cls(arrays["vectors"], arrays["labels"], arrays["images"], source)
+                if str(arrays["fingerprint"]) != found.fingerprint:
+                    raise ValueError("its fingerprint does not match its content")
+        except FileNotFoundError:
+            raise
+        except Exception as error:  # a damaged archive can raise nearly anything
+            raise _not_embeddings(path, error) from None
+        return found
+
+
+def read_fingerprint(path: str | os.PathLike[str]) -> str:
+    """The fingerprint in a file of embeddings, without reading its vectors."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return str(arrays["fingerprint"])
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # as in Embeddings.load
+        raise _not_embeddings(path, error) from None
+
+
+def _not_embeddings(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    return ValueError(
+        f"{path} is damaged or holds no embeddings of this version ({error}): write it with `facetric evaluate RUN`"
+    )
 
 
 @dataclass(frozen=True)
@@ -82,7 +112,7 @@ class BlockFolder:
         return range(0, self.n, self.block_size)
 
     def share(self, rank: int, world_size: int) -> range:
-        """The blocks of one process: consecutive, as many as for the others give or take one."""
+        """The blocks of one process: consecutive, as many as the others, give or take one."""
         n_blocks = len(self.starts)
         return self.starts[n_blocks * rank // world_size : n_blocks * (rank + 1) // world_size]
 
@@ -101,18 +131,18 @@ class BlockFolder:
         return np.concatenate([np.load(self.file(start), allow_pickle=False) for start in starts])
 
     def wait_for_all(self, *, patience: float, on_progress: Callable[[int], None]) -> None:
-        """Until every block is there. Blocks come from processes that share nothing but this folder."""
-        last_news, n_there = time.monotonic(), -1
+        """Wait until every block exists. Blocks come from processes that share only this folder."""
+        last_news, n_found = time.monotonic(), -1
         while True:
             missing = [start for start in self.starts if not self.file(start).exists()]
             if not missing:
                 return
-            if len(self.starts) - len(missing) != n_there:
-                last_news, n_there = time.monotonic(), len(self.starts) - len(missing)
-                on_progress(min(n_there * self.block_size, self.n))
+            if len(self.starts) - len(missing) != n_found:
+                last_news, n_found = time.monotonic(), len(self.starts) - len(missing)
+                on_progress(min(n_found * self.block_size, self.n))
             if time.monotonic() - last_news > patience:
                 raise TimeoutError(
                     f"{len(missing)} of {len(self.starts)} blocks did not arrive in {self.path} for {patience:g} s: look at the "
-                    "other processes, which must see the same folder; run the command again, what is there is kept"
+                    "other processes, which must see the same folder; run the command again, finished blocks are kept"
                 )
             time.sleep(0.2)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from facetric.evaluation.clustering import ClusteringScores, FacilityClustering
 from facetric.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """Scores as fractions in [0, 1]; None (or an empty dict) for a half that was not asked for.
+    """Scores as fractions in [0, 1]; None (or an empty dict) for scores that were not computed.
 
     Clustering scores are means over the k-means restarts; `nmi_sd` is the standard deviation over them (n − 1; 0 for one).
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
@@ -56,20 +58,27 @@ class EvaluationReport:
     source: dict[str, Any] = field(default_factory=dict)
 
     def with_source(self, **source: Any) -> EvaluationReport:
-        """The same scores with what is known of where the embeddings come from."""
+        """The same scores with more about the source of the embeddings."""
         return replace(self, source={**self.source, **source})
 
     def to_json(self) -> str:
-        """Standard JSON; keys of `recall_at_k` become strings, as JSON has it."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+        """Standard JSON with a checksum; keys of `recall_at_k` become strings."""
+        return json.dumps({"format": FORMAT, "sha256": self.fingerprint, **asdict(self)}, indent=2, allow_nan=False) + "\n"
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything in the report."""
+        return _digest(json.loads(json.dumps(asdict(self), allow_nan=False)))
 
     @classmethod
     def from_json(cls, text: str) -> EvaluationReport:
         """What `to_json` wrote."""
         try:
             values = json.loads(text)
-            if values.pop("format", None) != FORMAT:
-                raise ValueError(f"its format is not {FORMAT}")
+            if (found := values.pop("format", None)) != FORMAT:
+                raise ValueError(f"its format is {found}, this version reads {FORMAT}")
+            if values.pop("sha256") != _digest(values):
+                raise ValueError("its checksum is wrong")
             values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
             values["restarts"] = tuple(
                 Restart(**{**restart, "scores": ClusteringScores(**restart["scores"])}) for restart in values["restarts"]
@@ -80,10 +89,8 @@ class EvaluationReport:
                     **{**facility, "scores": ClusteringScores(**scores) if scores else None}
                 )
             return cls(**values)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(
-                f"this is no evaluation of facetric's ({error}): evaluate again with `facetric evaluate RUN`"
-            ) from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+            raise ValueError(f"damaged or not an evaluation ({error}): evaluate again with `facetric evaluate RUN`") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; the file has its old content or all of the new."""
@@ -93,7 +100,7 @@ class EvaluationReport:
     def load(cls, path: str | os.PathLike[str]) -> EvaluationReport:
         """Read what `save` wrote."""
         try:
-            return cls.from_json(Path(path).read_text())
+            return cls.from_json(Path(path).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
 
@@ -101,3 +108,8 @@ class EvaluationReport:
         from facetric.evaluation.tables import report_text
 
         return report_text(self)
+
+
+def _digest(values: dict[str, Any]) -> str:
+    """Of plain JSON values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True, allow_nan=False).encode()).hexdigest()

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import faiss
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -41,11 +40,11 @@ def evaluate(
 
     * ``ks``: the K of Recall@K; ``metric``: "cosine" or "euclidean", for neighbors and clusters alike.
     * ``query``, ``gallery``: rows or masks; without them every image is a query against all others. Clusters are of all rows.
-    * ``retrieval``, ``clustering``: False leaves that half out.
-    * ``facility``: facility-location clustering (γ = 0) beside k-means, where it is feasible; the report says when it is not.
+    * ``retrieval``, ``clustering``: False skips that part.
+    * ``facility``: also facility-location clustering (γ = 0), where feasible; the report says when it is not.
     * ``n_restarts``: k-means clusterings, seeded ``seed``, ``seed`` + 1, …; their mean and standard deviation are reported.
-    * ``memory_gib``: memory to work in, beside the vectors. Neither it nor ``block_size`` changes a retrieval or k-means score.
-    * ``on_progress``: called with the name of the step, how much of it is done, and how much there is.
+    * ``memory_gib``: working memory, besides the vectors. Neither it nor ``block_size`` changes a retrieval or k-means score.
+    * ``on_progress``: called with (name of the step, done, total).
 
     >>> report = evaluate([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], [3, 3, 8, 8], ks=(1, 2), n_restarts=2)
     >>> report.recall_at_k, report.nmi, report.map_at_r
@@ -111,7 +110,6 @@ def _method(metric: Metric, seed: int, n_restarts: int, memory_gib: float, block
             "facetric": version("facetric"),
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "faiss": faiss.__version__,
             "numba": version("numba"),
         },
     }

@@ -5,12 +5,14 @@ A comparison prints as text, Markdown or LaTeX, the best of every column in bold
 
 from __future__ import annotations
 
+import csv
+import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from facetric.evaluation.report import EvaluationReport
 
-Format = Literal["text", "markdown", "latex"]
+Format = Literal["text", "markdown", "latex", "csv"]
 
 
 def percent(value: float | None, sd: float | None = None) -> str:
@@ -25,7 +27,7 @@ def percent(value: float | None, sd: float | None = None) -> str:
 
 
 def report_text(report: EvaluationReport) -> str:
-    """The paper's row, the other scores, and what a reader must know to trust them."""
+    """The paper's row, the other scores, and notes on how they were computed."""
     several = len(report.restarts) > 1
     paper = {"NMI": percent(report.nmi, report.nmi_sd if several else None)} if report.nmi is not None else {}
     paper |= {f"R@{k}": percent(value) for k, value in report.recall_at_k.items()}
@@ -124,7 +126,7 @@ def comparison_text(comparison: Comparison, format: Format = "text") -> str:
     """The whole table with its title and notes."""
     if format not in get_args(Format):
         raise ValueError(f"format must be one of {', '.join(get_args(Format))}; got {format!r}: choose one of these")
-    return {"text": _text, "markdown": _markdown, "latex": _latex}[format](comparison)
+    return {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}[format](comparison)
 
 
 def _cells(comparison: Comparison, row: Row, bold: str) -> list[str]:
@@ -158,6 +160,18 @@ def _markdown(comparison: Comparison) -> str:
     return "\n".join([*lines, *(f"\n{note}" for note in comparison.notes)])
 
 
+def _csv(comparison: Comparison) -> str:
+    """A line per row, with the mean and the standard deviation of every column as numbers."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["name", "runs", *(name for column in comparison.columns for name in (column, f"{column} sd"))])
+    for row in comparison.rows:
+        scores = [row.scores.get(column) for column in comparison.columns]
+        cells = [cell for score in scores for cell in (("", "") if score is None else (score.mean, score.sd))]
+        writer.writerow([row.name, row.n_runs, *("" if cell is None or cell == "" else f"{cell:.4f}" for cell in cells)])
+    return file.getvalue().rstrip("\n")
+
+
 def _latex(comparison: Comparison) -> str:
     lines = [r"\begin{tabular}{l" + "r" * len(comparison.columns) + "}", r"\hline"]
     lines += [" & " + " & ".join(comparison.columns) + r" \\", r"\hline"]
@@ -165,11 +179,20 @@ def _latex(comparison: Comparison) -> str:
         cells = [cell.replace("±", r"$\pm$").replace("–", "--") for cell in _cells(comparison, row, r"\textbf{{{}}}")]
         lines.append(f"{_escaped(row.name)} & " + " & ".join(cells) + r" \\")
     lines += [r"\hline", r"\end{tabular}"]
-    notes = [f"% {note}" for note in (f"{comparison.dataset}, {comparison.split} split, in percent", *comparison.notes)]
+    notes = [
+        f"% {_one_line(note)}" for note in (f"{comparison.dataset}, {comparison.split} split, in percent", *comparison.notes)
+    ]
     return "\n".join([*notes, *lines])
 
 
+_LATEX = {character: "\\" + character for character in "&%$#_{}"}
+_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+
+
 def _escaped(name: str) -> str:
-    for character in "&%$#_{}":
-        name = name.replace(character, "\\" + character)
-    return name
+    """The name as LaTeX text on one line."""
+    return "".join(_LATEX.get(character, character) for character in _one_line(name))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,4 +1,4 @@
-"""Saved results → pictures. Figures read files and arrays, never the model."""
+"""Figures from saved results. They read files and arrays, never the model."""
 
 from typing import TYPE_CHECKING
 
@@ -38,4 +38,4 @@ _HOMES = {
     "tsne_positions": "tsne_map",
 }
 
-__getattr__ = loaded_on_use(__name__, _HOMES, __all__)
+__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

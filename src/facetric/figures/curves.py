@@ -13,15 +13,16 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from facetric.figures.report.curves import Panel, panels, read_rows
+from facetric.figures.report.curves import Panel, panels
 from facetric.figures.style import PALETTE, PLOT_STYLE
+from facetric.runs.metrics_log import read_rows
 
 _N_COLUMNS = 3
 _MARKERS_UP_TO = 30  # points of a curve that are marked one by one
 
 
 def draw_curves(rows: Iterable[dict[str, Any]], *, title: str = "") -> Figure:
-    """A panel for each quantity that the rows hold, in a fixed order; what was not logged has none."""
+    """A panel for each quantity that the rows hold, in a fixed order; quantities that were not logged are left out."""
     made = panels(rows)
     n_rows = max(1, math.ceil(len(made) / _N_COLUMNS))
     with matplotlib.rc_context(PLOT_STYLE):
@@ -42,12 +43,12 @@ def draw_curves(rows: Iterable[dict[str, Any]], *, title: str = "") -> Figure:
 
 
 def save_curves(metrics: str | os.PathLike[str], path: str | os.PathLike[str], *, title: str = "", dpi: int = 120) -> Path:
-    """Draw the rows of a metrics.jsonl into a picture; half-written lines are passed over."""
+    """Draw the rows of a metrics.jsonl into a picture; half-written lines are skipped."""
     rows, _ = read_rows(Path(metrics))
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a name in such letters is shown as boxes
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as boxes
         draw_curves(rows, title=title).savefig(target, dpi=dpi)
     return target
 

@@ -22,18 +22,12 @@ class GridPlacement:
     n_columns: int
     n_rows: int
 
-    @property
-    def shifts(self) -> NDArray[np.float64]:
-        """(n,) how far each point moved, in cells."""
-        moved: NDArray[np.float64] = np.hypot(*(self.cells - self.points).T)
-        return moved
-
 
 def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> GridPlacement:
     """Place points (n, 2) on a grid that has n / `fill` cells and about the shape of the cloud.
 
-    Points are served from the one nearest to the middle of its cell to the furthest, ties by index; each takes the nearest free
-    cell, ties by row, then column. So of all the cells that stay free none is nearer to a point than its own.
+    Points are placed in order of their distance from the middle of their cell, ties by index; each takes the nearest free cell,
+    ties by row, then column. So no cell that stays free is nearer to a point than its own.
     """
     positions = np.asarray(positions, dtype=np.float64)
     if positions.ndim != 2 or positions.shape[1] != 2 or len(positions) == 0:
@@ -41,7 +35,7 @@ def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> Grid
     if not np.isfinite(positions).all():
         raise ValueError("positions must be finite, but some are NaN or infinite: check the vectors that were mapped")
     if not 0 < fill <= 1:
-        raise ValueError(f"fill is the share of cells that hold an image, above 0 and at most 1; got {fill}: 0.4 is customary")
+        raise ValueError(f"fill is the fraction of cells that hold an image, above 0 and at most 1; got {fill}: 0.4 is typical")
     low = positions.min(axis=0)
     width, height = positions.max(axis=0) - low
     n_columns, n_rows = _shape(len(positions), width, height, fill)

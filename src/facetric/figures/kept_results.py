@@ -1,4 +1,4 @@
-"""What takes long to draw a run from (its map, its clusters): computed once, kept in figures/ of the run folder."""
+"""The slow parts of the figures of a run (map, clusters): computed once, cached in figures/ of the run folder."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import io
 import zipfile
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from facetric.files import write_atomically
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.vectors import validated_vectors
 from facetric.progress import Progress
+from facetric.runs.run import Run
 
 
 def kept_positions(
@@ -45,7 +47,7 @@ def kept_clusters(
 def _kept(
     folder: Path, name: str, vectors: NDArray[np.float32], settings: object, compute: Callable[[], NDArray[Any]]
 ) -> NDArray[Any]:
-    path = Path(folder) / "figures" / f"{name}.npz"
+    path = Run(folder).figures / f"{name}.npz"
     content = np.ascontiguousarray(vectors)
     key = hashlib.sha256(content.tobytes() + repr((content.shape, content.dtype.str, settings)).encode()).hexdigest()
     try:
@@ -53,10 +55,11 @@ def _kept(
             if str(file["key"]) == key:
                 return np.asarray(file["result"])
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # not there, or damaged: computed anew
+        pass  # missing or damaged: compute it
     result = compute()
-    path.parent.mkdir(parents=True, exist_ok=True)
     buffer = io.BytesIO()
     np.savez(buffer, key=np.array(key), result=result)
-    write_atomically(path, buffer.getvalue())
+    with suppress(OSError):  # a read-only run: computed again next time
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, buffer.getvalue())
     return result

@@ -1,4 +1,4 @@
-"""All still pictures of a run, into its figures/ folder: curves, map, retrieval, worst queries, confusions, clusters."""
+"""All figures of a run, in its figures/ folder: curves, map, retrieval, worst queries, confusions, clusters."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from facetric.figures.thumbnails import Thumbnails
 from facetric.figures.tsne_map import draw_map
 from facetric.metrics.neighbors import Metric
 from facetric.progress import Progress, progress_bar
+from facetric.runs.run import Run
 
 N_NEIGHBORS = 8
 _N_ROWS = 10
@@ -42,11 +43,12 @@ def draw_run(
     `metric` is that of the evaluation; it decides neighbors and clusters.
     """
     folder = Path(folder)
-    target = folder / "figures"
+    run = Run(folder)
+    target = run.figures
     target.mkdir(parents=True, exist_ok=True)
     made = []
-    if (folder / "metrics.jsonl").is_file():
-        made.append(save_curves(folder / "metrics.jsonl", target / "curves.png", title=folder.name))
+    if run.metrics_file.is_file():
+        made.append(save_curves(run.metrics_file, target / "curves.png", title=folder.name))
     if len(vectors) == 0:
         return made
     with bar("t-SNE") as report:
@@ -62,7 +64,7 @@ def draw_run(
     worst = worst_queries(found.image_ids, labels, n_queries=_N_ROWS)
     sheets = {
         "retrieval": (
-            "Queries drawn at random, and what they find",
+            "Random queries and their nearest neighbors",
             retrieval_rows(any_queries, found.image_ids, labels, class_names),
         ),
         "worst_queries": ("Worst queries, one for each class", retrieval_rows(worst, found.image_ids, labels, class_names)),
@@ -83,7 +85,7 @@ def draw_run(
             draw_sheet(tile_rows, thumbnails, title=title, note=_MARKS).save(path)
             made.append(path)
         else:
-            path.unlink(missing_ok=True)  # of an earlier evaluation, when something was still wrong
+            path.unlink(missing_ok=True)  # left by an earlier evaluation
     return made
 
 

@@ -22,18 +22,18 @@ class ConfusedPair:
 def worst_queries(
     neighbors: NDArray[np.int64], labels: NDArray[np.integer], *, n_queries: int, one_per_class: bool = True
 ) -> NDArray[np.int64]:
-    """Queries whose list of neighbors (n, k) is wrong for longest, worst first; at most one of each class by default.
+    """Queries with the worst lists of neighbors (n, k), worst first; at most one of each class by default.
 
-    First come those that find none of their class in the whole list, then those with the fewest; ties go to the longest run of
-    wrong images at the top, then to the lowest image id. Images that are alone in their class have nothing to find: left out.
+    First those without any neighbor of their class, then those with the fewest; ties go to the longest run of wrong images at
+    the top, then to the lowest image id. Images that are alone in their class are left out.
     """
     right = labels[neighbors] == labels[:, None]  # (n, k)
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
     wrong_at_top = np.where(right.any(axis=1), right.argmax(axis=1), right.shape[1])
     possible = np.minimum(sizes[codes] - 1, right.shape[1])
-    share = right.sum(axis=1) / np.maximum(possible, 1)
-    order = np.lexsort((np.arange(len(labels)), -wrong_at_top, share))
-    order = order[(possible[order] > 0) & (share[order] < 1)]
+    precision = right.sum(axis=1) / np.maximum(possible, 1)
+    order = np.lexsort((np.arange(len(labels)), -wrong_at_top, precision))
+    order = order[(possible[order] > 0) & (precision[order] < 1)]
     if one_per_class:
         order = order[np.sort(np.unique(codes[order], return_index=True)[1])]
     chosen: NDArray[np.int64] = order[:n_queries].astype(np.int64)

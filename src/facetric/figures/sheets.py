@@ -1,6 +1,6 @@
-"""Contact sheets that say what is right and what is still wrong: retrieval, worst queries, confused classes, clusters.
+"""Contact sheets of right and wrong results: retrieval, worst queries, confused classes, clusters.
 
-Right images have a green frame and a tick, wrong ones a vermilion frame and a cross: no one needs to see the color.
+Right images have a green frame and a tick, wrong ones a vermilion frame and a cross: readable without color.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def retrieval_rows(
     *,
     n_shown: int = 8,
 ) -> list[Row]:
-    """A row for each query with its nearest images, from `neighbors` (n, k). The name of a wrong class stands below it."""
+    """A row for each query with its nearest images, from `neighbors` (n, k). The name of a wrong class is below it."""
     rows = []
     for query in queries.tolist():
         found = neighbors[query, :n_shown].tolist()
@@ -117,7 +117,7 @@ def cluster_rows(
 def draw_sheet(rows: Sequence[Row], thumbnails: Thumbnails, *, title: str, note: str = "", tile_size: int = 72) -> Image.Image:
     """The rows under a title. Posters are a half larger than the other tiles; a sheet without rows says so."""
     if tile_size < 24:
-        raise ValueError(f"tile_size must be at least 24 pixels, or the marks cannot be read; got {tile_size}: 72 is customary")
+        raise ValueError(f"tile_size must be at least 24 pixels, or the marks cannot be read; got {tile_size}: 72 is typical")
     poster = tile_size * 3 // 2
     has_poster = any(tile.poster for row in rows for tile in row.tiles)
     height = (poster if has_poster else tile_size) + 2 * _CAPTION + _GAP
@@ -132,7 +132,7 @@ def draw_sheet(rows: Sequence[Row], thumbnails: Thumbnails, *, title: str, note:
     if note:
         pen.text((_MARGIN, _MARGIN + 26), shortened(note, width - 2 * _MARGIN, font(12)), fill=FAINT, font=font(12))
     if not rows:
-        pen.text((_MARGIN, top), "Nothing to show: there is none.", fill=FAINT, font=font(13))
+        pen.text((_MARGIN, top), "Nothing to show.", fill=FAINT, font=font(13))
     for number, row in enumerate(rows):
         y = top + number * height
         heading = shortened(row.heading, width - 2 * _MARGIN, font(12, bold=True))

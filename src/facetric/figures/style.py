@@ -35,7 +35,7 @@ PLOT_STYLE: dict[Any, Any] = {
     "lines.linewidth": 1.4,
     "legend.frameon": False,
     "savefig.facecolor": "white",
-    "text.parse_math": False,  # a "$" in the name of a run is a dollar
+    "text.parse_math": False,  # a "$" in a run name is literal
 }
 
 

@@ -47,7 +47,7 @@ class Thumbnails:
         """The middle square of the picture, size × size, in RGB."""
         try:
             picture = self._open(int(image_id), size).convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # all that Pillow says of damaged files
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):  # whatever Pillow raises on damaged files
             self.missing.add(int(image_id))
             return _crossed_tile(size)
         enlarged = min(picture.size) < size

@@ -58,7 +58,7 @@ def tsne_positions(
     """Barnes-Hut t-SNE of vectors (n, d) → positions (n, 2), from exact neighbors and a PCA start; the seed decides the rest.
 
     The perplexity is lowered for sets of fewer than 3 · perplexity images. One image lies at the origin; two or three keep
-    their principal axes, because t-SNE has nothing to say about them.
+    their principal axes, because t-SNE is undefined for them.
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
     if vectors.ndim != 2 or 0 in vectors.shape:
@@ -122,7 +122,7 @@ def draw_map(
 
     * ``frames``: a frame in the color of the image's class; needs ``labels`` (n,).
     * ``thumbnail_size``: in pixels; by default as large as the map may be (`LARGEST_SIDE`), 16 at least and 96 at most.
-    * ``fill``: the share of cells that hold an image.
+    * ``fill``: the fraction of cells that hold an image.
     """
     if frames and labels is None:
         raise ValueError("frames=True colors the images by class and needs labels: pass labels, or frames=False")

@@ -1,19 +1,24 @@
 """Losses: an nn.Module each, called as loss(embeddings, labels) → scalar tensor."""
 
+from collections.abc import Callable
+
 from torch import nn
 
 from facetric.losses.affinity import AffinityLoss
 from facetric.losses.contrastive import ContrastiveLoss
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
+from facetric.losses.global_batch import GlobalBatch
 from facetric.losses.lifted_structure import LiftedStructureLoss
 from facetric.losses.margin_decay import MarginDecay
 from facetric.losses.npairs import NPairsLoss
-from facetric.losses.subsampled import SubsampledLoss
+from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation, facility_location_subsets
 from facetric.losses.triplet import TripletLoss
 from facetric.losses.triplet_semihard import TripletSemihardLoss
 
-LOSSES: dict[str, type[nn.Module]] = {
+# By the names of configurations. A new loss is one file and one line here; its options are those of its signature (options.py).
+LOSSES: dict[str, Callable[..., nn.Module]] = {
     "facility_location": FacilityLocationLoss,
+    "facility_location_subsets": facility_location_subsets,  # what we recommend
     "triplet_semihard": TripletSemihardLoss,
     "lifted_structure": LiftedStructureLoss,
     "npairs": NPairsLoss,
@@ -28,10 +33,12 @@ __all__ = [
     "BatchExplanation",
     "ContrastiveLoss",
     "FacilityLocationLoss",
+    "GlobalBatch",
     "LiftedStructureLoss",
     "MarginDecay",
     "NPairsLoss",
     "SubsampledLoss",
+    "SubsetsExplanation",
     "TripletLoss",
     "TripletSemihardLoss",
 ]

@@ -4,44 +4,59 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 
-def checked_batch(embeddings: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Embeddings (m, d) in float32 or float64 and labels (m,) on the same device, or a ValueError that says what is wrong."""
+def checked_batch(
+    loss: nn.Module, embeddings: Tensor, labels: Tensor, indices_tuple: object = None, *, at_least: int = 2
+) -> tuple[Tensor, Tensor]:
+    """Embeddings (m, d) in float32 or float64 and labels (m,) on the same device, or a ValueError that says what is wrong.
+
+    `indices_tuple` is the third argument that pytorch-metric-learning's trainers pass, the output of a miner. It is ignored,
+    with one warning per loss object: our losses look at the whole batch.
+    """
     if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
         kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
         raise ValueError(
             f"embeddings must be a floating-point tensor of shape (batch, dimension); got {kind}: convert with .float()"
         )
-    if embeddings.ndim != 2:
+    if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(
             f"embeddings must have shape (batch, dimension); got {tuple(embeddings.shape)}: pool to one vector per image"
         )
-    labels = torch.as_tensor(labels)
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise ValueError(f"labels must be integers, one class id per image; got {labels.dtype}: convert with .long()")
+    labels = _checked_labels(labels)
     if labels.ndim != 1 or len(labels) != len(embeddings):
         raise ValueError(
             f"labels must have one entry per embedding; got shape {tuple(labels.shape)} for {len(embeddings)} embeddings: "
             "pass the labels of the same batch"
         )
-    if len(embeddings) < 2:
-        raise ValueError(f"a batch needs at least 2 images to compare; got {len(embeddings)}: enlarge the batch")
+    if len(embeddings) < at_least:
+        raise ValueError(f"a batch needs at least {at_least} images to compare; got {len(embeddings)}: enlarge the batch")
     if not math.isfinite(float(embeddings.detach().sum())):  # cheap, and right unless finite numbers overflow: then look closer
         _refuse_non_finite(embeddings)
+    if indices_tuple is not None:
+        warn_once(loss, "indices_tuple", "the miner's output (indices_tuple) is ignored: the loss is that of the whole batch")
     if embeddings.dtype in (torch.float16, torch.bfloat16):
         embeddings = embeddings.float()
     return embeddings, labels.to(embeddings.device)
 
 
 def unit_vectors(embeddings: Tensor) -> Tensor:
-    """Rows divided by their l2 norm; a zero row stays zero, with zero gradient."""
-    norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
-    return embeddings * torch.where(norm > 0, 1.0 / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0.0)
+    """Rows divided by their l2 norm, however long or short; a zero row stays zero, with zero gradient.
+
+    The gradient is inversely proportional to a row's length. It is zero for rows so short (1e-33 in float32, 1e-303 in float64)
+    that it would overflow.
+    """
+    norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)  # (m, 1)
+    tiny = torch.finfo(norm.dtype).tiny
+    usual = tiny**0.25, tiny**-0.25  # between these no square comes near overflow or underflow
+    if not bool(((norm >= usual[0]) & (norm <= usual[1])).all()):
+        embeddings = _moderate(embeddings)
+        norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
+    return embeddings * torch.where(norm > 0, 1.0 / norm.clamp_min(tiny), 0.0)
 
 
 def pairwise_distances(points: Tensor) -> Tensor:
@@ -78,15 +93,33 @@ def is_degenerate(loss: nn.Module, pairs: Pairs) -> bool:
     """True, with one warning per loss object, for a batch that has no positive or no negative pair."""
     if pairs.n_positive > 0 and pairs.n_negative > 0:
         return False
-    if not getattr(loss, "_warned_of_degenerate_batch", False):
-        loss._warned_of_degenerate_batch = True  # type: ignore[assignment]
-        missing = "pair of the same class" if pairs.n_positive == 0 else "pair of different classes"
-        warnings.warn(
-            f"{type(loss).__name__}: the batch has no {missing}, so its loss is 0 with zero gradient: "
-            "draw several images from each of several classes (said once)",
-            stacklevel=3,
-        )
+    missing = "the same class" if pairs.n_positive == 0 else "different classes"
+    warn_once(
+        loss,
+        "degenerate batch",
+        f"a batch of {len(pairs.positive)} images has no pair of {missing}, so its loss is 0 with zero gradient: "
+        "draw several images from each of several classes",
+    )
     return True
+
+
+def warn_once(loss: nn.Module, topic: str, message: str) -> None:
+    """One warning on each topic per loss object."""
+    topics: set[str] = loss.__dict__.setdefault("_warned_of", set())
+    if topic not in topics:
+        topics.add(topic)
+        warnings.warn(f"{type(loss).__name__}: {message} (said once)", stacklevel=4)
+
+
+def _checked_labels(labels: Any) -> Tensor:
+    try:
+        tensor: Tensor = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):  # None, strings, ragged lists
+        kind = type(labels).__name__
+        raise ValueError(f"labels must be integers, one class id per image; got {kind}: pass a tensor of class ids") from None
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, one class id per image; got {tensor.dtype}: convert with .long()")
+    return tensor
 
 
 def _refuse_non_finite(embeddings: Tensor) -> None:
@@ -97,3 +130,12 @@ def _refuse_non_finite(embeddings: Tensor) -> None:
             f"embeddings must be finite; {len(rows)} of {len(embeddings)} rows hold NaN or infinity, the first is row {rows[0]}: "
             "lower the learning rate, clip gradients, or check the images"
         )
+
+
+def _moderate(rows: Tensor) -> Tensor:
+    """Each row divided by a power of two near its largest entry, which leaves its direction as it is to the last bit."""
+    largest = rows.detach().abs().amax(dim=1, keepdim=True)  # (m, 1)
+    bits, exponent_bits = (torch.int32, 0x7F800000) if rows.dtype == torch.float32 else (torch.int64, 0x7FF0000000000000)
+    power_of_two = (largest.view(bits) & exponent_bits).view(rows.dtype)
+    shortest = torch.finfo(rows.dtype).tiny * 2.0**16  # the gradient of a batch on a shorter row may overflow
+    return torch.where(largest < shortest, rows.detach(), rows) / power_of_two.clamp(shortest, 1 / shortest)

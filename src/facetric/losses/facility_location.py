@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, unit_vectors, zero_loss
+from facetric.losses.arguments import flag, nonnegative, whole
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
 from facetric.metrics import nmi
 from facetric.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.solver.problem import MarginFunction, check_margin
 from facetric.solver.solve import Inference, Refinement, check_solver_options
 
+Reduction = Literal["sum", "mean"]
 Inferred = tuple[Solution, NDArray[np.int64]]  # S_PAM, and the oracle medoids
 
 
@@ -28,6 +31,7 @@ class BatchExplanation:
     facility_score: float  # F(X, S)
     oracle_score: float  # F̃(X, y*)
     margin: float  # Δ(g(S), y*)
+    margin_weight: float  # γ of this batch
     nmi: float  # of g(S) against y*, whatever the margin
     objective: float  # A(S) = F + γ·Δ
     value: float  # the loss: [A(S) − F̃]₊, divided by m if reduction="mean"
@@ -49,19 +53,23 @@ class FacilityLocationLoss(nn.Module):
     medoids or through Δ; it is zero when the hinge is inactive. A batch of one class, or of all distinct classes, is trivial:
     its loss is 0 with zero gradient.
 
+    `SubsampledLoss`, the mean of this loss over random halves of the batch, learns faster: we recommend it for training.
+
     Args:
-        margin_weight: γ. A plain attribute: change it during training (`MarginDecay` does).
+        margin_weight: γ; None is half of the number of images in the batch (of the subset inside `SubsampledLoss`).
         margin: the score behind Δ: "nmi", "vmeasure", "ami", "ari", "f1", "zero_one" or a callable on a contingency table.
         inference: "greedy" (Algorithm 1), "stochastic" (greedy on random samples of candidates) or "random".
         refine: "pam" (Algorithm 2), "local_search" (Lemma 2) or None.
         max_sweeps: T, the most sweeps of "pam".
         normalize: l2-normalize the embeddings first, as the paper does for this loss.
         squared: squared Euclidean distances instead of the paper's plain ones.
-        reduction: "sum" (the paper) or "mean" (divided by the batch size).
+        reduction: "sum" (the paper) or "mean": the whole hinge, F − F̃ and γ·Δ alike, divided by the batch size.
         seed: of the generator behind "stochastic" and "random" inference.
 
-    ``last`` is the explanation of the last batch that went through the loss, None before the first. ``share`` is called with
-    the inference and gives its result: where many processes see the same batch, one infers and hands the medoids to the rest.
+    ``margin_weight`` is a plain attribute: change it at will. γ is ``margin_weight`` times ``margin_scale``, which is 1 until
+    a schedule such as `MarginDecay` sets it. ``last`` is the explanation of the last batch that went through the loss, None
+    before the first. ``share`` is called with the inference and gives its result: where many processes see the same batch
+    (`GlobalBatch`), one infers and hands the medoids to the rest.
     """
 
     last: BatchExplanation | None
@@ -69,7 +77,7 @@ class FacilityLocationLoss(nn.Module):
 
     def __init__(
         self,
-        margin_weight: float = 1.0,
+        margin_weight: float | None = None,
         *,
         margin: str | MarginFunction = "nmi",
         inference: Inference = "greedy",
@@ -77,39 +85,57 @@ class FacilityLocationLoss(nn.Module):
         max_sweeps: int = 5,
         normalize: bool = True,
         squared: bool = False,
-        reduction: str = "sum",
+        reduction: Reduction = "sum",
         seed: int = 0,
     ) -> None:
         super().__init__()
-        check_margin(margin, margin_weight)
+        if margin_weight is not None:
+            margin_weight = nonnegative("margin_weight (γ)", margin_weight, hint="None is half of the batch, 0 no margin")
+        if not callable(margin) and not isinstance(margin, str):
+            raise ValueError(f"margin must be the name of a score or a callable; got {margin!r}: the default is 'nmi'")
+        check_margin(margin, 0.0)
         check_solver_options(inference, refine, max_sweeps)
-        if reduction not in ("sum", "mean"):
+        if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'sum' or 'mean'; got {reduction!r}: choose one of these")
         self.margin_weight = margin_weight
+        self.margin_scale = 1.0
         self.margin = margin
         self.inference = inference
         self.refine = refine
         self.max_sweeps = max_sweeps
-        self.normalize = normalize
-        self.squared = squared
+        self.normalize = flag("normalize", normalize)
+        self.squared = flag("squared", squared)
         self.reduction = reduction
-        self.rng = np.random.default_rng(seed)
+        self.rng = np.random.default_rng(whole("seed", seed, at_least=0, hint="the default is 0"))
         self.last = None
         self.share = _infer_here
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """The loss of one batch: embeddings (m, d), integer labels (m,) → scalar.
 
-        `indices_tuple` is what pytorch-metric-learning's trainers hand to every loss; this loss looks at the whole batch and
-        ignores it.
+        `indices_tuple`, the miner's output that pytorch-metric-learning's trainers pass, is ignored with a warning.
         """
+        embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
         value, self.last = self._evaluate(embeddings, labels)
         return value
 
     @torch.no_grad()
     def explain(self, embeddings: Tensor, labels: Tensor) -> BatchExplanation:
-        """The medoids, the clustering and every term of the loss on one batch."""
-        return self._evaluate(embeddings, labels)[1]
+        """The medoids, the clustering and every term of the loss on one batch: what the next forward pass would find.
+
+        The generator behind "stochastic" and "random" inference is left as it was.
+        """
+        embeddings, labels = checked_batch(self, embeddings, labels)
+        state = self.rng.bit_generator.state
+        try:
+            return self._evaluate(embeddings, labels)[1]
+        finally:
+            self.rng.bit_generator.state = state
+
+    def gamma(self, n_images: int) -> float:
+        """γ for a batch of this many images."""
+        weight = n_images / 2 if self.margin_weight is None else self.margin_weight
+        return weight * self.margin_scale
 
     def extra_repr(self) -> str:
         return (
@@ -118,24 +144,28 @@ class FacilityLocationLoss(nn.Module):
         )
 
     def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, BatchExplanation]:
-        embeddings, labels = checked_batch(embeddings, labels)
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings
             problem = ClusteringProblem.from_points(
-                points.detach().cpu().numpy(), labels.cpu().numpy(), self.margin_weight, self.margin, squared=self.squared
+                points.detach().cpu().numpy(),
+                labels.cpu().numpy(),
+                margin_weight=self.gamma(len(points)),
+                margin=self.margin,
+                squared=self.squared,
             )
             solution, oracle = self.share(lambda: self._infer(problem))
             oracle_of = oracle[problem.classes]  # (m,)
             oracle_score = problem.facility_score(oracle_of)
-            trivial = problem.n_clusters in (1, problem.n_points)
+            trivial = problem.n_clusters in (1, problem.n_points) and is_degenerate(self, batch_pairs(labels))
             active = not trivial and solution.objective - oracle_score > problem.tolerance
-            value = self._hinge(points, solution, oracle_of) if active else zero_loss(embeddings)
+            value = self._hinge(points, solution, oracle_of, problem.margin_weight) if active else zero_loss(embeddings)
         return value, BatchExplanation(
             medoids=solution.medoids,
             assignment=solution.assignment,
             facility_score=solution.facility_score,
             oracle_score=oracle_score,
             margin=solution.margin,
+            margin_weight=problem.margin_weight,
             nmi=1.0 - solution.margin if self.margin == "nmi" else nmi(problem.labels, solution.assignment),
             objective=solution.objective,
             value=float(value.detach()),
@@ -149,11 +179,11 @@ class FacilityLocationLoss(nn.Module):
         solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
         return solution, oracle_medoids(problem)
 
-    def _hinge(self, points: Tensor, solution: Solution, oracle_of: NDArray[np.int64]) -> Tensor:
+    def _hinge(self, points: Tensor, solution: Solution, oracle_of: NDArray[np.int64], gamma: float) -> Tensor:
         """[F − F̃ + γΔ]₊ with gradient; F − F̃ point by point, so that points at the same medoid in both cancel exactly."""
         travel = self._distances_to(points, solution.medoids[solution.assignment])
         oracle_travel = self._distances_to(points, oracle_of)
-        value = torch.clamp_min((oracle_travel - travel).sum() + self.margin_weight * solution.margin, 0.0)
+        value = torch.clamp_min((oracle_travel - travel).sum() + gamma * solution.margin, 0.0)
         return value / len(points) if self.reduction == "mean" else value
 
     def _distances_to(self, points: Tensor, medoid_of: NDArray[np.int64]) -> Tensor:

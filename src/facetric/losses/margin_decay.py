@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from torch import nn
 
-
-class HasMarginWeight(Protocol):
-    """Anything with a γ, such as `FacilityLocationLoss`."""
-
-    margin_weight: float
+from facetric.losses.arguments import whole
 
 
 class MarginDecay:
     """Multiplies a loss's γ by `rate` after every `every` steps. Call `step` once per training step.
 
+    The loss is a `FacilityLocationLoss`, alone or inside `SubsampledLoss` and `GlobalBatch`. The decay sets its `margin_scale`.
+
     >>> from facetric.losses import FacilityLocationLoss
-    >>> loss = FacilityLocationLoss(margin_weight=1.0)
+    >>> loss = FacilityLocationLoss()
     >>> decay = MarginDecay(loss, every=2)
+    >>> loss.gamma(n_images=128)
+    64.0
     >>> for _ in range(4):
     ...     decay.step()
-    >>> round(loss.margin_weight, 4)
-    0.8836
+    >>> round(loss.gamma(n_images=128), 4)  # 64 · 0.94²
+    56.5504
     """
 
-    def __init__(self, loss: HasMarginWeight, *, every: int, rate: float = 0.94) -> None:
-        if every < 1:
-            raise ValueError(f"every must be at least 1 step; got {every}: one pass over the training set is customary")
-        if not 0 < rate <= 1:
-            raise ValueError(f"rate must be in (0, 1]; got {rate}: the paper uses 0.94, 1 keeps γ constant")
-        self.loss = loss
-        self.every = every
+    def __init__(self, loss: nn.Module, *, every: int, rate: float = 0.94) -> None:
+        self.every = whole("every", every, at_least=1, hint="one pass over the training set is customary")
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
+            raise ValueError(f"rate must be in (0, 1]; got {rate!r}: the paper uses 0.94, 1 keeps γ constant")
         self.rate = rate
-        self.initial = loss.margin_weight
+        self.losses = [part for part in loss.modules() if hasattr(part, "margin_scale")]
+        if not self.losses:
+            raise ValueError(f"MarginDecay needs a loss with a γ; got {loss}: pass a FacilityLocationLoss")
         self.n_steps = 0
 
     def step(self) -> None:
         """One training step has been done."""
-        self.n_steps += 1
-        self.loss.margin_weight = self.initial * self.rate ** (self.n_steps // self.every)
+        self._set(self.n_steps + 1)
 
-    def state_dict(self) -> dict[str, float]:
-        return {"initial": self.initial, "n_steps": self.n_steps}
+    def state_dict(self) -> dict[str, int]:
+        return {"n_steps": self.n_steps}
 
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        self.initial = state["initial"]
-        self.n_steps = int(state["n_steps"])
-        self.loss.margin_weight = self.initial * self.rate ** (self.n_steps // self.every)
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self._set(int(state["n_steps"]))
+
+    def _set(self, n_steps: int) -> None:
+        self.n_steps = n_steps
+        for loss in self.losses:
+            loss.margin_scale = self.rate ** (n_steps // self.every)  # type: ignore[assignment]

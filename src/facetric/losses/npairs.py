@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from facetric.losses.arguments import flag, nonnegative
 from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
 
 
@@ -15,16 +16,23 @@ class NPairsLoss(nn.Module):
 
     P are the ordered pairs of the same class, Sᵢⱼ = f(Xᵢ)ᵀf(Xⱼ), λ is `norm_weight`. The paper does not normalize the
     embeddings for this loss. Memory is O(m²).
+
+    Args:
+        norm_weight: λ, the weight of the embeddings' norms.
+        normalize: l2-normalize the embeddings first.
     """
 
     def __init__(self, norm_weight: float = 0.002, *, normalize: bool = False) -> None:
         super().__init__()
-        self.norm_weight = norm_weight
-        self.normalize = normalize
+        self.norm_weight = nonnegative("norm_weight", norm_weight, hint="0 leaves the norms free")
+        self.normalize = flag("normalize", normalize)
+
+    def extra_repr(self) -> str:
+        return f"norm_weight={self.norm_weight}, normalize={self.normalize}"
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
-        embeddings, labels = checked_batch(embeddings, labels)
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
+        embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
         pairs = batch_pairs(labels)
         if is_degenerate(self, pairs):
             return zero_loss(embeddings)

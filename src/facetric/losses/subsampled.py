@@ -2,38 +2,148 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 
+from facetric.losses.arguments import whole
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate
+from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, Reduction
+from facetric.solver.problem import MarginFunction
+from facetric.solver.solve import Inference, Refinement
+
+
+@dataclass(frozen=True, eq=False)
+class SubsetsExplanation:
+    """The explanations of all subsets of a batch, and the means of their terms."""
+
+    subsets: tuple[BatchExplanation, ...]
+
+    @property
+    def facility_score(self) -> float:
+        """F, the mean over the subsets."""
+        return self._mean("facility_score")
+
+    @property
+    def oracle_score(self) -> float:
+        """F̃, the mean over the subsets."""
+        return self._mean("oracle_score")
+
+    @property
+    def margin(self) -> float:
+        """Δ, the mean over the subsets."""
+        return self._mean("margin")
+
+    @property
+    def nmi(self) -> float:
+        """NMI of the clusterings found against the classes, the mean over the subsets."""
+        return self._mean("nmi")
+
+    @property
+    def value(self) -> float:
+        """The loss, the mean over the subsets."""
+        return self._mean("value")
+
+    @property
+    def margin_weight(self) -> float:
+        """γ, the same for all subsets."""
+        return self.subsets[0].margin_weight
+
+    @property
+    def active(self) -> bool:
+        """Whether the hinge of any subset is active, that is, whether there is any gradient."""
+        return any(subset.active for subset in self.subsets)
+
+    def _mean(self, term: str) -> float:
+        return float(sum(getattr(subset, term) for subset in self.subsets)) / len(self.subsets)
+
 
 class SubsampledLoss(nn.Module):
-    """The mean of `loss` over `n_subsets` random subsets of the batch, each of `subset_size` images without replacement.
-    Half of the batch when `subset_size` is left out.
+    """The mean of a loss over random subsets of the batch, `FacilityLocationLoss` unless another is given.
+
+        ℓ(X, y) = 1/n · Σₛ ℓ(X[Bₛ], y[Bₛ]),   B₁ … Bₙ random subsets of the batch, drawn without replacement
 
     "Cluster several random subsets of the data within the training batch and then average the loss gradient", in the spirit of
-    the Bag of Little Bootstraps. A subset that is trivial for the loss (one class, say) contributes 0 to the mean.
+    the Bag of Little Bootstraps. Each image gets its gradient from many clusterings instead of one, and a network learns faster:
+    this is the loss that we recommend. A subset that is trivial for the loss (one class, say) contributes 0 to the mean.
+
+    Args:
+        loss: what is averaged, any `loss(embeddings, labels)`; None is `FacilityLocationLoss()`.
+        n_subsets: how many random subsets of the batch are drawn.
+        subset_size: images in a subset; None is half of the batch.
+        seed: of the generator that draws the subsets.
+
+    ``last`` explains the last batch: every subset, and the means of F, F̃, Δ and NMI. It is None before the first batch and for
+    losses that explain nothing.
     """
 
-    def __init__(self, loss: nn.Module, n_subsets: int = 16, subset_size: int | None = None, *, seed: int = 0) -> None:
+    last: SubsetsExplanation | None
+
+    def __init__(
+        self, loss: nn.Module | None = None, n_subsets: int = 16, subset_size: int | None = None, *, seed: int = 0
+    ) -> None:
         super().__init__()
-        if n_subsets < 1:
-            raise ValueError(f"n_subsets must be at least 1; got {n_subsets}: each subset is one clustering")
-        if subset_size is not None and subset_size < 2:
-            raise ValueError(f"subset_size must be at least 2; got {subset_size}: a subset of one image cannot be clustered")
-        self.loss = loss
-        self.n_subsets = n_subsets
+        if not isinstance(loss, nn.Module | None):
+            raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {loss!r}: pass one of LOSSES")
+        self.loss = FacilityLocationLoss() if loss is None else loss
+        self.n_subsets = whole("n_subsets", n_subsets, at_least=1, hint="each subset is one clustering")
+        if subset_size is not None:
+            subset_size = whole("subset_size", subset_size, at_least=2, hint="None is half of the batch")
         self.subset_size = subset_size
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(whole("seed", seed, at_least=0, hint="the default is 0"))
+        self.last = None
+
+    def extra_repr(self) -> str:
+        return f"n_subsets={self.n_subsets}, subset_size={self.subset_size or 'half of the batch'}"
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` is accepted and ignored."""
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
+        _, labels = checked_batch(self, embeddings, labels, indices_tuple)
+        is_degenerate(self.loss, batch_pairs(labels))  # warns once, in the name of the loss that the subsets go to
         m = len(embeddings)
-        size = max(m // 2, min(m, 2)) if self.subset_size is None else self.subset_size
+        size = max(m // 2, 2) if self.subset_size is None else self.subset_size
         if size > m:
             raise ValueError(f"subset_size ({size}) exceeds the batch ({m}): enlarge the batch or lower subset_size")
-        labels = torch.as_tensor(labels)
-        values = []
+        values, explanations = [], []
         for _ in range(self.n_subsets):
-            subset = torch.randperm(m, generator=self.generator)[:size]
-            values.append(self.loss(embeddings[subset.to(embeddings.device)], labels[subset.to(labels.device)]))
+            subset = torch.randperm(m, generator=self.generator)[:size].to(embeddings.device)
+            values.append(self.loss(embeddings[subset], labels[subset]))
+            if isinstance(self.loss, FacilityLocationLoss) and self.loss.last is not None:
+                explanations.append(self.loss.last)
+        self.last = SubsetsExplanation(tuple(explanations)) if explanations else None
         return torch.stack(values).mean()
+
+
+def facility_location_subsets(
+    margin_weight: float | None = None,
+    *,
+    n_subsets: int = 16,
+    subset_size: int | None = None,
+    margin: str | MarginFunction = "nmi",
+    inference: Inference = "greedy",
+    refine: Refinement | None = "pam",
+    max_sweeps: int = 5,
+    normalize: bool = True,
+    squared: bool = False,
+    reduction: Reduction = "sum",
+    seed: int = 0,
+) -> SubsampledLoss:
+    """`SubsampledLoss` of a `FacilityLocationLoss`, which takes all options but these two. For configurations.
+
+    Args:
+        n_subsets: how many random subsets of the batch are clustered.
+        subset_size: images in a subset; None is half of the batch.
+    """
+    loss = FacilityLocationLoss(
+        margin_weight,
+        margin=margin,
+        inference=inference,
+        refine=refine,
+        max_sweeps=max_sweeps,
+        normalize=normalize,
+        squared=squared,
+        reduction=reduction,
+        seed=seed,
+    )
+    return SubsampledLoss(loss, n_subsets, subset_size, seed=seed)

@@ -69,7 +69,7 @@ def agreement(score: int, n_points: int, total: float, cells: float, rows: float
 
 @njit(cache=True, nogil=True)
 def expected_mutual_information_term(row: int, column: int, n_points: int, log_factorial: NDArray[np.float64]) -> float:
-    """The share of one (row sum, column sum) pair in the expected mutual information under random labeling.
+    """The contribution of one (row sum, column sum) pair to the expected mutual information under random labeling.
 
     Vinh, Epps and Bailey 2010, equation 24a: the count in the cell is hypergeometric.
     """
@@ -103,27 +103,25 @@ def log_factorials(n: int) -> NDArray[np.float64]:
 
 @njit(cache=True, nogil=True)
 def expected_mutual_information(rows: NDArray[np.int64], columns: NDArray[np.int64], n_points: int) -> NDArray[np.float64]:
-    """For each row sum, its share in the expected mutual information with all the columns. (n_rows,)
+    """For each row sum, its contribution to the expected mutual information with all columns. (n_rows,)
 
     Only distinct sums are computed: real tables repeat a few cluster sizes many times.
     """
     log_factorial = log_factorials(n_points)
     n_columns_of_size = np.bincount(columns)
-    shares = np.zeros(len(rows))
-    share_of_size = np.full(n_points + 1, -1.0)
+    terms = np.zeros(len(rows))
+    term_of_size = np.full(n_points + 1, -1.0)
     for r in range(len(rows)):
         row = rows[r]
-        if share_of_size[row] < 0.0:
-            share = 0.0
+        if term_of_size[row] < 0.0:
+            term = 0.0
             if row > 0:
                 for column in range(1, len(n_columns_of_size)):
                     if n_columns_of_size[column] > 0:
-                        share += n_columns_of_size[column] * expected_mutual_information_term(
-                            row, column, n_points, log_factorial
-                        )
-            share_of_size[row] = share
-        shares[r] = share_of_size[row]
-    return shares
+                        term += n_columns_of_size[column] * expected_mutual_information_term(row, column, n_points, log_factorial)
+            term_of_size[row] = term
+        terms[r] = term_of_size[row]
+    return terms
 
 
 def score_contingency(score: int, table: Contingency) -> float:
@@ -193,7 +191,7 @@ def pairwise_f1(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) ->
 
 
 def matched_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
-    """Share of points that keep their label under the best one-to-one matching of clusters to classes.
+    """Fraction of points that keep their label under the best one-to-one matching of clusters to classes.
 
     >>> matched_accuracy([[3, 1], [0, 4]])
     0.875
@@ -202,7 +200,7 @@ def matched_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike | None = Non
 
 
 def purity(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
-    """Share of points in the majority class of their cluster (classes are rows, clusters are columns). Not symmetric.
+    """Fraction of points in the majority class of their cluster (classes are rows, clusters are columns). Not symmetric.
 
     >>> purity([[3, 1], [0, 4]])
     0.875

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 @dataclass(frozen=True)
 class Contingency:
-    """The non-zero cells of a contingency table, with its margins. Sparse, so that 10,000 clusters cost nothing."""
+    """The non-zero cells of a contingency table, with its margins. Sparse, so that 10,000 clusters stay cheap."""
 
     cells: NDArray[np.int64]  # (n_cells,) the non-zero counts
     cell_rows: NDArray[np.int64]  # (n_cells,) the row of each

@@ -1,8 +1,8 @@
-"""Where the images of a query's own class stand among its neighbors: exact ranks, found in blocks.
+"""Exact ranks of the images of a query's own class among its neighbors, computed in blocks.
 
 Every retrieval score follows from the ranks of a query's *positives* (the gallery images of its class), and a positive's rank
-follows from how many other images are nearer. So nothing is sorted but the positives. A block of queries meets the gallery
-tile by tile in a float32 matrix product, and each product only has to say on which side of a positive an image falls.
+follows from how many other images are nearer. So only the positives are sorted. A block of queries is multiplied with the gallery
+tile by tile in float32, and each product only has to tell on which side of a positive an image falls.
 
 Why blocks cannot change a result: the order is that of distances computed pair by pair in float64, always in the same order
 of additions, and equal distances go to the lowest index. The product is a filter. Rounding moves it by at most
@@ -36,7 +36,7 @@ class PositiveRanks:
 
     n_positives: NDArray[np.int64]  # (n_queries,) R: gallery images of the query's class, without the query
     first_rank: NDArray[np.int64]  # (n_queries,) rank of the nearest positive, from 1; max_rank + 1 when beyond max_rank
-    r_precision: NDArray[np.float64]  # (n_queries,) share of positives among the R nearest; 0 without positives
+    r_precision: NDArray[np.float64]  # (n_queries,) fraction of positives among the R nearest; 0 without positives
     average_precision: NDArray[np.float64]  # (n_queries,) AP@R; 0 without positives
 
 
@@ -69,7 +69,7 @@ def rank_positives(
         rows = query_rows[block]
         queries = _queries(vectors[rows], rows, own[block], n_positives[block], gallery, longest)
         sort_positives(queries, gallery)
-        left = np.column_stack([queries.vectors, np.ones_like(queries.reach)]) if gallery.euclidean else queries.vectors
+        left = np.column_stack([queries.vectors, np.ones_like(queries.cutoff)]) if gallery.euclidean else queries.vectors
         tile = np.empty((len(rows), min(tile_size, len(gallery_rows))), dtype=np.float32)
         for first in range(0, len(gallery_rows), tile_size):
             right = factors[first : first + tile_size].T
@@ -127,7 +127,7 @@ def _queries(
         counts=np.zeros(first_positive[-1], dtype=np.int64),
         last=n_positives - 1,
         n_before=np.zeros(m, dtype=np.int64),
-        reach=np.empty(m, dtype=np.float32),
+        cutoff=np.empty(m, dtype=np.float32),
     )
 
 

@@ -1,7 +1,7 @@
 """The kernels behind `neighbors`: sort a query's positives, count the other images between them, read off the ranks.
 
 A key is what orders neighbors: ‖x − y‖² for Euclidean, −x·y for cosine, in float64; equal keys go to the lowest position.
-Kernels work on one block of queries, release the interpreter, and share nothing that they write.
+Kernels work on one block of queries, release the GIL, and write to nothing shared.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ class Gallery(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """A block of m queries, their positives from near to far, and what is known so far of the images between these."""
+    """A block of m queries, their positives from near to far, and the images counted so far between them."""
 
     vectors: NDArray[np.float32]  # (m, d)
     rows: NDArray[np.int64]  # (m,)
     classes: NDArray[np.int64]  # (m,)
     squares: NDArray[np.float64]  # (m,) product + this = key, but for rounding
-    slack: NDArray[np.float64]  # (m,) γ, the most that rounding can do
+    slack: NDArray[np.float64]  # (m,) γ, the rounding bound
     first_positive: NDArray[np.int64]  # (m + 1,) query → its first entry in the next three
     keys: NDArray[np.float64]
     positions: NDArray[np.int64]
     counts: NDArray[np.int64]  # images of other classes between this positive and the one before
     last: NDArray[np.int64]  # (m,) the farthest positive that may still be among the R nearest
     n_before: NDArray[np.int64]  # (m,) images of other classes before that one
-    reach: NDArray[np.float32]  # (m,) a product above this lies behind it for certain; −∞: nothing left to find
+    cutoff: NDArray[np.float32]  # (m,) a product above this is certainly farther than that one; −∞: nothing left to find
 
 
 @njit(cache=True, nogil=True)
@@ -69,10 +69,10 @@ def exact_key(x: NDArray[np.float32], y: NDArray[np.float32], euclidean: bool) -
 
 @njit(cache=True, nogil=True)
 def sort_positives(queries: Queries, gallery: Gallery) -> None:
-    """Fill keys and positions of every query's positives, nearest first, and open its reach to the farthest."""
+    """Fill keys and positions of every query's positives, nearest first, and set its cutoff to the farthest."""
     for q in range(len(queries.rows)):
         start, stop = queries.first_positive[q], queries.first_positive[q + 1]
-        queries.reach[q] = -np.inf
+        queries.cutoff[q] = -np.inf
         if start == stop:
             continue
         own_class = queries.classes[q]
@@ -86,7 +86,7 @@ def sort_positives(queries: Queries, gallery: Gallery) -> None:
         order = np.argsort(queries.keys[start:stop], kind="mergesort")  # stable: equal keys stay in order of position
         queries.keys[start:stop] = queries.keys[start:stop][order]
         queries.positions[start:stop] = queries.positions[start:stop][order]
-        _set_reach(q, queries)
+        _set_cutoff(q, queries)
 
 
 @njit(cache=True, nogil=True)
@@ -96,13 +96,13 @@ def count_others(products: NDArray[np.float32], first: int, max_rank: int, queri
     for q in range(len(queries.rows)):
         row = products[q]
         for left in range(0, n_tile, _STRIDE):
-            if queries.reach[q] == -np.inf:
+            if queries.cutoff[q] == -np.inf:
                 break
             right = min(left + _STRIDE, n_tile)
-            if _smallest(row, left, right) > queries.reach[q]:
+            if _smallest(row, left, right) > queries.cutoff[q]:
                 continue
             for j in range(left, right):
-                if row[j] <= queries.reach[q] and gallery.classes[first + j] != queries.classes[q]:
+                if row[j] <= queries.cutoff[q] and gallery.classes[first + j] != queries.classes[q]:
                     _count(q, first + j, row[j], max_rank, queries, gallery)
 
 
@@ -135,18 +135,18 @@ def _count(q: int, position: int, product: float, max_rank: int, queries: Querie
         last -= 1
     queries.n_before[q] = n_before
     if last == 0 and 1 + n_before > max(stop - start, max_rank):
-        queries.reach[q] = -np.inf
+        queries.cutoff[q] = -np.inf
     elif last != queries.last[q]:
         queries.last[q] = last
-        _set_reach(q, queries)
+        _set_cutoff(q, queries)
     queries.last[q] = last
 
 
 @njit(cache=True, nogil=True)
-def _set_reach(q: int, queries: Queries) -> None:
+def _set_cutoff(q: int, queries: Queries) -> None:
     farthest = queries.keys[queries.first_positive[q] + queries.last[q]] + queries.slack[q] - queries.squares[q]
     rounded = np.float32(farthest)  # to nearest: widened, it covers what rounding took
-    queries.reach[q] = rounded + np.float32(abs(rounded) * np.float32(2.0**-22)) + np.float32(1e-37)
+    queries.cutoff[q] = rounded + np.float32(abs(rounded) * np.float32(2.0**-22)) + np.float32(1e-37)
 
 
 @njit(cache=True, nogil=True)

@@ -1,6 +1,6 @@
 """Retrieval scores: Recall@K (the paper's Section 5), precision@1, R-precision and MAP@R (Musgrave, Belongie and Lim 2020).
 
-A query is left out of its own results by its index, never by its rank or its distance. Equal distances go to the lowest index.
+A query is excluded from its own results by its index, never by its rank or its distance. Equal distances go to the lowest index.
 Queries without a positive (no other image of their class in the gallery) cannot be answered: they are counted and left out.
 """
 
@@ -25,7 +25,7 @@ class RetrievalScores:
     precision_at_1: float
     r_precision: float
     map_at_r: float
-    n_queries: int  # that count
+    n_queries: int  # that were scored
     n_left_out: int  # queries without a positive
     n_gallery: int
 
@@ -46,7 +46,7 @@ def retrieval(
 
     * ``query``, ``gallery``: rows, or masks of rows. Without either, every image is a query against all others; with one, the
       other is the rest. A row in both never finds itself.
-    * ``memory_gib``: memory to work in, beside the vectors. Neither it nor ``block_size`` (queries at once) changes a score.
+    * ``memory_gib``: working memory, besides the vectors. Neither it nor ``block_size`` (queries at once) changes a score.
 
     >>> scores = retrieval([[0.0], [0.1], [0.3], [5.0], [5.1]], [0, 0, 1, 1, 1], ks=(1, 2), metric="euclidean")
     >>> scores.recall_at_k, round(scores.r_precision, 2), round(scores.map_at_r, 2)
@@ -99,7 +99,7 @@ def retrieval_of(
 def recall_at_k(
     vectors: ArrayLike, labels: ArrayLike, ks: Sequence[int] = (1, 2, 4, 8), *, metric: Metric = "cosine"
 ) -> dict[int, float]:
-    """Recall@K: the share of queries with an image of their class among the K nearest others, for each K.
+    """Recall@K: the fraction of queries with an image of their class among the K nearest others, for each K.
 
     >>> recall_at_k([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [1.0, 0.6]], [7, 7, 9, 9], ks=(1, 3))
     {1: 0.75, 3: 1.0}
@@ -108,12 +108,12 @@ def recall_at_k(
 
 
 def precision_at_1(vectors: ArrayLike, labels: ArrayLike, *, metric: Metric = "cosine") -> float:
-    """The share of queries whose nearest other image is of their class: Recall@1 under its other name."""
+    """The fraction of queries whose nearest other image is of their class; equals Recall@1."""
     return retrieval(vectors, labels, ks=(1,), metric=metric).precision_at_1
 
 
 def r_precision(vectors: ArrayLike, labels: ArrayLike, *, metric: Metric = "cosine") -> float:
-    """R-precision: with R other images of the query's class, their share among the R nearest; the mean over queries."""
+    """R-precision: with R other images of the query's class, their fraction among the R nearest; the mean over queries."""
     return retrieval(vectors, labels, ks=(1,), metric=metric).r_precision
 
 
@@ -123,12 +123,12 @@ def map_at_r(vectors: ArrayLike, labels: ArrayLike, *, metric: Metric = "cosine"
 
 
 def checked_ks(ks: Sequence[int], n_others: int) -> tuple[int, ...]:
-    """The K of Recall@K in order, if a query that can find `n_others` images can be asked for them."""
+    """The K of Recall@K in order; a ValueError for one above `n_others`, the images that a query can find."""
     if len(ks) == 0:
         raise ValueError("ks is empty: pass the K of Recall@K, for example (1, 2, 4, 8)")
     for k in ks:
         if isinstance(k, bool) or not isinstance(k, int | np.integer) or k < 1:
-            raise ValueError(f"every K of Recall@K must be a whole number, at least 1; got {k!r}: (1, 2, 4, 8) is customary")
+            raise ValueError(f"every K of Recall@K must be a whole number, at least 1; got {k!r}: (1, 2, 4, 8) is typical")
         if k > n_others:
             raise ValueError(f"K ({k}) exceeds the {n_others} images that a query can find: lower K, or pass more images")
     return tuple(sorted({int(k) for k in ks}))

@@ -1,4 +1,4 @@
-"""The door for embeddings: checked once, held in float32, and for cosine brought to length one."""
+"""Validation of embeddings: checked once, converted to float32, normalized for cosine."""
 
 from __future__ import annotations
 

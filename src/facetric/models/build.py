@@ -16,6 +16,7 @@ def build_embedder(
     *,
     dim: int = 64,
     weights: str | Path | None = None,
+    image_size: int | None = None,
     normalize: bool = True,
     freeze_through: str | None = None,
     seed: int = 0,
@@ -24,16 +25,18 @@ def build_embedder(
 
     * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small grayscale pictures);
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
-    * `normalize`: whether embeddings have length 1, as the facility location and triplet losses want it;
+    * `image_size`: the side of the square input in pixels, the backbone's own unless given; position embeddings in weights of
+      another size are resampled;
+    * `normalize`: whether embeddings have length 1, as the facility location and triplet losses expect;
     * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";
-    * `seed`: of whatever is drawn at random, the head and weights "none"; the global generator is left alone.
+    * `seed`: of the head, and of the backbone with weights "none"; torch's global generator is not touched.
 
     Batch-norm statistics are frozen unless the weights are "none".
     """
     weights = default_weights(name) if weights is None else weights
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        backbone, input_spec = create_backbone(name)
+        backbone, input_spec = create_backbone(name, image_size=image_size)
         if weights != "none":
             load_weights(backbone, name, weights)
         return Embedder(

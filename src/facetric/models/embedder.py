@@ -20,10 +20,11 @@ WHOLE = "all"  # freeze_through: the whole backbone
 class Embedder(nn.Module):
     """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_embedder` or `load_embedder`.
 
-    With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen: no gradients,
-    always in eval mode, and `embedder(x)` equals `embedder.from_activations(embedder.trunk(x))`, so that the activations of
-    the frozen part can be kept. `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations:
-    only the head is trained. With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
+    With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen (the position
+    embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `embedder(x)` equals
+    `embedder.from_activations(embedder.trunk(x))`, so that the activations of the frozen part can be cached.
+    `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
+    With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 
     def __init__(
@@ -39,7 +40,9 @@ class Embedder(nn.Module):
     ) -> None:
         super().__init__()
         if dim < 1:
-            raise ValueError(f"dim, the length of an embedding, must be at least 1; got {dim}: 64 is the paper's")
+            raise ValueError(
+                f"dim, the length of an embedding, must be at least 1; got {dim}: 64 is the paper's (--set model.dim=64)"
+            )
         self.name = name
         self.input_spec = input_spec
         self.normalize = normalize
@@ -52,8 +55,10 @@ class Embedder(nn.Module):
         with torch.no_grad():
             self.n_features: int = self.features(probe).shape[1]
         self.head = nn.Linear(self.n_features, dim)
-        for module in self._frozen_modules():
-            module.requires_grad_(False)
+        frozen = self.trunk_state()
+        for parameter_name, parameter in self.backbone.named_parameters():
+            if parameter_name in frozen:
+                parameter.requires_grad_(False)
         self.train()
 
     @property
@@ -97,11 +102,13 @@ class Embedder(nn.Module):
         """The tensors that decide what `trunk` gives, by name; empty when nothing is frozen."""
         if self.freeze_through == WHOLE:
             return dict(self.backbone.state_dict())
-        first = () if self._split is None else self._split.first
+        if self._split is None:
+            return {}
+        modules = tuple(f"{module}." for module in self._split.first)
         return {
             name: tensor
             for name, tensor in self.backbone.state_dict().items()
-            if any(name.startswith(part + ".") for part in first)
+            if name.startswith(modules) or name in self._split.tensors
         }
 
     def initialize_head(self, features: ArrayLike | Tensor | None = None, kind: str = "pca", seed: int = 0) -> None:

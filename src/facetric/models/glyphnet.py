@@ -16,6 +16,8 @@ class GlyphNet(nn.Module):
     Images (m, 1, h, w) → features (m, 4 · 256). It has timm's two methods, `forward_features` and `forward_head`.
     """
 
+    feature_info = ({"reduction": 8},)  # as timm tells a network's stride
+
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(*_convolution(1, WIDTHS[0]), *_convolution(WIDTHS[0], WIDTHS[0]))
@@ -31,7 +33,7 @@ class GlyphNet(nn.Module):
         return features
 
     def forward_head(self, maps: Tensor, *, pre_logits: bool = True) -> Tensor:
-        """Pooled and flattened, (m, 4 · 256); `pre_logits` is timm's, and there are no logits here."""
+        """Pooled and flattened, (m, 4 · 256); `pre_logits` is there for timm's signature."""
         pooled: Tensor = self.pool(maps)
         return pooled.flatten(1)
 

@@ -25,19 +25,19 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
     """
     x = np.asarray(features, dtype=np.float64)
     if x.ndim != 2 or not np.isfinite(x).all():
-        raise ValueError(f"features must be finite numbers (n, n_features); got shape {x.shape}: pass extract_features(...)")
+        raise ValueError(f"features must be finite and of shape (n, n_features); got {x.shape}: pass extract_features(...)")
     n, n_features = x.shape
     if n <= dim or n_features < dim:
         raise ValueError(
             f"a PCA head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {n} and {n_features}: "
-            "lower dim, or initialize the head another way (orthogonal, default)"
+            "lower dim (--set model.dim=…), or start from random values (--set model.head_init=orthogonal)"
         )
     mean = x.mean(axis=0)
     centered = x - mean
     eigenvalues, vectors = np.linalg.eigh(centered.T @ centered / n)  # ascending
     eigenvalues, vectors = eigenvalues[::-1][:dim], vectors[:, ::-1][:, :dim]
     if eigenvalues[0] <= 0:
-        raise ValueError("the features of all images are the same; a PCA needs ones that differ: check images and weights")
+        raise ValueError("all images have the same features, which leaves PCA no direction: check the images and the weights")
     eigenvalues = np.maximum(eigenvalues, 1e-8 * eigenvalues[0])
     largest = np.abs(vectors).argmax(axis=0)
     vectors = vectors * np.sign(vectors[largest, np.arange(dim)])
@@ -48,7 +48,7 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
 def initialize(head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int) -> None:
     """Fill the head: "pca" from features, "orthogonal" (orthonormal rows, bias 0) or torch's "default" from the seed."""
     if kind not in HEAD_KINDS:
-        raise ValueError(f"kind of head must be one of {', '.join(HEAD_KINDS)}; got {kind!r}: choose one of these")
+        raise ValueError(f"kind must be one of {', '.join(HEAD_KINDS)}; got {kind!r} (--set model.head_init=…)")
     if kind == "pca":
         if features is None:
             raise ValueError("a PCA head is made from training features; got none: pass extract_features(...)")

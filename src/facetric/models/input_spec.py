@@ -30,7 +30,7 @@ class InputSpec:
 
 
 def image_format(spec: InputSpec, images: Images, *, size: int | None = None) -> ImageFormat:
-    """The backbone's crops from these pictures; files are resized to `size` (256, or a larger crop, unless given)."""
+    """The backbone's crops from these images; files are resized to `size` first (256, or a larger crop, unless given)."""
     if isinstance(images, PreparedImages):
         size = images.pixels.shape[1]
     elif isinstance(images, np.ndarray):
@@ -38,8 +38,9 @@ def image_format(spec: InputSpec, images: Images, *, size: int | None = None) ->
     elif size is None:
         size = max(256, spec.size)
     if size < spec.size:
+        larger = "data.pad=…" if isinstance(images, np.ndarray) else f"data.size={2 * round(4 / 7 * spec.size)}"
         raise ValueError(
-            f"pictures of {size} pixels are smaller than the backbone's crop ({spec.size}): pass larger ones, or a larger size "
-            "(--set data.size=…)"
+            f"images of {size} pixels are smaller than the backbone's crop ({spec.size}): enlarge them (--set {larger}) or "
+            f"shrink the crop (--set model.image_size={min(size, 224)})"
         )
     return ImageFormat(size=size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels)

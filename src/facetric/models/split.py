@@ -1,82 +1,129 @@
-"""A network cut in two at a named module: the first part is frozen and run once per image, the second is trained.
+"""A network cut in two behind a named module: the first part is frozen and run once per image, the second is trained.
 
-Both parts are the network itself with the modules of the other part replaced by one that does nothing: x → first part → x, or
-activations → second part → maps. That is right where the network is a chain at the place of the cut, as efficientnets,
-resnets, mobilenets and convnexts are between their blocks; whether it is, is found out with numbers, once.
+Both parts are the network's own forward pass. The first stops behind the module. In the second the module returns the given
+activations, and the modules that ran before it return zeros of the right shape at no cost, so that what a network does between
+its modules still happens: a vision transformer adds its position embedding, prepends its class and register tokens and turns
+positions into rotary angles. This is right where the rest of the network needs nothing of the first part but the activations, as
+between the blocks of most convolutional networks and transformers. Whether it is, is checked with numbers when the split is made.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-_NO_CHAIN = "leave freeze_through out, or choose a chain of blocks: an efficientnet, resnet, mobilenet or convnext"
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NetworkSplit:
-    """Names of the outermost modules of each part, in the order in which they ran."""
+    """The cut behind the module `last`."""
 
-    first: tuple[str, ...]
-    second: tuple[str, ...]
+    last: str
+    first: Mapping[str, Any]  # the outermost modules up to `last`, in the order in which they ran, and zeros like their outputs
+    images: Tensor  # zeros like the image it was tried on
+    tensors: tuple[str, ...] = ()  # of the first part but of none of these modules: position embedding, class token
 
 
-class _PassThrough(nn.Module):
-    def forward(self, values: Tensor, *_: Any, **__: Any) -> Tensor:
-        return values
+class _Reached(Exception):
+    """Ends the first part."""
+
+    def __init__(self, activations: Tensor) -> None:
+        super().__init__()
+        self.activations = activations
 
 
 def first_part(network: nn.Module, split: NetworkSplit, images: Tensor) -> Tensor:
-    """The activations behind the cut."""
-    return _features(_without(network, split.second), images)
+    """Images → activations: the output of the module at the cut."""
+    module = network.get_submodule(split.last)
+
+    def run_and_stop(*inputs: Any, **options: Any) -> None:
+        raise _Reached(module(*inputs, **options))
+
+    try:
+        _features(_replaced(network, {split.last: run_and_stop}, training=False), images)
+    except _Reached as reached:
+        return reached.activations
+    raise AssertionError(f"{split.last} did not run")
 
 
 def second_part(network: nn.Module, split: NetworkSplit, activations: Tensor) -> Tensor:
-    """The network's maps, from the activations behind the cut."""
-    return _features(_without(network, split.first), activations)
+    """Activations → the network's maps or tokens."""
+    n, zero = len(activations), activations.new_zeros(())
+
+    def zeros(like: Tensor) -> Tensor:
+        return zero.expand(n if like.shape[:1] == (1,) else like.shape[0], *like.shape[1:])
+
+    given = {name: _mapped(output, zeros) for name, output in split.first.items()} | {split.last: activations}
+    forwards = {name: lambda *_, output=output, **__: output for name, output in given.items()}
+    return _features(_replaced(network, forwards, training=network.training), zeros(split.images))
 
 
-def split_after(network: nn.Module, name: str, images: Tensor) -> NetworkSplit:
-    """The split behind the module with this dotted name, tried out on `images`; a ValueError if there is none.
+def split_after(network: nn.Module, name: str, image: Tensor) -> NetworkSplit:
+    """The split behind the module with this dotted name, tried on an image (1, C, H, W); a ValueError if it cannot be cut there.
 
     `network` must be in eval mode.
     """
-    order, maps = _order_of_ends(network, images)
-    places = _places(network, order)
-    if name not in order:
+    outputs, maps = _outputs_in_order(network, image)
+    places = _places(network, list(outputs))
+    if name not in outputs:
         near = get_close_matches(name, places, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ValueError(f"freeze_through names no module of the network: {name!r}. {hint}It may be {', '.join(places)}")
-    split = _split_at(order, name)
-    if not _is_right(network, split, images, maps):
-        others = [place for place in places if _is_right(network, _split_at(order, place), images, maps)]
-        hint = f"choose one of {', '.join(others)}" if others else f"nor anywhere else; {_NO_CHAIN}"
-        raise ValueError(f"the network cannot be cut behind {name!r}, what follows needs more than its output: {hint}")
-    return split
+        raise ValueError(
+            f"freeze_through must name a module of the backbone; got {name!r}: {hint}choose one of {', '.join(places)} "
+            "(--set model.freeze_through=…)"
+        )
+    split = _split_at(outputs, name, image)
+    if not _is_right(network, split, image, maps):
+        others = working_places(network, image)
+        way_out = f"choose one of {', '.join(others)}" if others else "nor anywhere else: freeze 'all' of it, or nothing"
+        raise ValueError(
+            f"the backbone cannot be frozen through {name!r}, the rest needs more than its output: {way_out} "
+            "(--set model.freeze_through=…)"
+        )
+    return replace(split, tensors=_loose_tensors(network, split, image))
 
 
-def _split_at(order: list[str], name: str) -> NetworkSplit:
-    end = order.index(name)
-    ancestors = {name[:i] for i, letter in enumerate(name) if letter == "."}
-    return NetworkSplit(
-        first=_outermost(order[: end + 1]), second=_outermost([n for n in order[end + 1 :] if n not in ancestors])
-    )
+def working_places(network: nn.Module, image: Tensor) -> list[str]:
+    """The usual places (stages, blocks) behind which the network can be cut. It must be in eval mode."""
+    outputs, maps = _outputs_in_order(network, image)
+    return [
+        place for place in _places(network, list(outputs)) if _is_right(network, _split_at(outputs, place, image), image, maps)
+    ]
 
 
-def _is_right(network: nn.Module, split: NetworkSplit, images: Tensor, maps: Tensor) -> bool:
+def _split_at(outputs: Mapping[str, Any], name: str, image: Tensor) -> NetworkSplit:
+    order = list(outputs)
+    first = _outermost(order[: order.index(name) + 1])
+    return NetworkSplit(name, {module: outputs[module] for module in first}, _zeros_like(image))
+
+
+def _is_right(network: nn.Module, split: NetworkSplit, image: Tensor, maps: Any) -> bool:
     """Whether both parts in a row give what the network gives."""
     try:
         with torch.no_grad():
-            joined = second_part(network, split, first_part(network, split, images))
-    except (RuntimeError, TypeError, ValueError, AttributeError, IndexError):  # shapes that do not fit, a list for a tensor
+            joined = second_part(network, split, first_part(network, split, image))
+    except Exception:  # cut in a wrong place, a network can raise nearly anything
         return False
-    return isinstance(joined, Tensor) and joined.shape == maps.shape and torch.allclose(joined, maps, rtol=1e-4, atol=1e-6)
+    if not (isinstance(joined, Tensor) and isinstance(maps, Tensor)):
+        return False
+    return joined.shape == maps.shape and torch.allclose(joined, maps, rtol=1e-4, atol=1e-6)
+
+
+def _loose_tensors(network: nn.Module, split: NetworkSplit, image: Tensor) -> tuple[str, ...]:
+    """The parameters that the activations depend on, and the network's own buffers, apart from those of the first modules."""
+    with torch.enable_grad():
+        activations = first_part(network, split, image)
+    trained = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}
+    reached = [name for name, _ in network.named_buffers(recurse=False)]
+    if activations.requires_grad:
+        gradients = torch.autograd.grad(activations.sum(), list(trained.values()), allow_unused=True)
+        reached += [name for name, gradient in zip(trained, gradients, strict=True) if gradient is not None]
+    return tuple(name for name in reached if not name.startswith(tuple(f"{module}." for module in split.first)))
 
 
 def _features(network: nn.Module, images: Tensor) -> Tensor:
@@ -84,41 +131,64 @@ def _features(network: nn.Module, images: Tensor) -> Tensor:
     return forward_features(images)
 
 
-def _order_of_ends(network: nn.Module, images: Tensor) -> tuple[list[str], Tensor]:
-    """The modules that ran, in the order in which they finished, and what came out."""
-    order: list[str] = []
+def _outputs_in_order(network: nn.Module, image: Tensor) -> tuple[dict[str, Any], Tensor]:
+    """The modules that ran, in the order in which they finished, with zeros like their outputs; and the network's maps."""
+    outputs: dict[str, Any] = {}
+
+    def keep(name: str, output: Any) -> None:
+        outputs.setdefault(name, _mapped(output, _zeros_like))
+
     hooks = [
-        module.register_forward_hook(lambda *_, name=name: order.append(name)) for name, module in network.named_modules() if name
+        module.register_forward_hook(lambda module, inputs, output, name=name: keep(name, output))
+        for name, module in network.named_modules()
+        if name
     ]
     try:
         with torch.no_grad():
-            maps = _features(network, images)
+            maps = _features(network, image)
     finally:
         for hook in hooks:
             hook.remove()
-    return list(dict.fromkeys(order)), maps
+    return outputs, maps
 
 
-def _outermost(names: list[str]) -> tuple[str, ...]:
+def _zeros_like(tensor: Tensor) -> Tensor:
+    """Of the same shape, in the memory of one number."""
+    return torch.zeros(()).expand(tensor.shape)
+
+
+def _mapped(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """A module's output with its tensors changed; some return tuples, such as the tokens and the shape of their grid."""
+    if isinstance(output, Tensor):
+        return change(output)
+    return type(output)(_mapped(part, change) for part in output) if type(output) in {tuple, list} else output
+
+
+def _outermost(names: list[str]) -> list[str]:
     """Without those that lie inside another of them."""
     known = set(names)
-    return tuple(name for name in names if not any(name[:i] in known for i, letter in enumerate(name) if letter == "."))
+    return [name for name in names if not any(name[:i] in known for i, letter in enumerate(name) if letter == ".")]
 
 
 def _places(network: nn.Module, order: list[str]) -> list[str]:
     """Where a cut is usual: behind the network's parts, and behind the parts of those that are chains."""
-    chains = {name for name, module in network.named_modules() if name.count(".") == 0 and isinstance(module, nn.Sequential)}
+    chains = {name for name, module in network.named_children() if isinstance(module, nn.Sequential | nn.ModuleList)}
     return [name for name in order if "." not in name or (name.count(".") == 1 and name.split(".")[0] in chains)]
 
 
-def _without(module: nn.Module, names: tuple[str, ...], prefix: str = "") -> nn.Module:
-    """The module with the named ones inside replaced; everything else is shared, parameters too."""
+def _replaced(module: nn.Module, forwards: Mapping[str, Callable[..., Any]], *, training: bool, prefix: str = "") -> nn.Module:
+    """The module with another forward in the named ones inside; everything else is shared, parameters too."""
     clone = copy.copy(module)
+    clone.training = training
     clone._modules = dict(module._modules)
     for child_name, child in module._modules.items():
         full_name = prefix + child_name
-        if full_name in names:
-            clone._modules[child_name] = _PassThrough()
-        elif child is not None and any(name.startswith(full_name + ".") for name in names):
-            clone._modules[child_name] = _without(child, names, full_name + ".")
+        if child is None:
+            continue
+        if full_name in forwards:
+            other = copy.copy(child)
+            other.forward = forwards[full_name]
+            clone._modules[child_name] = other
+        elif any(name.startswith(full_name + ".") for name in forwards):
+            clone._modules[child_name] = _replaced(child, forwards, training=training, prefix=full_name + ".")
     return clone

@@ -1,4 +1,4 @@
-"""An embedder in a file: its tensors as safetensors, and all that is needed to build it again in the file's metadata."""
+"""An embedder in a file: its tensors as safetensors, and what is needed to rebuild it in the file's metadata, with a checksum."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from facetric.models.embedder import Embedder
 from facetric.models.input_spec import InputSpec
 from facetric.models.weights import WeightsError
 
-_FORMAT = 1
+_FORMAT = 2  # 1 had a checksum of the tensors alone
 
 
 def save_embedder(embedder: Embedder, path: str | Path) -> None:
-    """Write the file under a temporary name, sync it, rename it: whoever looks finds the old file or the new one, whole."""
+    """Write the file atomically: a reader finds the old file or the new one, never a part of it."""
     path = Path(path)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in embedder.state_dict().items()}
     spec = {
@@ -35,20 +35,19 @@ def save_embedder(embedder: Embedder, path: str | Path) -> None:
         "freeze_through": embedder.freeze_through,
         "freeze_batchnorm": embedder.freeze_batchnorm,
         "input": asdict(embedder.input_spec),
-        "sha256": _digest(tensors),
     }
-    content = save(tensors, metadata={"facetric": json.dumps(spec)})
+    content = save(tensors, metadata={"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
     write_atomically(path, content)
 
 
 def load_embedder(path: str | Path) -> Embedder:
-    """The embedder of a file that `save_embedder` wrote, in eval mode; a WeightsError that says what is wrong with it."""
+    """The embedder that `save_embedder` wrote, in eval mode. A WeightsError if the file is missing, damaged or does not fit."""
     path = Path(path)
     spec, tensors = _read(path)
     try:
         input_spec = InputSpec(**{**spec["input"], "mean": tuple(spec["input"]["mean"]), "std": tuple(spec["input"]["std"])})
         with torch.random.fork_rng(devices=[]):
-            backbone, _ = create_backbone(spec["backbone"])
+            backbone, _ = create_backbone(spec["backbone"], image_size=input_spec.size)
             embedder = Embedder(
                 backbone,
                 input_spec,
@@ -74,7 +73,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise WeightsError(f"there is no embedder {path}: check the path") from error
     except (OSError, SafetensorError) as error:
         raise WeightsError(
-            f"{path} is damaged or no safetensors file ({error}): restore it, or save the embedder again"
+            f"{path} is damaged or not a safetensors file ({error}): restore it, or save the embedder again"
         ) from error
     if "facetric" not in metadata:
         raise WeightsError(
@@ -87,11 +86,12 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise WeightsError(
             f"{path} is damaged, its description cannot be read: restore it, or save the embedder again"
         ) from error
-    if spec.get("format") != _FORMAT:
+    if not isinstance(spec, dict) or spec.get("format") not in (1, _FORMAT):
         raise WeightsError(
-            f"{path} has format {spec.get('format')}, this version reads {_FORMAT}: use the facetric that wrote it"
+            f"{path} has a format that this version does not read (1 and {_FORMAT}): use the facetric that wrote it"
         )
-    if spec.get("sha256") != _digest(tensors):
+    described = {key: value for key, value in spec.items() if key != "sha256"}
+    if spec.get("sha256") != _digest(tensors, {} if spec["format"] == 1 else described):
         raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the embedder again")
     return spec, tensors
 
@@ -106,10 +106,19 @@ def _check_shapes(path: Path, own: Mapping[str, Tensor], tensors: Mapping[str, T
             )
 
 
-def _digest(tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256()
+def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode() if description else b"")
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def embedder_fingerprint(path: Path) -> str:
+    """The checksum in an embedder's file, without reading its tensors: which model this is."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return str(json.loads((file.metadata() or {})["facetric"])["sha256"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(f"{path} is damaged or was not written by facetric ({error}): restore it, or train again") from error

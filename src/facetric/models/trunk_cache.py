@@ -1,17 +1,18 @@
-"""Training on a CPU: the frozen first part of the network is run once per image and view, and its activations are kept.
+"""Training on a CPU: the frozen first part of the network runs once per image and view, and its activations are cached on disk.
 
-A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop and one seed; a later run with the
-same ones uses it again. View v of image i is a random crop that depends on the seed, i and v alone. A build that is killed
-goes on where it was; the file is one of `data/array_file.py` and has all that is said there.
+A cache belongs to one list of images, one trunk (the hash of its weights), one way to crop, one seed and the versions of the code
+that decides the activations; later runs with the same ones reuse it. View v of image i is a random crop that depends on the seed,
+i and v alone. A build that is killed resumes where it stopped. `data/array_file.py` describes the file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from rich.console import Console
 from torch import Tensor
 
 from facetric.data.array_file import ArrayFile, cache_folder
+from facetric.data.cache_key import Description, activation_versions, described_files, images_key, preparation_versions
 from facetric.data.loader import Images, made_ahead, views
-from facetric.data.prepared import PreparedImages, images_key
+from facetric.data.prepared import PreparedImages
 from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transform
 from facetric.models.embedder import Embedder
 from facetric.models.input_spec import image_format
 from facetric.progress import progress_bar
 
-# Crops at a time. On a CPU the layers' outputs should stay in its cache: 8 a core are 1.5 times as fast as 64.
+# Crops per forward pass. On a CPU the layers' outputs should stay in its cache: 8 per core are 1.5 times as fast as 64.
 CPU_BATCH, GPU_BATCH = 16, 256
+_log = logging.getLogger("facetric")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,7 @@ class TrunkCache:
     @property
     def nbytes(self) -> int:
         """Size of the file."""
-        return self.file.n_bytes
+        return self.file.path.stat().st_size
 
     def batch(self, image_ids: ArrayLike, view_ids: ArrayLike) -> Tensor:
         """Activations of these images, each in its view: float32 (m, ...), what `embedder.from_activations` takes."""
@@ -91,21 +93,23 @@ def build_trunk_cache(
     center: bool = False,
     transform: Transform | None = None,
     folder: Path | None = None,
-    announce: Callable[[str], None] | None = None,
 ) -> TrunkCache:
     """The cached activations of these images (paths, uint8 array or prepared), which are computed now if they are missing.
 
     `transform` makes the random views, `RandomCrop` at the backbone's crop unless given; `center` adds the central crop as a last
-    view. A cache of central crops alone is for scoring and keeps float32, so that scores are those of the network itself; one
-    to train from keeps float16. `folder` is `cache_folder()` unless given. Before a build its size is announced, in a line on
-    stderr unless `announce` takes it. A disk without room for it is refused with a PreparedCacheError.
+    view. A cache of central crops alone is for evaluation and holds float32, so that scores are those of the network itself; one
+    to train from holds float16. `folder` is `cache_folder()` unless given. Before a build its size is logged. A
+    PreparedCacheError if the disk has no room for it.
     """
     if embedder.freeze_through is None:
-        raise ValueError("a trunk cache keeps what the frozen part gives, and nothing is frozen: set freeze_through")
+        raise ValueError(
+            "a trunk cache stores activations of the frozen part, and nothing is frozen: set freeze_through "
+            "(--set model.freeze_through=…)"
+        )
     if n_views < 0 or n_views + center < 1 or len(images) == 0:
         raise ValueError(
             f"a trunk cache needs at least one image and one view; got {len(images)} images, n_views={n_views} and "
-            f"center={center}: 4 views are customary"
+            f"center={center}: 4 views are usual (--set model.cached_views=4)"
         )
     transform = RandomCrop(image_format(embedder.input_spec, images)) if transform is None else transform
     key = _key(embedder, images, transform, n_views=n_views, center=center, seed=seed)
@@ -117,11 +121,12 @@ def build_trunk_cache(
 
     def build() -> None:
         size = f"{file.n_bytes / 1e9:.2f} GB" if file.n_bytes > 1e8 else f"{file.n_bytes / 1e6:.1f} MB"
-        (announce or _print)(
-            f"computing activations of {len(images)} images in {shape[1]} views through {embedder.freeze_through}, once: "
-            f"{size} in {path}"
-        )
-        file.write(partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype)))
+        _log.info(
+            "computing activations of %d images in %d view%s through %s, once: %s in %s",
+            len(images), shape[1], "s" * (shape[1] > 1), embedder.freeze_through, size, path,
+        )  # fmt: skip
+        rows = partial(_activations, embedder, images, transform, n_views, center, seed, np.dtype(dtype))
+        file.write(rows, description=asdict(_description(embedder, images, transform, shape[1])))
 
     file.ensure(build)
     return _mapped(file, n_views, n_views if center else None)
@@ -186,7 +191,8 @@ def _activations(
             if not np.isfinite(block).all():
                 raise ValueError(
                     f"activations through {embedder.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "
-                    "freeze through another module, or train without the cache"
+                    "freeze through another module (--set model.freeze_through=…) or train without the cache "
+                    "(--set model.cached_views=0)"
                 )
             yield block.reshape(len(rows), n_views + center, *block.shape[1:])
             progress(int(rows[-1]) + 1, len(images))
@@ -207,7 +213,8 @@ def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np
 
 
 def _key(embedder: Embedder, images: Images, transform: Transform, **settings: int) -> str:
-    parts = {"backbone": embedder.name, "through": embedder.freeze_through, "transform": repr(transform), **settings}
+    network = {"backbone": embedder.name, "through": embedder.freeze_through}
+    parts = {"kind": "activations", **network, "transform": repr(transform), **settings, **activation_versions()}
     digest = hashlib.sha256(json.dumps(parts).encode())
     if isinstance(images, PreparedImages):
         digest.update(images.file.key.encode() + images.rows.tobytes())
@@ -218,6 +225,19 @@ def _key(embedder: Embedder, images: Images, transform: Transform, **settings: i
     for name, tensor in embedder.trunk_state().items():
         digest.update(name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def _description(embedder: Embedder, images: Images, transform: Transform, n_views: int) -> Description:
+    name, source = "", None
+    if isinstance(images, PreparedImages):
+        prepared = images.file.description()
+        name, source = prepared.get("name", ""), prepared.get("source")
+    elif not isinstance(images, np.ndarray):
+        size = transform.format.size
+        source = described_files(images, size, images_key(images, size))
+    detail = f"{embedder.name} through {embedder.freeze_through}, {n_views} view{'s' if n_views > 1 else ''}"
+    versions = activation_versions() | (preparation_versions() if source else {})
+    return Description("activations", name, detail, versions, source)
 
 
 def _batch_size(device: torch.device) -> int:
@@ -235,7 +255,7 @@ def _mapped(file: ArrayFile, n_views: int, center_view: int | None, rows: NDArra
 
 @contextmanager
 def _evaluating(embedder: Embedder) -> Iterator[None]:
-    """Eval mode without gradients, and the mode of before afterwards."""
+    """Eval mode without gradients; the previous mode is restored."""
     training = embedder.training
     embedder.eval()
     try:
@@ -243,7 +263,3 @@ def _evaluating(embedder: Embedder) -> Iterator[None]:
             yield
     finally:
         embedder.train(training)
-
-
-def _print(line: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)

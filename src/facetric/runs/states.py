@@ -1,17 +1,17 @@
-"""Resume states: all that an exact resume needs, in one file with a checksum, the two newest kept.
+"""Resume states: everything that an exact resume needs, in one file with a checksum, the two newest kept.
 
 A state holds tensors and plain containers only and is read with torch's weights_only: opening one runs no code from it. It
-carries the weights too, so that weights, optimizer and random states can never be from different steps; the embedder files
-beside it (best.safetensors, last.safetensors) are for use.
+carries the weights too, so that weights, optimizer and random states are always from the same step; the embedder files
+beside it (best.safetensors, last.safetensors) are for inference.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import logging
 import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,16 @@ from facetric.runs.run import RunFolderError
 
 _MAGIC = b"facetric resume state 1\n"
 _N_KEPT = 2
+_log = logging.getLogger("facetric")
 _NAME = re.compile(r"^state_(\d{8,})\.pt$")
 
 
 class DamagedStateError(ValueError):
-    """A resume state whose bytes are not those that were written."""
+    """A damaged resume state."""
 
 
 def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
-    """Save the state of `step`; older ones are removed after it is safely there, but for the one before it."""
+    """Save the state of `step`; older ones but the previous are removed once it is written."""
     payload = io.BytesIO()
     torch.save({"step": step, **state}, payload)
     data = payload.getvalue()
@@ -40,14 +41,14 @@ def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
         path.unlink(missing_ok=True)
 
 
-def read_newest_state(folder: Path, *, say: Callable[[str], None]) -> dict[str, Any] | None:
-    """The newest state that is whole; None when none was ever saved. Damaged ones are named and passed over."""
+def read_newest_state(folder: Path) -> dict[str, Any] | None:
+    """The newest intact state; None when none was ever saved. Damaged ones are reported and skipped."""
     found = states(folder)
     for _, path in reversed(found):
         try:
             return read_state(path)
         except (DamagedStateError, OSError) as error:
-            say(f"{path.name} is damaged ({error}): using the one before it")
+            _log.warning("%s is damaged (%s): using the one before it", path.name, error)
     if found:
         raise RunFolderError(f"none of the {len(found)} resume states in {folder} can be read: train again under another name")
     return None
@@ -58,7 +59,7 @@ def read_state(path: Path) -> dict[str, Any]:
     raw = path.read_bytes()
     start = len(_MAGIC) + 32
     if not raw.startswith(_MAGIC):
-        raise DamagedStateError("it does not begin as a resume state does")
+        raise DamagedStateError("it is not a resume state")
     if hashlib.sha256(memoryview(raw)[start:]).digest() != raw[len(_MAGIC) : start]:
         raise DamagedStateError("its checksum is wrong")
     try:
@@ -66,6 +67,12 @@ def read_state(path: Path) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise DamagedStateError("it holds more than tensors and plain containers") from error
     return state
+
+
+def remove_states(folder: Path) -> None:
+    """For a finished run that will not be resumed: only its embedders are kept."""
+    for _, path in states(folder):
+        path.unlink()
 
 
 def states(folder: Path) -> list[tuple[int, Path]]:

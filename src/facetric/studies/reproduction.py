@@ -1,6 +1,6 @@
-"""The studies that `facetric reproduce` knows: a dataset under a setting, with the paper's losses or any others.
+"""The studies of `facetric reproduce`: a dataset under a setting, with the paper's losses or any others.
 
-head       photos: the backbone stays as it is, a linear head of 64 dimensions is trained on its features (minutes)
+head       photos: a linear head of 64 dimensions is trained on the features of a frozen backbone (minutes)
 finetune   photos: the last part of the backbone is trained too, from cached activations (hours on two cores)
 paper      photos: the paper's own setting, GoogLeNet end to end, 10k or 20k steps; for a GPU and a model hub
 scratch    glyphs: a small network from random weights
@@ -9,12 +9,15 @@ scratch    glyphs: a small network from random weights
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from facetric.config.config_file import parse_override
 from facetric.config.defaults import PAPER_RATIOS, choose_run
+from facetric.config.keys import dotted_keys, renamed
+from facetric.spelling import did_you_mean
 from facetric.studies.protocol import Setting, Study
 from facetric.studies.spaces import METHODS, PAPER_METHODS, Method, Range, Space
 
@@ -24,49 +27,61 @@ DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 PAPER_STEPS = {"cub": 10_000, "cars": 20_000, "products": 20_000}
 BACKBONE_RATES = (3e-5, 1e-4)
 
+# What a study decides itself, and the option that changes it.
+_DECIDED = {
+    "data.name": "the dataset is the first argument of the command",
+    "data.root": "use --root",
+    "data.validation_seed": "it numbers the folds of the search",
+    "loss.name": "choose losses with --method",
+    "run.folder": "use --output",
+    "run.name": "use --output",
+    "run.seed": "the final runs have seeds 0, 1, …; --seeds says how many",
+    "run.validate_every": "trials are validated after their last step, final runs are not",
+}
+
+Tables = dict[str, dict[str, Any]]
+
 
 def reproduction(
     dataset: str,
     folder: str | Path,
     *,
     root: str | None = None,
-    setting: str = "auto",
+    setting: str,
     methods: Sequence[str] = tuple(PAPER_METHODS),
+    overrides: Iterable[str] = (),
     n_trials: int | None = None,
     n_seeds: int | None = None,
     steps: int | None = None,
-    batch_size: int | None = None,
     options_from: str | Path | None = None,
-    gpu: bool = False,
 ) -> Study:
-    """The study of a dataset. `setting="auto"`: scratch for glyphs, paper with a GPU, else finetune.
+    """The study of a dataset, without the methods whose batches the dataset cannot fill.
 
-    `options_from`, the folder of a finished study of heads: its choices stand, and fine-tuning searches only the learning rate
-    of the backbone, on a grid. That makes the search affordable on a CPU.
+    `overrides` such as "batches.size=64" hold for every run. `options_from` is the folder of a finished head study: fine-tuning
+    keeps its hyper-parameters and searches only the learning rate of the backbone, on a grid, which makes the search affordable
+    on a CPU.
     """
-    if dataset not in DATASETS:
-        raise ValueError(f"the dataset must be one of {', '.join(DATASETS)}; got {dataset!r}: choose one of these")
-    if setting == "auto":
-        setting = auto_setting(dataset, gpu=gpu)
-    usual = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
-    if setting not in usual:
-        raise ValueError(f"the setting for {dataset} must be one of {', '.join(usual)}; got {setting!r}: choose one of these")
-    known = METHODS
-    for name in methods:
-        if name not in known:
-            raise ValueError(f"a method must be one of {', '.join(known)}; got {name!r}: choose from these")
+    _refuse_unknown(dataset, setting, methods)
     if options_from is not None and setting != "finetune":
-        raise ValueError(f"options_from is for the setting finetune; got {setting!r}: leave it out")
-    chosen = _setting(dataset, setting, root, steps)
-    if batch_size is not None:
-        chosen.tables["batches"]["size"] = batch_size
+        raise ValueError(f"--options-from is for --setting finetune; got {setting!r}: leave it out")
+    overrides = list(overrides)
+    given = dict(parse_override(override) for override in overrides)
+    if steps is not None and "run.steps" in given:
+        raise ValueError(f"--steps {steps} and --set run.steps={given['run.steps']} set the same: give one")
+    for key in given.keys() & _DECIDED.keys():
+        raise ValueError(f"--set {key} is not for a study: {_DECIDED[key]}")
+    chosen = replace(_setting(dataset, setting, root, steps, overrides), overrides=given)
+    if "batches.images_per_class" in given:
+        chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
     if options_from is not None:
         chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
     found = {} if options_from is None else _choices(Path(options_from), methods)
-    fitting = {name: _fitting(known[name], setting) for name in methods}
-    fitting |= {name: replace(fitting[name], searched={}, fixed=options) for name, options in found.items()}
-    return Study(Path(folder).expanduser().absolute(), chosen, fitting)
+    suited = {name: _suited(METHODS[name], setting) for name in methods}
+    suited |= {name: replace(suited[name], searched={}, fixed=options) for name, options in found.items()}
+    study = Study(Path(folder).expanduser().absolute(), chosen, suited)
+    _refuse_set_keys(study)
+    return study.feasible()
 
 
 def auto_setting(dataset: str, *, gpu: bool) -> str:
@@ -76,8 +91,8 @@ def auto_setting(dataset: str, *, gpu: bool) -> str:
     return "paper" if gpu and dataset in PAPER_STEPS else "finetune"
 
 
-def paper_tables(dataset: str, root: str | None) -> dict[str, dict[str, Any]]:
-    """The paper's own setting, but for the loss."""
+def paper_tables(dataset: str, root: str | None) -> Tables:
+    """The paper's own setting, without the loss."""
     steps = PAPER_STEPS[dataset]
     return {
         "run": {"steps": steps, "precision": "bf16", "validate_every": 1000, "checkpoint_every": 500, "log_every": 20},
@@ -88,17 +103,25 @@ def paper_tables(dataset: str, root: str | None) -> dict[str, dict[str, Any]]:
     }
 
 
-def _setting(dataset: str, setting: str, root: str | None, steps: int | None) -> Setting:
+def _refuse_unknown(dataset: str, setting: str, methods: Sequence[str]) -> None:
+    settings = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
+    asked = [("dataset", dataset, DATASETS), (f"--setting for {dataset}", setting, settings)]
+    for what, name, known in [*asked, *(("--method", name, tuple(METHODS)) for name in methods)]:
+        if name not in known:
+            hint = did_you_mean(name, known) or ": choose one of these"
+            raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}{hint}")
+
+
+def _setting(dataset: str, setting: str, root: str | None, steps: int | None, overrides: list[str]) -> Setting:
     if setting == "paper":
         return Setting(
             _with_steps(paper_tables(dataset, root), steps),
             {"optimizer.head_lr": Range(1e-5, 1e-3), "optimizer.backbone_lr": Range(1e-6, 1e-4)},
             n_trials=8,
         )
-    config = choose_run(dataset, root).config.model_dump(exclude_none=True)
-    tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimizer")}
+    tables = _chosen_tables(dataset, root, overrides)
     if setting == "scratch":
-        tables["run"]["steps"] = 250  # fewer than configs/glyphs.toml: the order of the losses shows by then
+        tables["run"]["steps"] = 250  # fewer than in configs/glyphs.toml: enough to rank the losses
         return Setting(
             _with_steps(tables, steps),
             {"optimizer.head_lr": Range(3e-4, 1e-2)},
@@ -119,24 +142,61 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None) ->
     )
 
 
+def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tables:
+    """What `facetric train --data` would choose, without the loss, its name and its place."""
+    chosen = choose_run(dataset, root, overrides=[override for override in overrides if not override.startswith("loss.")])
+    config = chosen.config.model_dump(exclude_none=True)
+    tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimizer")}
+    for key in ("name", "folder"):
+        del tables["run"][key]
+    if tables["batches"]["size"] > 3:
+        tables["batches"]["size"] -= tables["batches"]["size"] % 2  # N-pairs needs pairs, and all losses get the same batch
+    return tables
+
+
 def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What a study has chosen for these methods, but for the number of steps."""
+    """The hyper-parameters that a study has chosen for these methods, without the number of steps."""
     path = folder / "study.json"
     if not path.is_file():
-        raise ValueError(f"{folder} is no finished study, study.json is missing: run the study of heads first")
-    kept = json.loads(path.read_text())
+        raise ValueError(f"--options-from {folder}: study.json is missing, the study is not finished: finish it first")
+    kept = {name: entry["chosen"] for name, entry in json.loads(path.read_text()).items() if "chosen" in entry}
     missing = [name for name in methods if name not in kept]
     if missing:
-        raise ValueError(f"the study {folder} has no {', '.join(missing)}; it has {', '.join(kept)}: choose from these")
-    return {name: {key: value for key, value in kept[name]["chosen"].items() if key != "run.steps"} for name in methods}
+        raise ValueError(
+            f"--options-from {folder}: the study has no {', '.join(missing)}; it has {', '.join(kept)}: choose losses of these "
+            "with --method"
+        )
+    return {name: {renamed(key) or key: value for key, value in kept[name].items() if key != "run.steps"} for name in methods}
 
 
-def _with_steps(tables: dict[str, dict[str, Any]], steps: int | None) -> dict[str, dict[str, Any]]:
+def _refuse_set_keys(study: Study) -> None:
+    """A key that is searched, or that a method decides, cannot be set for every run."""
+    setting = study.setting
+    for key in setting.overrides:
+        for name, method in study.methods.items():
+            own = dotted_keys({"loss": method.loss})
+            if _meets(key, [*study.space(name), *setting.tied]):
+                way_out = "use --steps" if key == "run.steps" else "leave it out"
+                raise ValueError(f"--set {key}: the study searches this setting for {name}: {way_out}")
+            if _meets(key, method.fixed):
+                raise ValueError(f"--set {key}: --options-from gives this setting for {name}: leave one of them out")
+            if _meets(key, own):
+                raise ValueError(
+                    f"--set {key}: this setting belongs to {name}: leave it out, or choose other losses with --method"
+                )
+
+
+def _meets(key: str, others: Iterable[str]) -> bool:
+    """Whether one of the others is this key, or lies in the same inline table."""
+    return any(key == other or other.startswith(key + ".") or key.startswith(other + ".") for other in others)
+
+
+def _with_steps(tables: Tables, steps: int | None) -> Tables:
     return tables if steps is None else {**tables, "run": {**tables["run"], "steps": steps}}
 
 
-def _fitting(method: Method, setting: str) -> Method:
-    """Where the head is not made from features, its scale is that of random weights, and is not searched."""
+def _suited(method: Method, setting: str) -> Method:
+    """The method in a setting. A head that is not made from features has the scale of random weights, which is not searched."""
     if setting != "scratch":
         return method
     return replace(method, searched={key: where for key, where in method.searched.items() if key != "model.head_scale"})

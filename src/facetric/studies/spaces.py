@@ -1,7 +1,7 @@
-"""What is compared, and what is searched: every loss with its own options, and the same number of trials for all.
+"""The losses of a study and their search spaces.
 
-Losses of the paper keep its normalization and its way to fill a batch (pairs for N-pairs). Ranges are wide around what each
-loss's authors use; learning rates have the same range for all losses of a setting.
+The paper's losses keep its normalization and its batches (pairs for N-pairs). Ranges are wide around the values that the authors
+of each loss recommend; learning rates have the same range for all losses of a setting.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Value = str | int | float | bool
 
 @dataclass(frozen=True)
 class Range:
-    """A positive number, searched on a logarithmic scale."""
+    """A positive number, searched on the log scale."""
 
     low: float
     high: float
 
 
-Space = dict[str, Range | tuple[Value, ...]]  # "table.key" → where to look: a range, or the choices
+Space = dict[str, Range | tuple[Value, ...]]  # "table.key" → a range, or a list of choices
 
 
 @dataclass(frozen=True)
 class Method:
-    """A loss under study: its tables of the configuration, and the keys that are searched."""
+    """A loss under study: its part of the configuration, and the keys that are searched."""
 
     title: str
     loss: dict[str, Any]
     searched: Space
-    batches: dict[str, Any] = field(default_factory=dict)  # on top of the setting's
-    fixed: dict[str, Value] = field(default_factory=dict)  # "table.key" → what another study has found
+    batches: dict[str, Any] = field(default_factory=dict)  # replace those of the setting; None drops a key
+    fixed: dict[str, Value] = field(default_factory=dict)  # "table.key" → a value found by another study
 
 
 PAPER_METHODS: dict[str, Method] = {
@@ -81,7 +81,7 @@ LATER_METHODS: dict[str, Method] = {
     ),
 }
 
-# Beyond the paper. Subsets are the future work that its conclusion proposes.
+# Beyond the paper. Its conclusion proposes subsets as future work.
 OUR_METHODS: dict[str, Method] = {
     "facility_location_subsets": Method(
         "Facility location, 16 subsets of half of the batch",

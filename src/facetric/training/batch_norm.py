@@ -1,4 +1,4 @@
-"""Batch normalization over the batch of all processes, so that a network trained from scratch sees the batch of one.
+"""Batch normalization over the global batch of all processes, so that several processes train as one would.
 
 torch's SyncBatchNorm does this on GPUs only; this one works wherever torch.distributed does.
 """
@@ -12,7 +12,7 @@ from facetric.training.processes import sum_over_processes
 
 
 class GlobalBatchNorm2d(nn.BatchNorm2d):
-    """nn.BatchNorm2d whose statistics are those of the global batch; processes have equal shares of it."""
+    """nn.BatchNorm2d with the statistics of the global batch; all processes hold equally many images."""
 
     n_processes: int = 1
 
@@ -34,7 +34,7 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
 
 
 def share_batch_norm(network: nn.Module, *, n_processes: int) -> list[str]:
-    """Replace every nn.BatchNorm2d in place, same tensors and names. Gives the names of other kinds, which stay per process."""
+    """Replace every nn.BatchNorm2d in place, same tensors and names. Returns the names of other kinds, which stay per process."""
     others = []
     for parent_name, parent in list(network.named_modules()):
         for name, module in list(parent.named_children()):

@@ -23,7 +23,7 @@ class StepClock:
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
-        """Measure the block. On a GPU its work is waited for: the loss needs the embeddings on the host anyway."""
+        """Measure the block. On a GPU this synchronizes: the loss needs the embeddings on the host anyway."""
         start = time.perf_counter()
         yield
         if self.device.type == "cuda":
@@ -31,7 +31,7 @@ class StepClock:
         self._seconds[name] += time.perf_counter() - start
 
     def row(self, *, n_steps: int, batch_size: int) -> dict[str, float]:
-        """The averages over `n_steps` steps, and a fresh start."""
+        """The averages over `n_steps` steps; resets the clock."""
         total = sum(self._seconds.values())
         fractions = {name: self._seconds[name] / total for name in ("sampler", "loss", "logging")}
         self._seconds.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
+from facetric.data.images import printable
+
+_log = logging.getLogger("facetric")
 _HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}
 
 
 class Display:
-    """Shows the rows of metrics.jsonl as they come. Without a console (any process but the first) it is silent."""
+    """Shows the rows of metrics.jsonl as they come: on a console, or without one through logging under the name facetric.
 
-    def __init__(self, console: Console | None, *, n_steps: int) -> None:
-        self.console = console
+    Every process but the first is silent.
+    """
+
+    def __init__(self, console: Console | None, *, n_steps: int, silent: bool = False) -> None:
+        self.console = None if silent else console
+        self.silent = silent
         self.n_steps = n_steps
         self._progress: Progress | None = None
         self._task = TaskID(0)
@@ -25,10 +33,19 @@ class Display:
     def say(self, line: str) -> None:
         """One line, above the bar if there is one."""
         if self.console is not None:
-            self.console.print(Text(line), soft_wrap=True)
+            self.console.print(Text(printable(line)), soft_wrap=True)
+        elif not self.silent:
+            _log.info("%s", line)
+
+    def warn(self, line: str) -> None:
+        """One line that is shown whatever happens: on the console, or as a warning in the log where that is quiet."""
+        if self.console is not None and not self.console.quiet:
+            self.say(line)
+        elif not self.silent:
+            _log.warning("%s", line)
 
     def start(self, step: int) -> None:
-        """Training begins, or goes on, after this step."""
+        """Training starts, or resumes, after this step."""
         if self.console is not None and self.console.is_terminal:
             columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
             self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
@@ -58,7 +75,11 @@ class Display:
 
     def table(self, title: str, rows: dict[str, dict[str, float]]) -> None:
         """The validation scores: a row per moment, a column per score."""
-        if self.console is None or not rows:
+        if self.console is None:
+            for moment, scores in rows.items():
+                self.say(f"{title}: {moment}: " + "  ".join(f"{_HEADINGS.get(k, k)} {value:.4f}" for k, value in scores.items()))
+            return
+        if not rows:
             return
         table = Table(title=title, title_justify="left")
         table.add_column("", no_wrap=True)

@@ -1,4 +1,4 @@
-"""environment.json: what a run ran on, so that its figures can be understood later."""
+"""environment.json: what a run ran on, so that its results can be interpreted later."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def describe_environment(*, seed: int, device: torch.device, n_processes: int) -
 
 
 def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None]) -> None:
-    """One line if a resumed run cannot be bitwise what it would have been: other versions, threads, device or processes."""
+    """One line if a resumed run may not be bitwise identical: other versions, threads, device or processes."""
     try:
         before = json.loads(path.read_text())
     except (OSError, ValueError):
@@ -53,7 +53,7 @@ def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None])
     changed = [key for key in ("versions", "device", "processes", "threads", "git_commit") if before.get(key) != now[key]]
     if changed:
         words = ", ".join(key if key == "versions" else f"{key} ({before.get(key)} → {now[key]})" for key in changed)
-        say(f"not the environment of the run's beginning: {words}; results may differ in the last digits")
+        say(f"the environment differs from the one the run started in: {words}; results may differ in the last digits")
 
 
 def _version(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""From a configuration to batches: which images train and validate, how they are cropped, and what a step is fed with."""
+"""From a configuration to batches: which images train and validate, how they are cropped, and the batches of each step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from facetric.data import (
     BatchLoader,
     CenterCrop,
     ClassBalancedBatches,
+    ImageDataset,
     ImageFormat,
     RandomCrop,
     RandomResizedCrop,
-    load_dataset,
     prepare,
 )
 from facetric.data.loader import Images, made_ahead, take_images
@@ -32,8 +32,8 @@ from facetric.models.trunk_cache import TrunkCache
 class LabeledImages:
     """Images of one split with their classes.
 
-    `half` are all images that are not for the test, whichever of them validate, and `rows` the positions of this split's in it:
-    what is computed once for the half serves every choice of validation classes, and runs that train on all of them.
+    `half` are all images outside the test split, and `rows` the positions of this split in it: what is computed once for the half
+    serves every choice of validation classes, and runs that train on all of them.
     """
 
     images: Images
@@ -50,7 +50,7 @@ class LabeledImages:
 
 
 class TrainingBatch(NamedTuple):
-    """What a training step takes: this process's share of a batch."""
+    """The input of a training step: this process's part of a batch."""
 
     inputs: Tensor  # images, or activations of the frozen part
     labels: Tensor  # (m,)
@@ -58,7 +58,7 @@ class TrainingBatch(NamedTuple):
 
 
 class Feed(Protocol):
-    """Batches from where it stands to the end of the run."""
+    """Batches from the current position to the end of the run."""
 
     def __iter__(self) -> Iterator[TrainingBatch]: ...
 
@@ -67,11 +67,8 @@ class Feed(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-def load_splits(config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
-    """Training images, and validation images of classes that do not train when `validate`. Test images are left alone."""
-    dataset = load_dataset(config.name, config.root, **config.options)
-    if validate and "validation" not in dataset.splits:
-        dataset = dataset.with_validation(config.validation_fraction, seed=config.validation_seed)
+def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
+    """Training images, and validation images of held-out classes when `validate`. Test images are not touched."""
     images: Images
     if isinstance(dataset.images, np.ndarray):
         images = np.pad(dataset.images, ((0, 0), (config.pad, config.pad), (config.pad, config.pad)))
@@ -85,7 +82,9 @@ def load_splits(config: DataTable, *, validate: bool) -> tuple[LabeledImages, La
         labels = np.unique(dataset.labels[kept[rows]], return_inverse=True)[1].astype(np.int64)
         splits[name] = LabeledImages(take_images(half, rows), labels, half, rows)
     if len(splits["train"]) == 0:
-        raise ValueError(f"dataset {config.name!r} has no training images: lower test_fraction, or check its split column")
+        raise ValueError(
+            f"dataset {config.name!r} has no training images: lower --set data.options.test_fraction=…, or check its split column"
+        )
     return splits["train"], splits["validation"] if validate else None
 
 
@@ -113,7 +112,7 @@ def build_sampler(
 
 
 class LiveFeed:
-    """Images cropped for every batch anew."""
+    """Images cropped afresh for every batch."""
 
     def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, transform: Transform, *, n_threads: int) -> None:
         self._loader = BatchLoader(split.images, split.labels, sampler, transform, n_threads=n_threads)
@@ -150,7 +149,7 @@ class CachedFeed:
         self._position = self._sampler.position
 
     def _make(self, number: int) -> TrainingBatch:
-        # The sampler's generator with another counter word. All ranks draw for the global batch and take their share.
+        # The sampler's generator with another counter word. All ranks draw for the global batch and take their part.
         rng = np.random.Generator(np.random.Philox(key=self._sampler.seed, counter=[0, 0, 2, number]))
         views = rng.integers(self._cache.n_views, size=self._sampler.batch_size)
         image_ids = np.array(self._sampler.batch(number), dtype=np.int64)

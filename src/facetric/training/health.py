@@ -1,4 +1,4 @@
-"""Watching a run: numbers that are none stop it, and a collapse is reported in words."""
+"""Health checks: non-finite values stop a run, and a collapse is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def save_batch(folder: Path, step: int, tensors: dict[str, Tensor]) -> Path:
 
 
 def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
-    """A gradient that is none spoils the weights a step before the loss shows it: such weights are not saved over good ones."""
+    """A non-finite gradient corrupts the weights a step before the loss shows it: never save such weights over good ones."""
     spoiled = [name for name, weights in network.named_parameters() if not bool(torch.isfinite(weights).all())]
     if spoiled:
         raise NonFiniteLossError(
@@ -34,7 +34,7 @@ def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
 
 
 class CollapseWatch:
-    """Says once that the embeddings are all alike, and once that the loss has been 0 for `patience` steps."""
+    """Warns once when all embeddings coincide, and once when the loss has been 0 for `patience` steps."""
 
     def __init__(self, *, loss_name: str, patience: int = 200, least_spread: float = 1e-3) -> None:
         self.loss_name = loss_name
@@ -49,27 +49,27 @@ class CollapseWatch:
         if self.n_idle < self.patience or "idle" in self._said:
             return None
         self._said.add("idle")
-        way_out = "raise loss.margin_weight" if self.loss_name == "facility_location" else "raise loss.margin"
+        way_out = "raise loss.margin_weight" if self.loss_name.startswith("facility_location") else "raise loss.margin"
         return (
             f"nothing has been learned for {self.n_idle} steps: the loss is 0 because every batch is clustered as it should be. "
-            f"To go on learning, {way_out} or enlarge the batches; else stop here"
+            f"To keep learning, {way_out} or enlarge the batches; otherwise stop here"
         )
 
     def spread(self, embeddings: Tensor) -> str | None:
-        """Call now and then with the embeddings of a batch (m, d)."""
+        """Call from time to time with the embeddings of a batch (m, d)."""
         spread = relative_spread(embeddings)
         if spread >= self.least_spread or "alike" in self._said:
             return None
         self._said.add("alike")
         return (
-            f"the embeddings have collapsed: they differ by {spread:.1e} of their length, so all images look alike. Lower the "
+            f"the embeddings have collapsed: their relative spread is {spread:.1e}, so all images look alike. Lower the "
             "learning rates, add optimizer.warmup_steps or optimizer.clip_norm, and train again under another name"
         )
 
 
 @torch.no_grad()
 def relative_spread(embeddings: Tensor) -> float:
-    """The mean distance of the rows from their mean, as a share of their mean length."""
+    """The mean distance of the rows from their mean, as a fraction of their mean norm."""
     points = embeddings.detach().float()
     distance = torch.linalg.vector_norm(points - points.mean(dim=0), dim=1).mean()
     length = torch.linalg.vector_norm(points, dim=1).mean()

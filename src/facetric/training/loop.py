@@ -15,7 +15,10 @@ from torch import Tensor
 
 from facetric.config.config import TrainConfig
 from facetric.config.config_file import resolve_paths
-from facetric.runs.run import RunFolder
+from facetric.data import ImageDataset
+from facetric.runs.images import new_images, resumed_images
+from facetric.runs.manifest import Manifest
+from facetric.runs.run import Run, open_run
 from facetric.runs.states import read_newest_state
 from facetric.training.clock import StepClock
 from facetric.training.display import Display, require_tensorboard
@@ -23,15 +26,16 @@ from facetric.training.environment import describe_environment, say_differences
 from facetric.training.feed import TrainingBatch
 from facetric.training.health import CollapseWatch, NonFiniteLossError, save_batch
 from facetric.training.interruption import Interruption
+from facetric.training.loss import last_explanation
 from facetric.training.processes import Processes
-from facetric.training.session import Session, build_session, deterministic, make_plan, start_fabric
+from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
 from facetric.training.validation import Scores, Validator, check_metric
 from facetric.training.writer import Progress, Writer
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What came of a run."""
+    """The outcome of a run."""
 
     folder: Path
     step: int  # steps trained so far
@@ -42,58 +46,75 @@ class RunResult:
 
 
 def train(config: TrainConfig, *, console: Console | None = None) -> RunResult:
-    """Train a new run. Its folder must not exist; whatever stops it, `resume` goes on from its last checkpoint."""
+    """Train a new run. Its folder must not exist; whatever stops training, `resume` continues from the last checkpoint.
+
+    Progress is shown on `console`; without one, messages go through logging under the name "facetric". Settings of torch that
+    a run needs (threads, generators, determinism) are restored at the end.
+    """
     config = resolve_paths(config)
-    return _run(config, RunFolder.of(config), is_new=True, console=console)
+    return _run(config, Run.of(config), is_new=True, accept_changes=False, console=console)
 
 
-def resume(run_folder: str | os.PathLike[str], *, console: Console | None = None) -> RunResult:
-    """Go on with a run from its newest checkpoint, as if it had never stopped."""
-    folder = RunFolder(Path(run_folder).absolute())
-    return _run(folder.read(), folder, is_new=False, console=console)
+def resume(run_folder: str | os.PathLike[str], *, accept_changes: bool = False, console: Console | None = None) -> RunResult:
+    """Resume a stopped run from its newest checkpoint; the result is that of a run that never stopped.
+
+    Training images that have changed since the run began stop it unless `accept_changes`.
+    """
+    run = open_run(Path(run_folder).absolute())
+    return _run(run.config, run, is_new=False, accept_changes=accept_changes, console=console)
 
 
-def _run(config: TrainConfig, folder: RunFolder, *, is_new: bool, console: Console | None) -> RunResult:
+def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, console: Console | None) -> RunResult:
     check_metric(config.run.best_metric)
     if config.run.tensorboard:
         require_tensorboard()
-    if config.run.threads is None:  # written down: sums depend on it, and a resumed run must have the same
+    if config.run.threads is None:  # recorded: sums depend on it, and a resumed run must use the same
         config = config.model_copy(update={"run": config.run.model_copy(update={"threads": torch.get_num_threads()})})
-    torch.set_num_threads(config.run.threads or 1)
-    fabric = start_fabric(config.run)
-    processes = Processes(fabric.device)
-    display = Display((console or Console(stderr=True)) if processes.is_first else None, n_steps=config.run.steps)
-    with ExitStack() as stack, deterministic():
-        # What may be wrong with the configuration is found before the folder is made; the long work comes after.
+    with ExitStack() as stack, torch_settings(threads=config.run.threads or 1):
+        fabric = start_fabric(config.run)
+        processes = Processes(fabric.device)
+        display = Display(console, n_steps=config.run.steps, silent=not processes.is_first)
+        # Configuration errors are found before the folder is created; the long work comes after.
         with processes.fail_together():
             if is_new and processes.is_first:
-                folder.refuse_existing()
+                run.refuse_existing()
         with processes.fail_together():
-            plan = make_plan(config, fabric, processes)
+            dataset = _images(config, run, display, is_new=is_new, accept_changes=accept_changes)
+            plan = make_plan(config, dataset, fabric, processes)
             if processes.is_first:
                 environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
                 if is_new:
-                    folder.create(config, environment)
+                    run.create(config, environment, Manifest.of(dataset, config.data.root))
                 else:
-                    say_differences(folder.path / "environment.json", environment, display.say)
-                stack.enter_context(folder.owned())
-        state = processes.broadcast(lambda: None if is_new else read_newest_state(folder.checkpoints, say=display.say))
+                    say_differences(run.environment_file, environment, display.warn)
+                stack.enter_context(run.locked())
+        state = processes.broadcast(lambda: None if is_new else read_newest_state(run.checkpoints))
         display.say(
-            f"{'training' if is_new else 'resuming'} {folder.path}: {len(plan.training):,} images of "
+            f"{'training' if is_new else 'resuming'} {run.path}: {len(plan.training):,} images of "
             f"{plan.training.n_classes:,} classes to train"
             + (f", {len(plan.held_out):,} of {plan.held_out.n_classes:,} to validate" if plan.held_out is not None else "")
         )
-        session, validator = build_session(config, plan, fabric, processes, fresh=state is None, say=display.say)
+        session, validator = build_session(config, plan, fabric, processes, fresh=state is None)
         progress = Progress()
         if state is not None:
             session.load_state_dict(state)
             progress = Progress(step=state["step"], validation=dict(state["validation"]))
         if not is_new:
-            display.say(f"going on from step {progress.step} of {config.run.steps}")
-        writer = Writer(config, folder, display, progress) if processes.is_first else None
+            display.say(f"resuming from step {progress.step} of {config.run.steps}")
+        writer = Writer(config, run, display, progress) if processes.is_first else None
         stack.callback(lambda: writer.close() if writer is not None else None)
         signal_number = _train_steps(config, session, progress, validator, writer)
-    return _conclude(config, folder, display, progress, signal_number)
+    return _conclude(config, run, display, progress, signal_number)
+
+
+def _images(config: TrainConfig, run: Run, display: Display, *, is_new: bool, accept_changes: bool) -> ImageDataset:
+    """The dataset of a new run, or that of the manifest as it is now."""
+    if is_new:
+        return new_images(config.data, validate=config.run.validate_every > 0)
+    dataset, changes = resumed_images(run, accept_changes=accept_changes)
+    for line in changes.lines():
+        display.warn(line)
+    return dataset
 
 
 def _train_steps(
@@ -103,7 +124,7 @@ def _train_steps(
     validator: Validator | None,
     writer: Writer | None,
 ) -> int:
-    """The loop. Gives the number of the signal that stopped it, 0 when it came to the end."""
+    """The loop. Returns the number of the signal that stopped it, 0 when it finished."""
     run, processes, device = config.run, session.processes, session.fabric.device
     clock = StepClock(device)
     watch = CollapseWatch(loss_name=config.loss.name)
@@ -130,7 +151,7 @@ def _train_steps(
                     with clock.part("logging"):
                         for warning in (watch.idle(value > 0), watch.spread(embeddings) if due else None):
                             if warning is not None:
-                                writer.display.say(f"step {step}: {warning}")
+                                writer.display.warn(f"step {step}: {warning}")
                         writer.display.stepped(step)
                     if due:
                         timing = clock.row(n_steps=n_unlogged, batch_size=config.batches.size)
@@ -162,7 +183,7 @@ def _train_steps(
 def _step(
     config: TrainConfig, session: Session, batch: TrainingBatch, step: int, clock: StepClock, writer: Writer | None
 ) -> tuple[float, Tensor]:
-    """Forward, loss of the global batch, backward, update. Gives the loss and the embeddings of the global batch."""
+    """Forward, loss of the global batch, backward, update. Returns the loss and the embeddings of the global batch."""
     fabric, processes = session.fabric, session.processes
     with clock.part("network"):
         session.optimizer.zero_grad(set_to_none=True)
@@ -178,8 +199,8 @@ def _step(
         with processes.fail_together():
             if writer is not None:
                 tensors = {"inputs": batch.inputs, "labels": labels, "embeddings": embeddings}
-                with writer.folder.writing():
-                    path = save_batch(writer.folder.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
+                with writer.run.writing():
+                    path = save_batch(writer.run.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
                 raise NonFiniteLossError(
                     f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
                     "optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
@@ -197,7 +218,7 @@ def _step(
 
 def _row(session: Session, step: int, value: float) -> dict[str, Any]:
     """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
-    detail = None if session.clustering is None else session.clustering.last
+    detail = last_explanation(session.loss)
     rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
     return {
         "step": step,
@@ -206,24 +227,24 @@ def _row(session: Session, step: int, value: float) -> dict[str, Any]:
         "oracle_score": None if detail is None else detail.oracle_score,  # F̃
         "margin": None if detail is None else detail.margin,  # Δ
         "nmi": None if detail is None else detail.nmi,
-        "margin_weight": None if session.clustering is None else session.clustering.margin_weight,  # γ
+        "margin_weight": None if detail is None else detail.margin_weight,  # γ
         "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
         "head_lr": rates["head"],
     }
 
 
-def _conclude(config: TrainConfig, folder: RunFolder, display: Display, progress: Progress, signal_number: int) -> RunResult:
+def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progress, signal_number: int) -> RunResult:
     """The closing lines, and the result."""
     best = progress.best_step(config.run.best_metric)
     if signal_number:
-        display.say(f"stopped by a signal after step {progress.step}, which is saved. To go on: {folder.resume_command}")
+        display.say(f"stopped by a signal after step {progress.step}, which was saved. To continue: {run.resume_command}")
     else:
         moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
         rows = {name: progress.validation[step] for name, step in moments.items() if step in progress.validation}
         display.table("Validation, on classes that were not trained on", rows)
-        display.say(f"the run is in {folder.path}; next: facetric evaluate {folder.path}")
+        display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
     return RunResult(
-        folder=folder.path,
+        folder=run.path,
         step=progress.step,
         finished=progress.step >= config.run.steps,
         signal_number=signal_number,

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from facetric.config.config import LossTable
-from facetric.losses import LOSSES, FacilityLocationLoss, MarginDecay, SubsampledLoss
+from facetric.config.loss_table import LossTable
+from facetric.losses import LOSSES, BatchExplanation, FacilityLocationLoss, MarginDecay, SubsampledLoss, SubsetsExplanation
 from facetric.losses.external import external_loss, is_external
 from facetric.training.processes import Processes
 
@@ -20,34 +20,34 @@ def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, proces
     if is_external(config.name):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # proxies and the like, equal in all processes
-            return _averaged(external_loss(config.name, config.options, dim=dim, n_classes=n_classes), config, seed)
-    kind = LOSSES[config.name]
-    options = config.keywords()
-    if "seed" in inspect.signature(kind).parameters:
-        options["seed"] = seed
-    loss = kind(**options)
-    if isinstance(loss, FacilityLocationLoss) and processes.n > 1:
-        loss.share = processes.broadcast
-    return _averaged(loss, config, seed)
-
-
-def _averaged(loss: nn.Module, config: LossTable, seed: int) -> nn.Module:
-    if config.n_subsets:
-        return SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
+            loss = external_loss(config.name, config.options, dim=dim, n_classes=n_classes)
+    else:
+        kind = LOSSES[config.name]
+        seeded = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
+        loss = kind(**config.keywords(), **seeded)
+    if config.n_subsets and not isinstance(loss, SubsampledLoss):
+        loss = SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
+    inner = innermost(loss)
+    if isinstance(inner, FacilityLocationLoss) and processes.n > 1:
+        inner.share = processes.broadcast
     return loss
 
 
 def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> MarginDecay | None:
     """The schedule of γ, for a loss that has one."""
-    inner = innermost(loss)
-    if not isinstance(inner, FacilityLocationLoss):
+    if not isinstance(innermost(loss), FacilityLocationLoss):
         return None
-    return MarginDecay(inner, every=config.margin_decay_every or steps_per_pass, rate=config.margin_decay)
+    return MarginDecay(loss, every=config.margin_decay_every or steps_per_pass, rate=config.margin_decay)
 
 
 def innermost(loss: nn.Module) -> nn.Module:
     """The loss itself, without the averaging over subsets."""
     return loss.loss if isinstance(loss, SubsampledLoss) else loss
+
+
+def last_explanation(loss: nn.Module) -> BatchExplanation | SubsetsExplanation | None:
+    """F, F̃, Δ, NMI and γ of the last batch, for the clustering loss; with subsets their means, as the loss itself is one."""
+    return loss.last if isinstance(loss, FacilityLocationLoss | SubsampledLoss) else None
 
 
 def loss_state(loss: nn.Module) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How the weights move: RMSprop (the paper's) or AdamW, and the learning rates over the steps."""
+"""The optimizer, RMSprop (the paper's) or AdamW, and the learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from facetric.config.config import OptimizerTable
 
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:
-    """`groups` as Embedder.parameter_groups gives them: learning rates and weight decay are theirs."""
-    if config.name == "rmsprop":  # 0.9 is the decay of the paper's TensorFlow; torch's 0.99 begins with steps ten times too long
+    """`groups` as Embedder.parameter_groups returns them, with their learning rates and weight decay."""
+    if (
+        config.name == "rmsprop"
+    ):  # 0.9 is TensorFlow's decay, which the paper used; torch's 0.99 starts with steps ten times too long
         return torch.optim.RMSprop(groups, alpha=0.9)
     return torch.optim.AdamW(groups)
 

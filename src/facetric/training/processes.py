@@ -1,8 +1,6 @@
-"""The processes of a run, seen as one: a global batch, one inference, and one end.
+"""The processes of a run, acting as one: a global batch, one inference, and a common exit.
 
-Every process embeds its share of the batch. The shares are gathered in the order of ranks and every process computes the loss
-of all of them, so each knows dL/dE for the global batch and needs only its own rows of it: nothing is sent backwards. DDP
-averages gradients over the N processes while the gradient of the global batch is their *sum*, so the rows are scaled by N.
+`losses/global_batch.py` explains the gradient of the global batch.
 """
 
 from __future__ import annotations
@@ -15,11 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from facetric.losses.global_batch import PeerError, broadcast, gather_rows, message_of
+
 Result = TypeVar("Result")
-
-
-class PeerError(RuntimeError):
-    """Another process of the run failed; the message is its."""
 
 
 class Processes:
@@ -37,27 +33,11 @@ class Processes:
 
     def gather_rows(self, rows: Tensor) -> Tensor:
         """The rows of all processes, in the order of ranks, with the gradient that DDP's average turns into the true one."""
-        return rows if self.n == 1 else _GatherRows.apply(rows, self.rank, self.n)
+        return rows if self.n == 1 else gather_rows(rows, [len(rows)] * self.n)
 
     def broadcast(self, make: Callable[[], Result]) -> Result:
-        """What `make` gives in the first process, in all of them. If it fails there, all fail."""
-        if self.n == 1:
-            return make()
-        box: list[Any] = [None]
-        failure: Exception | None = None
-        if self.is_first:
-            try:
-                box = [(True, make())]
-            except Exception as error:
-                failure = error
-                box = [(False, _words(error))]
-        dist.broadcast_object_list(box, src=0, device=self.device)
-        if failure is not None:
-            raise failure
-        fine, result = box[0]
-        if not fine:
-            raise PeerError(f"rank 0: {result}")
-        return result  # type: ignore[no-any-return]
+        """The result of `make` in the first process, in all of them. If it fails there, all fail."""
+        return broadcast(make, device=self.device)
 
     def all_gather(self, value: Result) -> list[Result]:
         """The value of every process, in the order of ranks."""
@@ -87,26 +67,11 @@ class Processes:
         except Exception as error:
             failure = error
         if self.maximum(int(failure is not None)):
-            messages = self.all_gather(None if failure is None else _words(failure))
+            messages = self.all_gather(None if failure is None else message_of(failure))
             if failure is not None:
                 raise failure
             rank, message = next((rank, message) for rank, message in enumerate(messages) if message is not None)
             raise PeerError(f"rank {rank}: {message}")
-
-
-class _GatherRows(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, rank: int, n_processes: int) -> Tensor:
-        ctx.rank, ctx.n_processes, ctx.n_rows = rank, n_processes, len(rows)
-        rows = rows.contiguous()
-        shares = [torch.empty_like(rows) for _ in range(n_processes)]
-        dist.all_gather(shares, rows)
-        return torch.cat(shares)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        first = ctx.rank * ctx.n_rows
-        return gradients[0][first : first + ctx.n_rows] * ctx.n_processes, None, None
 
 
 class _SumOverProcesses(torch.autograd.Function):
@@ -127,7 +92,3 @@ def sum_over_processes(values: Tensor) -> Tensor:
     """The sum of all processes' values, in all of them, with gradient."""
     total: Tensor = _SumOverProcesses.apply(values)
     return total
-
-
-def _words(error: Exception) -> str:
-    return str(error) or type(error).__name__

@@ -1,13 +1,14 @@
-"""The parts of a run, from its configuration to what a step runs: images, network, cached activations, loss, optimizer."""
+"""The parts of a run, built from its configuration: images, network, cached activations, loss, optimizer."""
 
 from __future__ import annotations
 
 import inspect
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -18,18 +19,22 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from facetric.config.config import RunTable, TrainConfig
-from facetric.data import ClassBalancedBatches, ImageFormat
-from facetric.losses import FacilityLocationLoss, MarginDecay
+from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
+from facetric.losses import MarginDecay
 from facetric.models import Embedder, build_embedder
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
+from facetric.runs.images import new_images
 from facetric.training.batch_norm import share_batch_norm
-from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, load_splits, training_transform
-from facetric.training.loss import build_decay, build_loss, innermost, load_loss_state, loss_state
+from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
+from facetric.training.loss import build_decay, build_loss, load_loss_state, loss_state
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
-from facetric.training.validation import Validator
+from facetric.training.validation import Validator, check_validation
 
+_log = logging.getLogger("facetric")
+# The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.
+TIMEOUT = timedelta(hours=24)
 _PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 
 
@@ -60,12 +65,6 @@ class Session:
     decay: MarginDecay | None
     feed: Feed
 
-    @property
-    def clustering(self) -> FacilityLocationLoss | None:
-        """The facility-location loss, if that is what trains."""
-        inner = innermost(self.loss)
-        return inner if isinstance(inner, FacilityLocationLoss) else None
-
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain containers. To be called by all processes: each contributes its random state."""
         return {
@@ -86,7 +85,7 @@ class Session:
             self.decay.load_state_dict(state["decay"])
         self.feed.load_state_dict(state["feed"])
         load_loss_state(self.loss, state["loss"])
-        if len(state["random"]) == self.processes.n:  # else the number of processes has changed, and the seeds stand
+        if len(state["random"]) == self.processes.n:  # otherwise the number of processes has changed: keep the fresh seeds
             _load_random_state(self.fabric.device, state["random"][self.processes.rank])
 
 
@@ -94,8 +93,8 @@ def start_fabric(run: RunTable) -> Fabric:
     """Devices, precision and, under torchrun or SLURM, the process group."""
     n_processes = int(os.environ.get("WORLD_SIZE", "1"))
     local = int(os.environ.get("LOCAL_WORLD_SIZE", n_processes))
-    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it announces every process
-    strategy = DDPStrategy(**_no_buffers()) if n_processes > 1 else "auto"
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # it logs every process
+    strategy = DDPStrategy(timeout=TIMEOUT, **_no_buffers()) if n_processes > 1 else "auto"
     try:
         fabric = Fabric(
             accelerator=run.device,
@@ -113,28 +112,41 @@ def start_fabric(run: RunTable) -> Fabric:
 
 
 def _no_buffers() -> dict[str, Any]:
-    """Buffers are equal in all processes, or their own: none is sent in a step. torch 2.15 has a new word for it."""
+    """Buffers are equal in all processes, or local: none is sent in a step. torch 2.15 renames the option."""
     known = inspect.signature(DistributedDataParallel).parameters
     return {"forward_sync_buffers": False} if "forward_sync_buffers" in known else {"broadcast_buffers": False}
 
 
 @contextmanager
-def deterministic() -> Iterator[None]:
-    """The same sums in the same order every time, where torch can: without it, equal runs on equal machines may differ."""
+def torch_settings(*, threads: int) -> Iterator[None]:
+    """torch configured for a run; threads, random generators and the deterministic mode are restored afterwards.
+
+    Deterministic: the same sums in the same order every time, where torch can. Without it, equal runs may differ.
+    """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    n_threads, generator = torch.get_num_threads(), torch.get_rng_state()
+    fabric_log = logging.getLogger("lightning_fabric")
+    log_level = fabric_log.level
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+    torch.set_num_threads(threads)
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True, warn_only=True)
-    memory.fill_uninitialized_memory = False  # else every new tensor is written twice: a fifth of a step
+    memory.fill_uninitialized_memory = False  # otherwise every new tensor is written twice: a fifth of a step
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filled
+        torch.set_num_threads(n_threads)
+        torch.set_rng_state(generator)
+        fabric_log.setLevel(log_level)
+        if devices is not None:
+            torch.cuda.set_rng_state_all(devices)
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
-    """Dropout and its kin draw from torch's own generators. Everything else in facetric has a generator of its own."""
+    """Dropout and the like draw from torch's own generators. Everything else in facetric has a generator of its own."""
     state = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)
@@ -149,7 +161,7 @@ def _load_random_state(device: torch.device, state: dict[str, Tensor]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a configuration asks for, found to be possible."""
+    """The parts that a configuration asks for, validated."""
 
     training: LabeledImages
     held_out: LabeledImages | None
@@ -159,21 +171,26 @@ class Plan:
     loss: nn.Module
 
 
-def make_plan(config: TrainConfig, fabric: Fabric, processes: Processes) -> Plan:
-    """The parts that may turn out to be impossible; no communication between processes."""
+def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> Plan:
+    """Build and validate the parts; no communication between processes."""
     run = config.run
-    training, held_out = load_splits(config.data, validate=run.validate_every > 0)
-    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
-    sampler = build_sampler(
-        training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
-    )
     embedder = build_embedder(
         config.model.backbone,
         dim=config.model.dim,
         weights=config.model.weights,
+        image_size=config.model.image_size,
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
         seed=run.seed,
+    )
+    if config.data.root is not None:
+        image_format(embedder.input_spec, (), size=config.data.size)  # refuses a crop that is too large before images are read
+    training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
+    if held_out is not None:
+        check_validation(held_out.labels)
+    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
+    sampler = build_sampler(
+        training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
     )
     fabric.to_device(embedder)
     form = image_format(embedder.input_spec, training.images)
@@ -181,19 +198,19 @@ def make_plan(config: TrainConfig, fabric: Fabric, processes: Processes) -> Plan
 
 
 def build_session(
-    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool, say: Callable[[str], None]
+    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool
 ) -> tuple[Session, Validator | None]:
-    """The long work before the first step, and everything in the hands of Fabric. All processes call it together."""
+    """The long work before the first step, and the setup with Fabric. All processes call it together."""
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
-        cache = _trunk_cache(config, plan, say)
+        cache = _trunk_cache(config, plan)
         if fresh and processes.is_first:  # DDP hands the first process's weights to the others
             _initialize_head(config, plan, cache)
         feed = _feed(config, plan, cache)
-        validator = _validator(config, plan, say) if processes.is_first else None
+        validator = _validator(config, plan) if processes.is_first else None
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
-        say(f"{len(others)} batch norms ({others[0]}, …) keep statistics per process: N processes will not equal one")
+        _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
     rates = config.optimizer
     groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
     if own := list(fabric.to_device(plan.loss).parameters()):  # proxies: every process has the gradient of the global batch
@@ -215,14 +232,14 @@ def build_session(
     return session, validator
 
 
-def prepare_caches(config: TrainConfig, say: Callable[[str], None]) -> None:
-    """The prepared images, and the activations that runs like this one train from: for who starts several at once."""
+def prepare_caches(config: TrainConfig) -> None:
+    """Build the prepared images and activations of such runs, before several of them start at once."""
     fabric = start_fabric(config.run)
-    plan = make_plan(config, fabric, Processes(fabric.device))
-    _trunk_cache(config, plan, say)
+    dataset = new_images(config.data, validate=config.run.validate_every > 0)
+    _trunk_cache(config, make_plan(config, dataset, fabric, Processes(fabric.device)))
 
 
-def _trunk_cache(config: TrainConfig, plan: Plan, say: Callable[[str], None]) -> TrunkCache | None:
+def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
     """The training images after the frozen part, in every cached view. Processes on one machine share the file.
 
     Views of the validation classes are kept too, so that runs with other validation classes, or none, find the same file.
@@ -235,7 +252,6 @@ def _trunk_cache(config: TrainConfig, plan: Plan, say: Callable[[str], None]) ->
         n_views=config.model.cached_views,
         seed=config.model.views_seed,
         transform=training_transform(config.data, plan.format),
-        announce=say,
     ).take(plan.training.rows)
 
 
@@ -256,11 +272,11 @@ def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:
     return LiveFeed(plan.training, plan.sampler, transform, n_threads=config.data.threads)
 
 
-def _validator(config: TrainConfig, plan: Plan, say: Callable[[str], None]) -> Validator | None:
+def _validator(config: TrainConfig, plan: Plan) -> Validator | None:
     """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
     if plan.held_out is None:
         return None
     cache = None
     if config.model.freeze_through is not None:
-        cache = build_trunk_cache(plan.embedder, plan.held_out.images, n_views=0, center=True, announce=say)
+        cache = build_trunk_cache(plan.embedder, plan.held_out.images, n_views=0, center=True)
     return Validator(plan.held_out, cache=cache, seed=config.run.seed)

@@ -52,12 +52,22 @@ class Validator:
 
 @contextmanager
 def _same_threads() -> Iterator[None]:
-    """numba's first parallel kernel resets the thread count of the OpenMP that torch uses too: sums would change with it."""
+    """numba's first parallel kernel resets the OpenMP thread count, which torch shares: sums would change with it."""
     n_threads = torch.get_num_threads()
     try:
         yield
     finally:
         torch.set_num_threads(n_threads)
+
+
+def check_validation(labels: NDArray[np.int64]) -> None:
+    """Refuse validation images that cannot be scored, before anything is trained."""
+    n_images, n_classes = len(labels), len(np.unique(labels))
+    if n_classes < 2 or n_images <= max(KS):
+        raise ValueError(
+            f"validation scores Recall@{max(KS)} and needs {max(KS) + 1} images of 2 classes or more; there are {n_images} of "
+            f"{n_classes}: raise --set data.validation_fraction=…, or turn validation off: --set run.validate_every=0"
+        )
 
 
 def check_metric(name: str) -> None:

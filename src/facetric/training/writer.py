@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from facetric.config.config import TrainConfig
-from facetric.models import save_embedder
-from facetric.runs.run import MetricsLog, RunFolder
+from facetric.runs.metrics_log import MetricsLog
+from facetric.runs.run import Run
 from facetric.runs.states import write_state
 from facetric.training.display import Display, TensorBoard
 from facetric.training.health import refuse_non_finite_weights
@@ -24,7 +24,7 @@ class Progress:
     validation: dict[int, Scores] = field(default_factory=dict)
 
     def best_step(self, metric: str) -> int | None:
-        """The validated step with the highest score, the first among equals; the untrained network does not compete."""
+        """The validated step with the highest score, the first of ties; the untrained network does not count."""
         trained = [step for step in self.validation if step > 0]
         return max(trained, key=lambda step: (self.validation[step][metric], -step), default=None)
 
@@ -32,16 +32,15 @@ class Progress:
 class Writer:
     """Belongs to the first process; the others have none."""
 
-    def __init__(self, config: TrainConfig, folder: RunFolder, display: Display, progress: Progress) -> None:
-        self.config, self.folder, self.display, self.progress = config, folder, display, progress
-        with folder.writing():
-            self.log = MetricsLog(folder.metrics, from_step=progress.step)
-            board = folder.path / "tensorboard"
-            self.board = TensorBoard(board, from_step=progress.step) if config.run.tensorboard else None
+    def __init__(self, config: TrainConfig, run: Run, display: Display, progress: Progress) -> None:
+        self.config, self.run, self.display, self.progress = config, run, display, progress
+        with run.writing():
+            self.log = MetricsLog(run.metrics_file, from_step=progress.step)
+            self.board = TensorBoard(run.tensorboard, from_step=progress.step) if config.run.tensorboard else None
         display.start(progress.step)
 
     def append(self, row: dict[str, Any]) -> None:
-        with self.folder.writing():
+        with self.run.writing():
             self.log.append(row)
             if self.board is not None:
                 self.board.append(row)
@@ -55,17 +54,16 @@ class Writer:
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.progress.best_step(self.config.run.best_metric) == step
         if best:
-            with self.folder.writing():
-                save_embedder(session.embedder, self.folder.checkpoints / "best.safetensors")
+            self.run.save_embedder(session.embedder, "best")
         self.display.validated(step, scores, best=best)
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
-        """The rows reach the disk before the state that relies on them; the embedder file is for use."""
+        """The rows and the embedder are written before the state: an existing state always has them."""
         refuse_non_finite_weights(session.embedder, self.progress.step)
-        with self.folder.writing():
+        self.run.save_embedder(session.embedder, "last")
+        with self.run.writing():
             self.log.sync()
-            write_state(self.folder.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
-            save_embedder(session.embedder, self.folder.checkpoints / "last.safetensors")
+            write_state(self.run.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
 
     def close(self) -> None:
         self.display.stop()

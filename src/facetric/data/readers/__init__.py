@@ -1,4 +1,4 @@
-"""Readers: from the files of a dataset to the one record, a file per dataset."""
+"""Readers: from the files of a dataset to an ImageDataset, one module per dataset."""
 
 from facetric.data.readers.load import DATASETS, load_dataset
 

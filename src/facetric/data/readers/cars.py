@@ -45,7 +45,7 @@ def list_cars(root: str | os.PathLike[str]) -> Listing:
         raise ValueError(
             f"{printable(images)} holds the images but cars_annos.mat is not beside it: put it into {printable(path)}"
         )
-    raise ValueError(f"{printable(path)} holds no layout of Cars196 that is known: pass {_WHERE}")
+    raise ValueError(f"{printable(path)} holds no known layout of Cars196: pass {_WHERE}")
 
 
 def has_cars_annotations(path: Path) -> bool:

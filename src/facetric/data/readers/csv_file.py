@@ -27,22 +27,23 @@ def read_csv(
     """``root`` is the CSV file, or the folder that the paths in it start from; then ``file`` is the CSV file.
 
     Without ``file``, a folder must hold exactly one CSV file. Paths start from the folder of the CSV file when root is the file.
-    A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes test, drawn by
-    ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true.
+    A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes are test classes,
+    drawn by ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true.
     """
     listing = list_csv(root, file=file)
     if UNDECIDED in listing.splits:
-        share = 0.5 if test_fraction is None else test_fraction
-        listing = split_by_fraction(listing, test_fraction=share, seed=0 if seed is None else seed)
+        fraction = 0.5 if test_fraction is None else test_fraction
+        listing = split_by_fraction(listing, test_fraction=fraction, seed=0 if seed is None else seed)
     elif test_fraction is not None or seed is not None:
         raise ValueError(
-            "the CSV file has a split column, so test_fraction and seed do nothing: leave them out, or remove the column"
+            "the CSV file has a split column, so test_fraction and seed do nothing: leave them (data.options.test_fraction and "
+            "data.options.seed) out, or remove the column"
         )
     return listing.dataset(shared_classes=shared_classes)
 
 
 def list_csv(root: str | os.PathLike[str], *, file: str | os.PathLike[str] | None = None) -> Listing:
-    """What the table says; class names are the labels in order of the alphabet."""
+    """What the table says; class names are the labels in alphabetical order."""
     table, base = find_csv(root, file)
     rows = _rows(table)
     paths = [base / row["path"] for row in rows]
@@ -62,17 +63,26 @@ def find_csv(root: str | os.PathLike[str], file: str | os.PathLike[str] | None =
     """The CSV file, and the folder that its paths start from."""
     path = Path(root).expanduser()
     if not path.exists():
-        raise ValueError(f"{printable(path)} does not exist: pass the CSV file, or the folder of the images and file=")
+        raise ValueError(
+            f"{printable(path)} does not exist: pass the CSV file as root (--root), or the folder of its images and the table as "
+            "file (--set data.options.file=path/to/table.csv)"
+        )
     if file is not None:
         if not path.is_dir():
-            raise ValueError(f"{printable(path)} is not a folder: with file=, root is the folder that the paths start from")
+            raise ValueError(
+                f"{printable(path)} is not a folder: with file (data.options.file), root (--root) is the folder that the paths "
+                "in the table start from"
+            )
         return Path(file).expanduser(), path
     if path.is_file():
         return path, path.parent
     tables = sorted(p for p in path.iterdir() if p.suffix.lower() == ".csv" and not p.name.startswith("."))
     if len(tables) != 1:
         found = name_some(p.name for p in tables) or "none"
-        raise ValueError(f"{printable(path)} must hold exactly one CSV file; found {found}: say which with file=")
+        raise ValueError(
+            f"{printable(path)} must hold exactly one CSV file; found {found}: pass the file itself as root (--root), or, if it "
+            "is elsewhere, as file (--set data.options.file=path/to/table.csv)"
+        )
     return tables[0], path
 
 

@@ -1,4 +1,4 @@
-"""CUB-200-2011 (Wah et al., 2011): 200 species of birds; the first 100 train, the last 100 test."""
+"""CUB-200-2011 (Wah et al., 2011): 200 species of birds; the first 100 are for training, the last 100 for testing."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _table(path: Path) -> dict[int, str]:
         if not (key.isascii() and key.isdigit() and value.strip()):
             raise ValueError(f"{printable(path)}, line {number}: expected a number and a text, got {line!r}: correct the line")
         if int(key) in table:
-            raise ValueError(f"{printable(path)}, line {number}: number {key} is there twice: remove one of the lines")
+            raise ValueError(f"{printable(path)}, line {number}: number {key} appears twice: remove one of the lines")
         table[int(key)] = value.strip()
     if not table:
         raise ValueError(f"{printable(path)} is empty: unpack the archive again")

@@ -23,7 +23,7 @@ from facetric.data.readers.listing import (
 
 @dataclass(frozen=True)
 class FolderScan:
-    """What lies in the sub-folders of a folder."""
+    """The contents of a folder with one sub-folder per class."""
 
     images: dict[str, tuple[Path, ...]]  # class name → its images, by name; empty for a folder without images
     others: tuple[Path, ...]  # files and folders in the class folders that no reader opens
@@ -46,7 +46,8 @@ def list_folder(root: str | os.PathLike[str]) -> Listing:
     if empty := [name for name, images in scan.images.items() if not images]:
         way_out = "put images in or remove the folder"
         if deeper := sub_folders(path / empty[0]):
-            way_out = f"if its sub-folders ({name_some(p.name for p in deeper)}) are the classes, pass {path / empty[0]} as root"
+            inside = name_some(p.name for p in deeper)
+            way_out = f"if its sub-folders ({inside}) are the classes, pass {printable(path / empty[0])} as root (--root)"
         raise ValueError(
             f"every class folder must hold images; {len(empty):,} of {len(scan.images):,} in {printable(path)} hold none: "
             f"{name_some(empty)}: {way_out}"

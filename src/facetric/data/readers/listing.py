@@ -1,4 +1,4 @@
-"""What a dataset's files claim, before it is believed: every reader lists first, then checks, then gives the record."""
+"""What a dataset's files claim, unverified: every reader lists first, then checks, then returns the dataset."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Listing:
         }
 
     def missing(self) -> list[Path]:
-        """The listed images that are not on disk. One look per folder, not per file: this is quick on network drives too."""
+        """The listed images that are not on disk. One listing per folder, not one stat per file: fast on network drives too."""
         present = {folder: _file_names(folder) for folder in {path.parent for path in self.paths}}
-        # The second look is for file systems that store a name in another Unicode form than the list.
+        # The second check is for file systems that store a name in another Unicode form than the list.
         return [path for path in self.paths if path.name not in present[path.parent] and not path.is_file()]
 
     def dataset(self, *, check_counts: bool = False, shared_classes: bool = False) -> ImageDataset:
-        """The record, or a ValueError about missing images, wrong counts or classes in two splits."""
+        """The dataset, or a ValueError about missing images, wrong counts or classes in two splits."""
         if missing := self.missing():
             raise ValueError(
                 f"{self.name}: {len(missing):,} of {len(self.paths):,} listed images do not exist: {name_some(missing)}: "
@@ -50,19 +50,20 @@ class Listing:
             )
         if check_counts and (differences := count_differences(self.name, self.counts())):
             raise ValueError(
-                f"{self.name}: {'; '.join(differences)}: complete the copy, or pass check_counts=False to use it as it is"
+                f"{self.name}: {'; '.join(differences)}: complete the copy, or use it as it is with check_counts=False "
+                "(--set data.options.check_counts=false)"
             )
         return ImageDataset(self.name, list(self.paths), self.labels, self.class_names, self.splits, shared_classes)
 
 
 def first_half_trains(listing: Listing) -> Listing:
-    """The paper's protocol: the first half of the classes trains, the second half tests."""
+    """The paper's protocol: the first half of the classes for training, the second half for testing."""
     n_train = len(listing.class_names) // 2
     return replace(listing, splits=np.where(listing.labels < n_train, "train", "test"))
 
 
 def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> Listing:
-    """A share of the classes, drawn at random by seed, tests; the others train. A share of 1 tests all, 0 trains all."""
+    """A random fraction of the classes for testing, the others for training; 1 tests on all, 0 trains on all."""
     n_classes = len(listing.class_names)
     if n_classes < 2:
         raise ValueError(
@@ -70,12 +71,15 @@ def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> L
             "add another class"
         )
     if not 0 <= test_fraction <= 1:
-        raise ValueError(f"test_fraction must lie between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes")
+        raise ValueError(
+            f"test_fraction must be between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes "
+            "(--set data.options.test_fraction=0.5)"
+        )
     n_test = round(test_fraction * n_classes)
     if 0 < test_fraction < 1 and not 0 < n_test < n_classes:
         raise ValueError(
             f"test_fraction={test_fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
-            "both need at least one; change test_fraction"
+            "both need at least one; change it (--set data.options.test_fraction=0.5)"
         )
     tests = np.random.default_rng(seed).permutation(n_classes)[:n_test]
     return replace(listing, splits=np.where(np.isin(listing.labels, tests), "test", "train"))
@@ -85,9 +89,9 @@ def existing_root(root: str | os.PathLike[str], what: str) -> Path:
     """The folder as a Path, or a ValueError that says what should be there."""
     path = Path(root).expanduser()
     if not path.exists():
-        raise ValueError(f"{printable(path)} does not exist: pass {what} as root")
+        raise ValueError(f"{printable(path)} does not exist: pass {what} as root (--root)")
     if not path.is_dir():
-        raise ValueError(f"{printable(path)} is not a folder: pass {what} as root")
+        raise ValueError(f"{printable(path)} is not a folder: pass {what} as root (--root)")
     return path
 
 

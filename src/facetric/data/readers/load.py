@@ -1,4 +1,4 @@
-"""One door to the datasets: load_dataset(name, root)."""
+"""Load any dataset by name: load_dataset(name, root)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
 
     * "cub", "cars", "products": the paper's datasets in their official layouts under ``root``, with the paper's split. Their
       published counts are checked; ``check_counts=False`` accepts others.
-    * "folder": one sub-folder of ``root`` per class; ``test_fraction=0.5`` of the classes test, drawn by ``seed=0``.
+    * "folder": one sub-folder of ``root`` per class; ``test_fraction=0.5`` of the classes are test classes, drawn by ``seed=0``.
     * "csv": a table ``path,label[,split]``; ``root`` is the file, or the folder its paths start from and ``file`` the table.
       Without a split column, ``test_fraction`` and ``seed`` as for "folder"; ``shared_classes=True`` allows shared classes.
     * "glyphs": built in, needs no root.
@@ -40,7 +40,7 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
         raise ValueError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{did_you_mean(str(name), DATASETS)}")
     if name == BUILT_IN:
         if root is not None:
-            raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out")
+            raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
         from facetric.data.glyphs import load_glyphs
 
         _refuse_unknown_options(name, load_glyphs, options)
@@ -48,7 +48,7 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     reader = READERS[name]
     _refuse_unknown_options(name, reader, options)
     if root is None:
-        raise ValueError(f"dataset {name!r} is read from disk: pass root, as in load_dataset({name!r}, root='path/to/it')")
+        raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
     return reader(root, **options)
 
 

@@ -1,4 +1,4 @@
-"""What the paper and the datasets' own pages say about their size: the splits of section 5, classes and images."""
+"""The published sizes of the paper's datasets: classes and images of the splits in Section 5."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def count_differences(name: str, counts: dict[str, SplitCount]) -> list[str]:
     """One sentence per split that differs from the published figures; empty when all agree or none are known."""
     none = SplitCount(0, 0)
     return [
-        f"{split} has {counts.get(split, none)}, published are {published}"
+        f"{split} has {counts.get(split, none)}, published: {published}"
         for split, published in PUBLISHED.get(name, {}).items()
         if counts.get(split, none) != published
     ]

@@ -1,4 +1,4 @@
-"""Which layout is this, and what does it hold? Readers refuse what is wrong; a survey writes it down and goes on."""
+"""Detect the layout of a dataset and list its contents. Readers refuse what is wrong; a survey records it and continues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from facetric.data.readers.products import find_products, list_products
 
 @dataclass(frozen=True)
 class Survey:
-    """A listing, and what lies beside it."""
+    """A listing, and what else is in the folder."""
 
     listing: Listing
     strays: tuple[Path, ...] = ()  # images that belong to no class; they are inspected too
@@ -30,12 +30,12 @@ class Survey:
 
 
 def survey(path: Path, layout: str) -> Survey:
-    """Everything that a layout's files say; ValueError when they cannot be understood."""
+    """Everything that a layout's files say; ValueError when they cannot be parsed."""
     return LAYOUTS[layout](path)
 
 
 def detect_layout(path: Path) -> str:
-    """The layout by its certain signs: the official files first, then a table, then class folders, then plain files."""
+    """The layout by its distinctive files: the official ones first, then a table, then class folders, then plain files."""
     if path.is_file() or _holds_table(path):
         return "csv"
     if _succeeds(find_cub, path):
@@ -48,7 +48,7 @@ def detect_layout(path: Path) -> str:
 
 
 def _listed(listing: Listing) -> Survey:
-    """Files in the folders of listed images that are on no list are worth knowing: something was added or renamed."""
+    """Also reports unlisted files beside listed images: something was added or renamed."""
     listed = set(listing.paths)
     folders = sorted({path.parent for path in listed})
     inside = (path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()))
@@ -62,7 +62,7 @@ def _folder(path: Path) -> Survey:
 
 
 def _files(path: Path) -> Survey:
-    """A folder of pictures without classes: no dataset yet, but its files can be looked at."""
+    """A folder of pictures without classes: not a dataset yet, but its files can be checked."""
     inside = sorted(p for p in existing_root(path, "a folder").iterdir() if not p.name.startswith("."))
     nothing = Listing("files", (), np.empty(0, dtype=np.int64), (), np.empty(0, dtype="<U8"))
     strays = tuple(p for p in inside if is_image_file(p))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 _MOST_POINTS = 600  # of one curve: more than the pixels of a panel
@@ -38,7 +36,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Curve:
-    """One quantity over steps; None where a row had a number that is none."""
+    """One quantity over steps; None where a row had a non-finite value."""
 
     name: str
     steps: tuple[float, ...]
@@ -51,24 +49,6 @@ class Panel:
 
     title: str
     curves: tuple[Curve, ...]
-
-
-def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The rows of metrics.jsonl and how many lines were none (the last one may be half written)."""
-    rows, n_broken = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            n_broken += 1
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            n_broken += 1
-    return rows, n_broken
 
 
 def panels(rows: Iterable[dict[str, Any]]) -> tuple[Panel, ...]:
@@ -109,7 +89,7 @@ def _curve(key: str, points: dict[float, float | None]) -> Curve:
 
 
 def score_name(key: str) -> str:
-    """A key as people write it.
+    """The display name of a key.
 
     >>> score_name("recall_at_4"), score_name("nmi"), score_name("map_at_r"), score_name("head_lr")
     ('R@4', 'NMI', 'MAP@R', 'head lr')

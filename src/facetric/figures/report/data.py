@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.embeddings import Embeddings
 from facetric.evaluation.report import EvaluationReport
-from facetric.figures.report.curves import Panel, panels, read_rows
+from facetric.figures.report.curves import Panel, panels
 from facetric.figures.report.scores import ScoreTable, score_table
 from facetric.metrics.neighbors import Metric
-
-RUN_FILES = ("config.toml", "environment.json", "metrics.jsonl", "embeddings.npz", "evaluation.json")
+from facetric.runs.metrics_log import read_rows
+from facetric.runs.run import Run
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +37,7 @@ class EmbeddedImages:
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """Everything that the report says about a run, but for its thumbnails and where the points of the map lie."""
+    """Everything that the report shows of a run, except thumbnails and map positions."""
 
     title: str
     dataset: str = ""
@@ -49,6 +48,7 @@ class RunRecord:
     environment: str = ""
     command: str = ""
     notes: tuple[str, ...] = ()
+    made_from: str = ""  # fingerprints of the embeddings and scores, kept in the page
 
 
 def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRecord:
@@ -59,25 +59,29 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"there is no run {folder}: pass a run folder such as runs/glyphs")
-    if not any((folder / name).is_file() for name in RUN_FILES):
-        raise ValueError(f"{folder} is no run folder: it has none of {', '.join(RUN_FILES)}; pass one that training made")
+    run = Run(folder)
+    files = (run.config_file, run.environment_file, run.metrics_file, run.embeddings_file(), run.evaluation_file())
+    if not any(file.is_file() for file in files):
+        names = ", ".join(file.name for file in files)
+        raise ValueError(f"{folder} is not a run folder, it has none of {names}: pass one made by `facetric train`")
     notes: list[str] = []
     title = folder.resolve().name
-    config = _text(folder / "config.toml", notes)
-    environment = _text(folder / "environment.json", notes)
+    config = _text(run.config_file, notes)
+    environment = _text(run.environment_file, notes)
     dataset = _dataset_name(config, notes)
-    evaluation = _evaluation(folder / "evaluation.json", notes)
+    evaluation = _evaluation(run, notes)
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
     return RunRecord(
         title=title,
         dataset=dataset,
-        images=_images(folder / "embeddings.npz", class_names, metric, notes),
+        images=_images(run, class_names, metric, notes),
         scores=ScoreTable() if evaluation is None else score_table(evaluation, dataset=dataset, run_name=title),
-        panels=_panels(folder / "metrics.jsonl", notes),
+        panels=_panels(run.metrics_file, notes),
         config=config,
         environment=environment,
         command=_command(environment),
         notes=tuple(notes),
+        made_from=run.results_fingerprint(),
     )
 
 
@@ -93,21 +97,22 @@ def without_common_folder(names: Sequence[str]) -> list[str]:
     return [name[n_cut:] for name in names]
 
 
-def _images(path: Path, class_names: Sequence[str] | None, metric: Metric, notes: list[str]) -> EmbeddedImages | None:
+def _images(run: Run, class_names: Sequence[str] | None, metric: Metric, notes: list[str]) -> EmbeddedImages | None:
+    path = run.embeddings_file()
     if not path.is_file():
-        notes.append("There is no embeddings.npz, so there is no map: `facetric evaluate` writes it.")
+        notes.append(f"There is no {path.name}, so there is no map: `facetric evaluate` writes it.")
         return None
     try:
-        embeddings = Embeddings.load(path)
+        embeddings = run.embeddings()
     except (OSError, ValueError, EOFError) as error:
         notes.append(f"There is no map: {error}")
         return None
     if embeddings.vectors.ndim != 2 or 0 in embeddings.vectors.shape:
-        notes.append(f"embeddings.npz holds vectors of shape {embeddings.vectors.shape}, so there is no map.")
+        notes.append(f"{path.name} holds vectors of shape {embeddings.vectors.shape}, so there is no map.")
         return None
     vectors = embeddings.vectors.astype(np.float32)
     if not np.isfinite(vectors).all():
-        notes.append("Some embeddings hold NaN or infinity; these numbers count as 0 here.")
+        notes.append("Some embeddings hold NaN or infinity; they are shown as 0 here.")
         vectors = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
     if metric == "cosine":
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
@@ -120,12 +125,14 @@ def _images(path: Path, class_names: Sequence[str] | None, metric: Metric, notes
     return EmbeddedImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric)
 
 
-def _evaluation(path: Path, notes: list[str]) -> EvaluationReport | None:
+def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
+    """The scores, if they match the embeddings and the checkpoint."""
+    path = run.evaluation_file()
     if not path.is_file():
-        notes.append("There is no evaluation.json, so there are no scores: `facetric evaluate` writes it.")
+        notes.append(f"There is no {path.name}, so there are no scores: `facetric evaluate` writes it.")
         return None
     try:
-        return EvaluationReport.load(path)
+        return run.evaluation()
     except (OSError, ValueError) as error:
         notes.append(f"There are no scores: {error}")
         return None
@@ -133,14 +140,14 @@ def _evaluation(path: Path, notes: list[str]) -> EvaluationReport | None:
 
 def _panels(path: Path, notes: list[str]) -> tuple[Panel, ...]:
     if not path.is_file():
-        notes.append("There is no metrics.jsonl, so there are no training curves.")
+        notes.append(f"There is no {path.name}, so there are no training curves.")
         return ()
     rows, n_broken = read_rows(path)
     if n_broken:
-        notes.append(f"{n_broken} line{'s' * (n_broken > 1)} of metrics.jsonl cannot be read and were left out.")
+        notes.append(f"{n_broken} line{'s' * (n_broken > 1)} of {path.name} cannot be read and were left out.")
     made = panels(rows)
     if not made:
-        notes.append("metrics.jsonl has no rows with a step and a number, so there are no training curves.")
+        notes.append(f"{path.name} has no rows with a step and a number, so there are no training curves.")
     elif not any(panel.title.startswith("Validation") for panel in made):
         notes.append("The run was not validated while it trained.")
     return made
@@ -157,12 +164,12 @@ def _dataset_name(config: str, notes: list[str]) -> str:
     try:
         return str(tomllib.loads(config).get("data", {}).get("name", ""))
     except (tomllib.TOMLDecodeError, AttributeError):
-        notes.append("config.toml cannot be read as TOML.")
+        notes.append("The configuration cannot be read as TOML.")
         return ""
 
 
 def _command(environment: str) -> str:
-    """The command that trained the run, as environment.json has it."""
+    """The command that trained the run, from environment.json."""
     try:
         command = json.loads(environment).get("command", "")
     except (ValueError, AttributeError):

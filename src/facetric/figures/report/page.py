@@ -17,8 +17,11 @@ from importlib.resources import files
 _TEMPLATE = files("facetric.figures.report") / "template"
 
 
-def page(*, title: str, about: object, binary: Mapping[str, bytes]) -> bytes:
-    """The page: `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name."""
+def page(*, title: str, about: object, binary: Mapping[str, bytes], made_from: str = "") -> bytes:
+    """The page: `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name.
+
+    `made_from` are the fingerprints of what it shows.
+    """
     blocks = [json_block("about", about), *(_base64_block(name, content) for name, content in binary.items())]
     parts = sorted((part for part in _TEMPLATE.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
     script = '"use strict";\n' + "\n".join(part.read_text(encoding="utf-8") for part in parts)
@@ -28,8 +31,15 @@ def page(*, title: str, about: object, binary: Mapping[str, bytes]) -> bytes:
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    shown_title = title.encode("utf-8", "replace").decode()  # file names may hold bytes that are no text
-    values = {"title": html.escape(shown_title), "policy": policy, "style": style, "data": "\n".join(blocks), "script": script}
+    shown_title = title.encode("utf-8", "replace").decode()  # file names may hold undecodable bytes
+    values = {
+        "title": html.escape(shown_title),
+        "made_from": html.escape(made_from),
+        "policy": policy,
+        "style": style,
+        "data": "\n".join(blocks),
+        "script": script,
+    }
     template = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template).encode()
 

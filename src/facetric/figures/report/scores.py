@@ -20,7 +20,7 @@ class ScoreRow:
 
 @dataclass(frozen=True)
 class ScoreTable:
-    """What the report says first. Everything is text, as it is shown."""
+    """The scores section. All values are text, as displayed."""
 
     cards: tuple[tuple[str, str], ...] = ()  # name and value
     columns: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
     if evaluation.n_queries is not None:
         notes.append(f"Retrieval: {evaluation.n_queries:,} queries among {evaluation.n_gallery or 0:,} images.")
     if evaluation.n_left_out:
-        notes.append(f"{evaluation.n_left_out:,} images were not asked: their class has no other image.")
+        notes.append(f"{evaluation.n_left_out:,} images are not queries: their class has no other image.")
     if evaluation.restarts:
         spread = ", mean ± standard deviation" if len(evaluation.restarts) > 1 else ""
         notes.append(f"Clustering: k-means, k = {evaluation.n_classes:,}, {len(evaluation.restarts)} times{spread}.")

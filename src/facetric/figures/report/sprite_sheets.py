@@ -1,4 +1,4 @@
-"""Thumbnails packed into a few large WebP pictures, as large and as good as a budget of bytes allows."""
+"""Thumbnails packed into a few large WebP pictures, at the best size and quality that a byte budget allows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from facetric.progress import Progress
 SHEET_SIDE = 2048  # pixels; every browser decodes this, on phones too
 SIDES = (96, 80, 64, 48, 32)  # multiples of WebP's 16-pixel blocks, so that neighbors in a sheet do not bleed into each other
 QUALITIES = (80, 65, 50)
-_N_TRIED = 144  # images encoded to foresee the size
+_N_TRIED = 144  # images encoded to estimate the size
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,10 +36,6 @@ class SpriteSheets:
     def per_sheet(self) -> int:
         return self.columns**2
 
-    @property
-    def n_bytes(self) -> int:
-        return sum(map(len, self.sheets))
-
 
 def pack(
     thumbnails: Thumbnails,
@@ -52,8 +48,8 @@ def pack(
 ) -> SpriteSheets:
     """Pack the thumbnails of `image_ids`, in this order, into at most `budget` bytes.
 
-    The largest side wins whose thumbnails fit at some quality. When not even the smallest fit, the last of `image_ids` go
-    without: put first what matters. Images that cannot be opened get no cell.
+    The largest side wins whose thumbnails fit at some quality. When not even the smallest fit, the last of `image_ids` are
+    dropped: put the important ones first. Images that cannot be opened get no cell.
     """
     ids = [int(image_id) for image_id in image_ids]
     cells = np.full(n_images, -1, dtype=np.int32)
@@ -67,7 +63,7 @@ def pack(
             tiles[image_id] = np.asarray(tile)  # (side, side, 3)
     n_missing = len(wanted) - len(tiles)
     kept = [image_id for image_id in wanted if image_id in tiles]
-    while True:  # the foresight can err, the budget holds: first a lower quality, then fewer images
+    while True:  # if the estimate was too low: first a lower quality, then fewer images
         sheets = _sheets([tiles[image_id] for image_id in kept], side, quality)
         excess = sum(map(len, sheets)) / budget
         if excess <= 1:
@@ -82,7 +78,7 @@ def pack(
 
 
 def _choose(thumbnails: Thumbnails, ids: Sequence[int], budget: int, largest_side: int) -> tuple[int, int, int]:
-    """Side, quality and how many of the images fit, foreseen from some of them."""
+    """Side, quality and how many of the images fit, estimated from a sample."""
     some = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, _N_TRIED).astype(int))]
     sides = [side for side in SIDES if side <= largest_side] or [SIDES[-1]]
     tried = [tile for _, tile in thumbnails.tiles(some, sides[0])]

@@ -1,6 +1,6 @@
-"""report.html: one file that shows a run, works from disk and asks nothing of the network.
+"""report.html: one file that shows a run, works from disk and makes no network requests.
 
-Numbers travel as base64 typed arrays, thumbnails as sprite sheets, names as JSON (see report_page.py).
+Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names as JSON (see page.py).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from facetric.figures.selection import cluster_medoids, worst_queries
 from facetric.figures.thumbnails import Thumbnails
 from facetric.files import write_atomically
 from facetric.progress import OnStep
+from facetric.runs.run import Run
 
 N_NEIGHBORS = 10
 MOST_FAILURES = 300
@@ -74,7 +75,7 @@ def report_run(
             run = replace(run, images=replace(images, clusters=filled))
         step("Clusters", 1, 1)
     run = replace(run, notes=(*run.notes, *notes))
-    target = folder / "report.html" if path is None else Path(path)
+    target = Run(folder).report_file if path is None else Path(path)
     return write_report(
         target, run, positions=positions, thumbnails=thumbnails, largest_side=largest_side, footer=footer, on_step=on_step
     )
@@ -90,7 +91,7 @@ def write_report(
     footer: str = "",
     on_step: OnStep | None = None,
 ) -> Path:
-    """Write the page atomically and give its path. `positions` (n, 2) are where the images of the run lie on the map."""
+    """Write the page atomically and return its path. `positions` (n, 2) are the images' positions on the map."""
     images = run.images
     if images is None:
         data = MapData({}, 0, np.empty(0, dtype=np.int64))
@@ -109,7 +110,7 @@ def write_report(
     about = _about(run, data, sheets, largest_side, footer)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, page(title=f"{run.title} · facetric report", about=about, binary=binary))
+    write_atomically(target, page(title=f"{run.title} · facetric report", about=about, binary=binary, made_from=run.made_from))
     return target
 
 
@@ -173,9 +174,9 @@ def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: in
         facts.append(f"{images.vectors.shape[1]} dimensions")
     notes = list(run.notes)
     if sheets.n_missing:
-        notes.append(f"{sheets.n_missing:,} images could not be opened; they are points without a picture.")
+        notes.append(f"{sheets.n_missing:,} images could not be opened and have no thumbnail.")
     texts = [
-        ("The command that trained it", run.command),
+        ("Training command", run.command),
         ("config.toml", run.config),
         ("environment.json", run.environment),
     ]
@@ -213,11 +214,11 @@ def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: in
 def _map_about(n: int, sheets: SpriteSheets, largest_side: int) -> str:
     """What the map is, and what of it is not shown."""
     n_shown = int((sheets.cells >= 0).sum())
-    told = "t-SNE of the embeddings: near images are alike to the network, far distances mean little."
+    text = "t-SNE of the embeddings: nearby images are similar to the network; large distances mean little."
     if n_shown == 0:
-        return f"{told} This report was made without pictures."
+        return f"{text} This report was made without thumbnails."
     if n_shown < n - sheets.n_missing:
-        told += f" To keep this file small, only {n_shown:,} of the {n:,} images carry a picture, {sheets.side} pixels wide."
+        text += f" To keep this file small, only {n_shown:,} of the {n:,} images have a thumbnail, {sheets.side} pixels wide."
     elif sheets.side < min(largest_side, 64):
-        told += f" To keep this file small, pictures are {sheets.side} pixels wide."
-    return told + " Pictures appear as you zoom in."
+        text += f" To keep this file small, thumbnails are {sheets.side} pixels wide."
+    return text + " Thumbnails appear as you zoom in."

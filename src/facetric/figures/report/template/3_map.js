@@ -178,10 +178,10 @@ const map = (() => {
     context.stroke();
   }
 
-  // The image under a place on the screen: a thumbnail that covers it, else the nearest point within `reach` pixels.
-  function imageAt(x, y, reach = 14) {
+  // The image at a screen position: a thumbnail that covers it, else the nearest point within `radius` pixels.
+  function imageAt(x, y, radius = 14) {
     const side = thumbnailSide();
-    let best = -1, nearest = reach * reach;
+    let best = -1, nearest = radius * radius;
     const consider = (i, half) => {
       const dx = screenX(i) - x, dy = screenY(i) - y;
       if (half && (Math.abs(dx) > half || Math.abs(dy) > half)) return;
@@ -234,7 +234,7 @@ const map = (() => {
     refresh();
   }
 
-  // Bring an image into the picture; zoom in when it would drown among the others.
+  // Center an image; zoom in when others would cover it.
   function reveal(image) {
     view.x = positions[2 * image];
     view.y = positions[2 * image + 1];

@@ -1,4 +1,4 @@
-// Hands on the map: pointer, wheel, keys, search, coloring, and the image that is chosen.
+// Controls of the map: pointer, wheel, keys, search, coloring, and the selected image.
 
 function hover(image, x, y) {
   const tooltip = byId("tooltip");
@@ -23,12 +23,12 @@ function facts(image) {
   return element("div", { class: "muted" }, ...words, element("br"), verdictMark(verdictOf[image], said[verdictOf[image]]));
 }
 
-// Choose an image: its neighbors on the map and in the panel. -1 lets go.
+// Select an image: its neighbors on the map and in the panel. -1 clears the selection.
 function choose(image, { reveal = true } = {}) {
   map.state.chosen = image;
   const panel = byId("selection");
   if (image < 0) {
-    panel.replaceChildren(element("p", { class: "muted" }, "Choose an image on the map, in the list or anywhere below to see what is nearest to it."));
+    panel.replaceChildren(element("p", { class: "muted" }, "Select an image on the map, in the list or anywhere below to see its nearest neighbors."));
     map.refresh();
     return;
   }
@@ -36,15 +36,15 @@ function choose(image, { reveal = true } = {}) {
   const found = neighborsOf(image);
   const right = found.filter((neighbor) => neighbor.right).length;
   panel.replaceChildren(
-    element("div", { class: "chosen" }, picture(image, 120, `chosen image of class ${className(image)}`),
+    element("div", { class: "chosen" }, picture(image, 120, `selected image of class ${className(image)}`),
       element("div", {}, element("h3", {}, named(className(image))), facts(image))),
-    element("h3", {}, found.length ? `Nearest neighbors: ${right} of ${found.length} of its class` : "There is no other image"),
+    element("h3", {}, found.length ? `Nearest neighbors: ${right} of ${found.length} of its class` : "No other images"),
     element("ol", { class: "tiles" }, found.map((neighbor) => element("li", {}, tile(neighbor.image, { neighbor })))),
     element("div", { class: "toolbar" },
       element("button", { type: "button", onclick: () => highlightClass(classOf[image]) }, "Show its class"),
-      element("button", { type: "button", onclick: () => { choose(-1); map.canvas.focus(); } }, "Let go")),
+      element("button", { type: "button", onclick: () => { choose(-1); map.canvas.focus(); } }, "Clear selection")),
   );
-  byId("announcer").textContent = `Chosen: ${className(image)}. ${right} of ${found.length} nearest neighbors are of its class.`;
+  byId("announcer").textContent = `Selected: ${className(image)}. ${right} of ${found.length} nearest neighbors are of its class.`;
   map.refresh();
   if (reveal && !onScreen(map.canvas)) map.canvas.scrollIntoView({ block: "center" });
 }
@@ -85,8 +85,8 @@ function showMatches(highlighted = -1) {
   results.replaceChildren(...found.slice(0, N_MATCHES).map((code) => element("button", {
     type: "button", "aria-pressed": String(code === highlighted), "data-class": code, onclick: () => highlightClass(code),
   }, named(about.class_names[code]), element("span", { class: "muted" }, counted(membersOfClass[code].length, "image")))));
-  if (found.length > N_MATCHES) results.append(element("p", { class: "muted" }, `and ${number(found.length - N_MATCHES)} more: type on`));
-  if (text.trim() && !found.length) results.append(element("p", { class: "muted" }, "No class has this in its name."));
+  if (found.length > N_MATCHES) results.append(element("p", { class: "muted" }, `and ${number(found.length - N_MATCHES)} more: keep typing`));
+  if (text.trim() && !found.length) results.append(element("p", { class: "muted" }, "No matching class."));
   if (highlighted >= 0) results.append(element("button", { type: "button", onclick: () => { stopSearch(); byId("search").focus(); } }, "Show all classes again"));
 }
 
@@ -112,7 +112,7 @@ function showLegend() {
   }
   const count = by === "cluster" ? medoids.length : about.class_names.length;
   if (by === "class" && count <= 20) legend.replaceChildren(...about.class_names.map((name, code) => entry(colorOf(code), named(name))));
-  else legend.replaceChildren(`${counted(count, by, by === "class" ? "classes" : "clusters")}${count > N_COLORS ? `; ${N_COLORS} colors, so some are used again` : ""}`);
+  else legend.replaceChildren(`${counted(count, by, by === "class" ? "classes" : "clusters")}${count > N_COLORS ? `; ${N_COLORS} colors, so some repeat` : ""}`);
 }
 
 function startControls() {
@@ -149,7 +149,7 @@ function startControls() {
   canvas.addEventListener("pointerup", lift);
   canvas.addEventListener("pointercancel", lift);
   canvas.addEventListener("pointerleave", () => hover(-1));
-  // A wheel that is scrolling the page past the map goes on scrolling; one that starts over the map zooms it.
+  // A wheel that is scrolling the page past the map keeps scrolling; one that starts over the map zooms it.
   window.addEventListener("scroll", () => { scrolledAt = performance.now(); }, { passive: true });
   canvas.addEventListener("wheel", (event) => {
     if (!event.ctrlKey && performance.now() - scrolledAt < 300) return;

@@ -1,10 +1,10 @@
-// The sections around the map: scores, failed queries, clusters, the list, and how the run was made.
+// The sections around the map: scores, failed queries, clusters, the list, and the configuration.
 
 function showScores() {
   const { cards, columns, rows, notes } = about.scores;
   byId("headline").append(element("div", { class: "cards" }, cards.map((card) =>
     element("div", { class: "card" }, element("b", {}, card.value), element("span", {}, card.name)))));
-  if (!cards.length && !rows.length) byId("headline").append(element("p", { class: "muted" }, "This run has not been evaluated: there is no evaluation.json."));
+  if (!cards.length && !rows.length) byId("headline").append(element("p", { class: "muted" }, "This run has not been evaluated: evaluation.json is missing."));
   if (rows.length) {
     const best = columns.map((_, c) => Math.max(...rows.map((row) => Number.parseFloat(row.values[c])).filter(Number.isFinite)));
     const cell = (value, c) => element("td", { class: `number${rows.length > 1 && Number.parseFloat(value) === best[c] ? " best" : ""}` }, value);
@@ -19,9 +19,9 @@ function showScores() {
 function showFailures() {
   const asked = n - verdictOf.filter((verdict) => verdict === ALONE).length;
   const wrong = verdictOf.filter((verdict) => verdict === WRONG).length;
-  if (!asked) { byId("failures-about").textContent = "No image has another one of its class to find."; return; }
+  if (!asked) { byId("failures-about").textContent = "No class has more than one image."; return; }
   byId("failures-about").textContent = `${number(wrong)} of ${number(asked)} queries (${percent(wrong, asked)}) have a nearest neighbor of another class. `
-    + (wrong ? `The ${number(failures.length)} worst first: those with the smallest share of their class among their nearest neighbors. The numbers are distances.` : "");
+    + (wrong ? `The ${number(failures.length)} worst first: those with the fewest neighbors of their class. Numbers are distances.` : "");
   const list = element("div", {});
   byId("failures-list").append(list, inPages(list, failures.length, 12, (at) => {
     const image = failures[at];
@@ -92,7 +92,7 @@ function showList() {
       element("thead", {}, element("tr", {}, heads.map((head) => element("th", { scope: "col" }, head)))),
       element("tbody", {}, images.slice(page * PAGE, (page + 1) * PAGE).map(listRow)));
     const step = (words, by) => element("button", { type: "button", disabled: page + by < 0 || page + by > last, onclick: () => { page += by; fill(); } }, words);
-    pages.replaceChildren(step("Before", -1), `${images.length ? `${number(page * PAGE + 1)}–${number(Math.min(images.length, (page + 1) * PAGE))}` : "0"} of ${number(images.length)}`, step("Next", 1));
+    pages.replaceChildren(step("Previous", -1), `${images.length ? `${number(page * PAGE + 1)}–${number(Math.min(images.length, (page + 1) * PAGE))}` : "0"} of ${number(images.length)}`, step("Next", 1));
   };
   for (const control of [select, only]) control.addEventListener("change", () => { page = 0; fill(); });
   fill();

@@ -1,4 +1,4 @@
-// Put the page together: only the sections that the run has something for.
+// Assemble the page: only the sections that the run has data for.
 
 function themeIs(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";

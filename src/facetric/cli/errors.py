@@ -1,0 +1,83 @@
+"""Common to all commands: library messages on stderr, errors in one line, and the exit codes.
+
+0    done
+1    it failed while running, or problems were found
+2    usage error: options, configuration or data that cannot work
+130  stopped by SIGINT (Ctrl-C)
+143  stopped by SIGTERM
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import typer
+
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
+
+
+@contextmanager
+def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str = "stopped") -> Iterator[None]:
+    """Turn an error into one line and its exit code: ValueError is a usage error, OSError and RuntimeError are failures.
+
+    What the library logs is printed meanwhile, warnings only when `quiet`.
+    """
+    try:
+        with _messages(quiet=quiet):
+            yield
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt:
+        say(command, when_interrupted)
+        raise typer.Exit(INTERRUPTED) from None
+    except (ValueError, OSError, RuntimeError) as error:
+        _report(command, error)
+        raise typer.Exit(USAGE if isinstance(error, ValueError) else FAILED) from None
+
+
+@contextmanager
+def _messages(*, quiet: bool) -> Iterator[None]:
+    logger, handler = logging.getLogger("facetric"), _Lines()
+    before = logger.level, logger.propagate
+    logger.setLevel(logging.WARNING if quiet or not is_first_process() else logging.INFO)
+    logger.propagate = False
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before[0])
+        logger.propagate = before[1]
+
+
+class _Lines(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        from facetric.data.images import printable
+
+        lines = record.getMessage().splitlines()
+        typer.echo("\n".join(map(printable, lines)), err=True)  # to the current stderr, above a progress bar if there is one
+
+
+def say(command: str, line: str) -> None:
+    """One line on stderr; names in it cannot send control characters to the terminal."""
+    from facetric.data.images import printable
+
+    typer.echo(f"facetric {command}: {printable(' '.join(line.split()))}", err=True)
+
+
+def is_first_process() -> bool:
+    """Whether this is the first process of torchrun, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _report(command: str, error: Exception) -> None:
+    from facetric.data import ImageError
+
+    line = str(error) or type(error).__name__
+    if isinstance(error, ImageError):
+        line = f"{line} (`facetric data check` lists all such files)"
+    if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first
+        say(command, line)

@@ -1,0 +1,254 @@
+"""Facility location as a scikit-learn clusterer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import issparse  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+
+from facetric.clustering.centers import two_nearest
+from facetric.clustering.distances import Metric
+from facetric.clustering.links import Links
+from facetric.clustering.points import Fit, Points
+from facetric.progress import OnStep
+
+
+@dataclass(frozen=True, eq=False)
+class PathStep:
+    """The clustering at one opening cost of a path."""
+
+    opening_cost: float
+    labels: NDArray[np.int64]  # (n,)
+    medoid_indices: NDArray[np.int64]  # (n_clusters,)
+    doubt: NDArray[np.float64]  # (n,)
+    objective: float
+
+    @property
+    def n_clusters(self) -> int:
+        return len(self.medoid_indices)
+
+
+class FacilityLocation(ClusterMixin, BaseEstimator):
+    """Clusters around medoids that minimize the sum of distances: k of them, or as many as pay for their opening cost λ.
+
+        n_clusters = k:     min over |S| = k of  Σ_i min_{j ∈ S} d(i, j)
+        opening_cost = λ:   min over S of        Σ_i min_{j ∈ S} d(i, j) + λ·|S|
+
+    Greedy, then moves until none helps: exchange a medoid for a point; with an opening cost also add or drop one. A cluster is
+    opened when it saves more than λ, nobody travels farther than λ, and a point with no one near stays alone. The result is
+    deterministic and does not depend on the order of the points, but for ties.
+
+    Up to 10,000 points all distances are used. Beyond that, the search runs on a graph of nearest neighbors, level by level, in
+    memory that grows linearly.
+
+    Args:
+        n_clusters: k. Exactly one of n_clusters and opening_cost.
+        opening_cost: λ, in units of the distance (of its square when `squared`).
+        centers: "means" runs k-means from the clusters of medoids for squared distances, the default with n_clusters; "medoids"
+            stays with the medoids, the default and the only choice with opening_cost, whose promises are about medoids.
+        metric: "euclidean", "cosine" (1 − cos), or "precomputed": X is an (n, n) array of distances, or a sparse one whose
+            missing entries are pairs too far apart to share a medoid (explicit zeros are duplicates).
+        squared: minimize squared distances (means always do).
+        n_neighbors: neighbors per point in the graph of large data.
+        max_iter: at most this many sweeps over all points, and iterations of k-means.
+
+    Attributes:
+        labels_: (n,) the cluster of every point. −1 only for a point of a precomputed graph that no medoid reaches (n_clusters).
+        medoid_indices_: (n_clusters,) the medoid of every cluster, a row of X; ascending. With means, those it started from.
+        cluster_centers_: (n_clusters, d) medoids or means; absent when precomputed.
+        objective_: the minimum found; with means, Σ squared distances to the own mean.
+        doubt_: (n,) in [0, 1]: the distance to the own center over the distance to the next best choice, which is the second
+            center or, with an opening cost, staying alone at λ. 1: indifferent. For a point that is alone: λ over the distance
+            to the nearest medoid. A medoid of others has no doubt.
+        n_iter_: sweeps of the search, plus iterations of k-means.
+
+    >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]]
+    >>> FacilityLocation(n_clusters=3).fit_predict(X)
+    array([0, 0, 0, 1, 1, 2])
+    >>> found = FacilityLocation(opening_cost=1.0).fit(X)
+    >>> found.labels_, found.medoid_indices_
+    (array([0, 0, 0, 1, 1, 2]), array([1, 3, 5]))
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        opening_cost: float | None = None,
+        centers: Literal["means", "medoids"] | None = None,
+        metric: Metric = "euclidean",
+        squared: bool = False,
+        n_neighbors: int = 32,
+        max_iter: int = 100,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.opening_cost = opening_cost
+        self.centers = centers
+        self.metric = metric
+        self.squared = squared
+        self.n_neighbors = n_neighbors
+        self.max_iter = max_iter
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: None = None,
+        *,
+        must_link: ArrayLike | None = None,
+        cannot_link: ArrayLike | None = None,
+        on_step: OnStep | None = None,
+    ) -> Self:
+        """Cluster the rows of X.
+
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not. `on_step` is called with the name of a
+        step, how much of it is done, and how much there is.
+        """
+        self._check_options()
+        means = self.n_clusters is not None and self.centers != "medoids" and self.metric != "precomputed"
+        points = self._points(X, on_step, means=means)
+        links = Links.parse(must_link, cannot_link, points.n)
+        if self.n_clusters is None:
+            fit = points.by_cost(float(self.opening_cost), links, self.max_iter, on_step)  # type: ignore[arg-type]
+        else:
+            self._check_number(self.n_clusters, points.n, links)
+            fit = points.by_number(int(self.n_clusters), means, links, self.max_iter, on_step)
+        self._keep(points, fit)
+        return self
+
+    def path(self, X: ArrayLike, opening_costs: Iterable[float], *, on_step: OnStep | None = None) -> list[PathStep]:
+        """The clusterings at these opening costs, from the smallest to the largest: each starts from the one before.
+
+        For a slider from fine to coarse: neighbors are computed once, and every step is a clustering that no move improves.
+        Fits nothing; n_clusters and opening_cost of the estimator are not used.
+        """
+        costs = sorted(float(cost) for cost in opening_costs)
+        for cost in costs:
+            _check_opening_cost(cost)
+        self._check_metric()
+        points, steps, fit = self._points(X, on_step), [], None
+        links = Links.parse(None, None, points.n)
+        for cost in costs:
+            fit = points.by_cost(cost, links, self.max_iter, on_step, start=fit)
+            steps.append(PathStep(cost, fit.labels, fit.medoids, fit.doubt, fit.objective))
+        return steps
+
+    def predict(self, X: Any) -> NDArray[np.int64]:
+        """The cluster of the nearest center; with an opening cost, −1 where that is farther than λ: none of these clusters.
+
+        With a precomputed metric, X holds the distances of new points (rows) to the points of fit (columns).
+        """
+        check_is_fitted(self)
+        X = validate_data(self, X, reset=False, dtype=[np.float64, np.float32])
+        if self.metric == "precomputed":
+            costs = X[:, self.medoid_indices_] ** (2 if self.squared else 1)
+            near, near_costs = costs.argmin(axis=1), costs.min(axis=1)
+        else:
+            means = self._means
+            found = two_nearest(
+                self._prepared(X), self._centers, cosine=self.metric == "cosine" and not means, squared=self.squared or means
+            )
+            near, near_costs = found.near, found.near_costs
+        if self.opening_cost is not None:
+            near = np.where(near_costs <= self.opening_cost, near, -1)
+        clusters: NDArray[np.int64] = near.astype(np.int64)
+        return clusters
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self.metric == "precomputed"
+        tags.input_tags.sparse = self.metric == "precomputed"
+        tags.input_tags.positive_only = self.metric == "precomputed"
+        return tags
+
+    def _points(self, X: Any, on_step: OnStep | None, *, means: bool = False) -> Points:
+        """The checked input: vectors, a matrix or a graph. Means ask for squared Euclidean distances."""
+        precomputed = self.metric == "precomputed"
+        X = validate_data(self, X, accept_sparse="csr" if precomputed else False, dtype=[np.float64, np.float32])
+        if precomputed:
+            if X.shape[0] != X.shape[1]:
+                raise ValueError(
+                    f"precomputed distances must be square, (n, n); got {X.shape}: pass all pairs, or metric='euclidean'"
+                )
+            return Points.of_graph(X, self.squared) if issparse(X) else Points.of_matrix(X, self.squared)
+        self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
+        return Points.of_vectors(
+            self._prepared(X),
+            cosine=self.metric == "cosine" and not means,
+            squared=self.squared or means,
+            n_neighbors=self.n_neighbors,
+            on_step=on_step,
+        )
+
+    def _prepared(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
+        """Vectors as distances compare them: around the mean of the data for Euclidean, of length one for cosine; float32."""
+        vectors = X.astype(np.float64) - self._shift
+        if self.metric == "cosine":
+            lengths = np.linalg.norm(vectors, axis=1)
+            if not lengths.all():
+                raise ValueError(
+                    f"vector {int(lengths.argmin())} is zero and has no direction: remove it, or compare with metric='euclidean'"
+                )
+            vectors /= lengths[:, None]
+        largest = float(np.abs(vectors).max())
+        if largest > 1e18:  # its square leaves float32
+            raise ValueError(f"vectors must lie within 1e18 of their mean; got {largest:.3g}: scale them down")
+        return np.ascontiguousarray(vectors, dtype=np.float32)
+
+    def _keep(self, points: Points, fit: Fit) -> None:
+        self.labels_ = fit.labels
+        self.medoid_indices_ = fit.medoids
+        self.objective_ = fit.objective
+        self.doubt_ = fit.doubt
+        self.n_iter_ = max(1, fit.n_iterations)
+        self._means = fit.centers is not None
+        if points.vectors is not None:
+            self._centers = points.vectors[fit.medoids] if fit.centers is None else fit.centers
+            self.cluster_centers_ = self._centers + self._shift
+        elif hasattr(self, "cluster_centers_"):
+            del self.cluster_centers_
+
+    def _check_options(self) -> None:
+        if (self.n_clusters is None) == (self.opening_cost is None):
+            both = "neither" if self.n_clusters is None else "both"
+            raise ValueError(
+                f"pass exactly one of n_clusters and opening_cost; got {both}: a number of clusters, or the cost of one"
+            )
+        if self.centers not in (None, "means", "medoids"):
+            raise ValueError(f"centers must be 'means' or 'medoids'; got {self.centers!r}: choose one of these")
+        if self.centers == "means" and self.opening_cost is not None:
+            raise ValueError(
+                "centers='means' needs n_clusters: with opening_cost, distances to medoids decide; use centers='medoids'"
+            )
+        if self.centers == "means" and self.metric == "precomputed":
+            raise ValueError("centers='means' needs vectors; got metric='precomputed': use centers='medoids'")
+        if self.opening_cost is not None:
+            _check_opening_cost(self.opening_cost)
+        self._check_metric()
+
+    def _check_metric(self) -> None:
+        if self.metric not in ("euclidean", "cosine", "precomputed"):
+            raise ValueError(f"metric must be one of euclidean, cosine, precomputed; got {self.metric!r}: choose one of these")
+        for name in ("n_neighbors", "max_iter"):
+            value = getattr(self, name)
+            if not isinstance(value, int | np.integer) or value < 1:
+                raise ValueError(f"{name} must be an integer of at least 1; got {value!r}: raise it")
+
+    @staticmethod
+    def _check_number(n_clusters: int, n: int, links: Links) -> None:
+        if not isinstance(n_clusters, int | np.integer) or not 1 <= n_clusters <= n:
+            raise ValueError(f"n_clusters ({n_clusters}) must be an integer between 1 and the number of points ({n}): change it")
+        if n_clusters > links.n_groups:
+            raise ValueError(
+                f"n_clusters ({n_clusters}) exceeds the {links.n_groups} groups that must_link leaves: lower it, or remove links"
+            )
+
+
+def _check_opening_cost(cost: float) -> None:
+    if not (np.isfinite(cost) and cost > 0):
+        raise ValueError(f"opening_cost must be a finite number above 0; got {cost!r}: pass a distance")

@@ -1,0 +1,187 @@
+"""Contraction: groups of points that move together become the points of a smaller problem.
+
+Must-linked points are such groups, and so are the clusters of a finer clustering. The cost of group g at group h is the sum of
+its members' costs at h's representative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
+
+from facetric.clustering.distances import cost_of_square, pair_cost
+from facetric.clustering.graph import sparse_problem
+from facetric.clustering.neighbors import in_blocks
+from facetric.clustering.state import Sparse, unserved_cost
+
+_ROWS = 512  # points of a matrix product
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """A partition of n points, each part with a representative."""
+
+    codes: NDArray[np.int64]  # (n,) the group of every point
+    representatives: NDArray[np.int64]  # (m,) a point of each group
+    members: NDArray[np.int64]  # (n,) points, group by group, in order
+    first: NDArray[np.int64]  # (m + 1,) where a group's members start
+
+    @classmethod
+    def of(cls, codes: NDArray[np.int64], representatives: NDArray[np.int64]) -> Groups:
+        first = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(representatives)))])
+        return cls(codes, representatives, np.argsort(codes, kind="stable"), first)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.diff(self.first)
+
+
+def first_members(codes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The lowest point of every group."""
+    return np.unique(codes, return_index=True)[1]
+
+
+def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple[Groups, NDArray[np.float64]]:
+    """The groups with the member as representative that costs the others least, and their costs (m, m), facility × client."""
+    groups = Groups.of(codes, first_members(codes))
+    representatives = groups.representatives.copy()
+    for group in np.flatnonzero(groups.sizes > 1):
+        members = groups.members[groups.first[group] : groups.first[group + 1]]
+        representatives[group] = members[costs[np.ix_(members, members)].sum(axis=1, dtype=np.float64).argmin()]
+    sums = np.add.reduceat(costs[representatives][:, groups.members], groups.first[:-1], axis=1, dtype=np.float64)
+    return Groups.of(codes, representatives), sums
+
+
+def graph_groups(graph: Sparse, codes: NDArray[np.int64]) -> tuple[Groups, csr_array]:
+    """The same on a graph: a group reaches another when each of its members does; an edge missing inside a group costs most."""
+    groups = Groups.of(codes, first_members(codes))
+    missing = float(graph.client_costs.max())
+    representatives = groups.representatives.copy()
+    n = len(codes)
+    table = csr_array((graph.client_costs, graph.facilities, graph.client_first), shape=(n, n))
+    for group in np.flatnonzero(groups.sizes > 1):
+        members = groups.members[groups.first[group] : groups.first[group + 1]]
+        inside = coo_array(table[members][:, members])  # explicit zeros count as edges
+        sums = np.full(len(members), missing * len(members))
+        np.add.at(sums, inside.col, inside.data.astype(np.float64) - missing)
+        representatives[group] = members[sums.argmin()]
+    groups = Groups.of(codes, representatives)
+    facility_of = np.full(n, -1)
+    facility_of[representatives] = np.arange(len(representatives))
+    edges = coo_array(table)
+    kept = facility_of[edges.col] >= 0
+    clients, facilities = codes[edges.row[kept]], facility_of[edges.col[kept]]
+    shape = (len(representatives), len(representatives))
+    sums = csr_array(coo_array((edges.data[kept].astype(np.float64), (clients, facilities)), shape=shape))
+    counts = csr_array(coo_array((np.ones(kept.sum()), (clients, facilities)), shape=shape))
+    client = np.repeat(np.arange(shape[0]), np.diff(sums.indptr))
+    n_missing = groups.sizes[client] - counts.data
+    sums.data += np.where(client == sums.indices, n_missing * missing, np.where(n_missing > 0, np.inf, 0.0))
+    return groups, _without_forbidden(sums)
+
+
+def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, *, cosine: bool, squared: bool) -> csr_array:
+    """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members."""
+    first, facilities = pattern.indptr.astype(np.int64), pattern.indices.astype(np.int32)
+    costs = np.empty(len(facilities), dtype=np.float64)
+
+    def add_up(rows: slice) -> None:
+        _add_up(
+            vectors, groups.members, groups.first, groups.representatives, first, facilities, rows.start, rows.stop,
+            cosine, squared, costs,
+        )  # fmt: skip
+
+    in_blocks(add_up, len(groups.representatives))
+    return csr_array((costs, facilities, first), shape=pattern.shape)
+
+
+def all_group_costs(vectors: NDArray[np.float32], groups: Groups, *, cosine: bool, squared: bool) -> NDArray[np.float64]:
+    """The costs of every group at every group, (m, m) facility × client, from float32 products."""
+    centers = vectors[groups.representatives]
+    shift = centers.mean(axis=0)
+    right = np.ascontiguousarray((centers - shift).T)
+    squares = np.einsum("dm,dm->m", right, right)
+    costs = np.zeros((len(centers), len(centers)))
+
+    def add_up(block: slice) -> None:  # groups of one block
+        for start in range(groups.first[block.start], groups.first[block.stop], _ROWS):
+            rows = groups.members[start : min(start + _ROWS, groups.first[block.stop])]
+            points = vectors[rows] - shift
+            _add_products(
+                points @ right, points, squares, groups.codes[rows], groups.representatives, rows, cosine, squared, costs
+            )
+
+    in_blocks(add_up, len(centers), block_size=64)
+    return np.ascontiguousarray(costs.T)
+
+
+def contracted_pattern(graph: Sparse, codes: NDArray[np.int64]) -> csr_array:
+    """Which groups have an edge between any two of their members; every group has one to itself."""
+    n, m = len(codes), int(codes.max()) + 1
+    clients = np.repeat(codes, np.diff(graph.client_first))
+    edges = coo_array((np.ones(len(clients), dtype=np.int8), (clients, codes[graph.facilities])), shape=(m, m))
+    assert n == len(graph.caps)
+    return csr_array(edges)
+
+
+def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse:
+    """Caps: the opening cost and what a group pays at its own representative; without one, more than any cost."""
+    own = costs.diagonal().astype(np.float32).astype(np.float64)  # as the search sees them
+    caps = np.full(len(own), unserved_cost(costs.data)) if opening_cost is None else opening_cost + own
+    return sparse_problem(costs, caps, symmetric=False)
+
+
+def _without_forbidden(costs: csr_array) -> csr_array:
+    table = coo_array(costs)
+    kept = np.isfinite(table.data)
+    return csr_array((table.data[kept], (table.row[kept], table.col[kept])), shape=costs.shape)
+
+
+@njit(cache=True, nogil=True)
+def _add_products(
+    products: NDArray[np.float32],
+    points: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    clients: NDArray[np.int64],
+    representatives: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    cosine: bool,
+    squared: bool,
+    costs: NDArray[np.float64],
+) -> None:
+    """Add what every row pays at every representative to its group's row of costs, client × facility."""
+    for row in range(len(products)):
+        own = 0.0
+        for x in points[row]:
+            own += np.float64(x) * np.float64(x)
+        for facility in range(len(squares)):
+            if representatives[facility] != rows[row]:
+                square = max(own + squares[facility] - 2.0 * products[row, facility], 0.0)
+                costs[clients[row], facility] += cost_of_square(square, cosine, squared)
+
+
+@njit(cache=True, nogil=True)
+def _add_up(
+    vectors: NDArray[np.float32],
+    members: NDArray[np.int64],
+    first_member: NDArray[np.int64],
+    representatives: NDArray[np.int64],
+    first: NDArray[np.int64],
+    facilities: NDArray[np.int32],
+    start: int,
+    stop: int,
+    cosine: bool,
+    squared: bool,
+    costs: NDArray[np.float64],
+) -> None:
+    for group in range(start, stop):
+        for position in range(first[group], first[group + 1]):
+            center = vectors[representatives[facilities[position]]]
+            total = 0.0
+            for member in range(first_member[group], first_member[group + 1]):
+                total += pair_cost(vectors[members[member]], center, cosine, squared)
+            costs[position] = total

@@ -1,0 +1,275 @@
+"""Clusterings of many points: a neighbor graph reaches only so far, so clusters grow level by level.
+
+The clusters found on the graph of the points become the points of the next level, with the exact costs of moving a whole cluster
+(:mod:`facetric.clustering.groups`) and a neighbor graph of their own, until no level changes anything. In the end every point
+looks at the medoids of its neighbors' clusters, and every cluster for a better medoid. Linked points stay with their cluster.
+Time and memory grow linearly with the number of points, but for the neighbors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
+from facetric.clustering.distances import pair_cost
+from facetric.clustering.graph import sparse_problem, symmetric_graph
+from facetric.clustering.groups import (
+    Groups,
+    all_group_costs,
+    contracted_pattern,
+    first_members,
+    group_costs,
+    sparse_group_problem,
+)
+from facetric.clustering.links import Links, one_sided, solve_apart
+from facetric.clustering.neighbors import in_blocks, neighbor_graph
+from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
+from facetric.progress import OnStep
+
+_DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
+_POINTS_PER_CLUSTER = 4  # a level is fine enough for n_clusters when it has this many times as many points
+_SHRINKAGE = 5  # a level for a given number of clusters has this many times fewer points than the one before
+_MAX_ROUNDS = 20
+_CANDIDATES = 128  # members nearest to a cluster's mean among which a better medoid is looked for
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Vectors with the symmetric graph of their nearest neighbors."""
+
+    vectors: NDArray[np.float32]
+    graph: Sparse
+    n_neighbors: int
+    cosine: bool
+    squared: bool
+
+    @classmethod
+    def of(
+        cls, vectors: NDArray[np.float32], n_neighbors: int, *, cosine: bool, squared: bool, on_step: OnStep | None = None
+    ) -> Cloud:
+        on_progress = None if on_step is None else lambda done, total: on_step("neighbors", done, total)
+        graph = neighbor_graph(vectors, n_neighbors, cosine=cosine, squared=squared, on_progress=on_progress)
+        lists = sparse_problem(symmetric_graph(graph), np.zeros(len(vectors)))
+        return cls(vectors, lists, n_neighbors, cosine, squared)
+
+    def two_nearest(self, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> TwoNearest:
+        """The two best medoids within every point's reach; points that reach none look at all of them."""
+        centers = self.vectors[medoids]
+        found = two_nearest_in_reach(self.vectors, centers, labels, self.graph, cosine=self.cosine, squared=self.squared)
+        if len(lost := np.flatnonzero(found.near < 0)):
+            for array, values in zip(
+                found, two_nearest(self.vectors[lost], centers, cosine=self.cosine, squared=self.squared), strict=True
+            ):
+                array[lost] = values
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """A clustering of a cloud around medoids."""
+
+    labels: NDArray[np.int64]  # (n,) position in medoids
+    medoids: NDArray[np.int64]  # (k,) points
+    n_sweeps: int
+
+
+def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, on_step: OnStep | None) -> Clusters:
+    """Exactly n_clusters clusters: greedy picks ever fewer points to stand for the others, the last ones are searched."""
+    groups, problem = _first_level(cloud, links, None)
+    n_last = max(_POINTS_PER_CLUSTER * n_clusters, _DENSE_LEVEL)
+    while len(groups.representatives) > n_last:
+        n_kept = max(n_last, len(groups.representatives) // _SHRINKAGE)
+        found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_kept, max_sweeps=0)
+        _report(on_step, "levels", n_kept)
+        groups, problem = _next_level(cloud, _expand(cloud, groups, found.medoids, found.near), None)
+    found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_clusters, max_sweeps=max_sweeps)
+    clusters = _separate(cloud, _expand(cloud, groups, found.medoids, found.near, found.n_sweeps), links)
+    return _polish(cloud, clusters, links.linked, None, on_step)
+
+
+def cluster_by_cost(
+    cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None, start: Clusters | None = None
+) -> Clusters:
+    """As many clusters as pay for their opening cost, from single points or from the clusters of a smaller one."""
+    if start is None:
+        groups, problem = _first_level(cloud, links, opening_cost)
+        found = solve_apart(problem, links.cannot_between(groups.codes), opening_cost=opening_cost, max_sweeps=max_sweeps)
+        start = _expand(cloud, groups, found.medoids, found.near, found.n_sweeps)
+    clusters, n_before = start, len(cloud.vectors) + 1
+    for _ in range(_MAX_ROUNDS):
+        if not 1 < len(clusters.medoids) < n_before:
+            break
+        n_before = len(clusters.medoids)
+        _report(on_step, "levels", n_before)
+        groups, problem = _next_level(cloud, clusters, opening_cost)
+        everyone = np.arange(n_before)
+        cannot = links.cannot_between(groups.codes)
+        found = solve_apart(problem, cannot, opening_cost=opening_cost, start=everyone, max_sweeps=max_sweeps)
+        clusters = _expand(cloud, groups, found.medoids, found.near, start.n_sweeps + found.n_sweeps)
+        clusters = _polish(cloud, clusters, links.linked, opening_cost, on_step)
+    return clusters
+
+
+def _report(on_step: OnStep | None, name: str, n: int) -> None:
+    if on_step is not None:
+        on_step(name, n, n)
+
+
+def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tuple[Groups, Costs]:
+    """Points, or groups of must-linked points, on the graph of all neighbors."""
+    groups = Groups.of(links.codes, first_members(links.codes))
+    if links.joins:
+        pattern = contracted_pattern(cloud.graph, links.codes)
+        costs = group_costs(cloud.vectors, groups, pattern, cosine=cloud.cosine, squared=cloud.squared)
+        return groups, sparse_group_problem(costs, opening_cost)
+    cap = unserved_cost(cloud.graph.client_costs) if opening_cost is None else opening_cost
+    problem = cloud.graph._replace(caps=np.full(len(links.codes), cap))
+    return groups, one_sided(problem) if len(links.cannot) else problem
+
+
+def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Costs]:
+    """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
+    groups = Groups.of(clusters.labels, clusters.medoids)
+    if len(clusters.medoids) <= _DENSE_LEVEL:
+        table = all_group_costs(cloud.vectors, groups, cosine=cloud.cosine, squared=cloud.squared)
+        cap = unserved_cost(table) if opening_cost is None else opening_cost + np.diagonal(table)
+        return groups, Dense(table, np.broadcast_to(cap, (len(table),)).copy())
+    centers = cloud.vectors[clusters.medoids]
+    pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cosine=cloud.cosine, squared=cloud.squared))
+    costs = group_costs(cloud.vectors, groups, pattern, cosine=cloud.cosine, squared=cloud.squared)
+    return groups, sparse_group_problem(costs, opening_cost)
+
+
+def _expand(cloud: Cloud, groups: Groups, medoids: NDArray[np.int64], near: NDArray[np.int64], n_sweeps: int = 0) -> Clusters:
+    """From medoids among groups to clusters of points; groups that no medoid reaches go to the nearest one of all."""
+    position = np.full(len(groups.representatives), -1)
+    position[medoids] = np.arange(len(medoids))
+    labels_of_groups = np.where(near >= 0, position[near], -1)
+    points = groups.representatives[medoids]
+    if len(lost := np.flatnonzero(labels_of_groups < 0)):
+        vectors = cloud.vectors[groups.representatives[lost]]
+        labels_of_groups[lost] = two_nearest(vectors, cloud.vectors[points], cosine=cloud.cosine, squared=cloud.squared).near
+    return Clusters(labels_of_groups[groups.codes], points, n_sweeps)
+
+
+def _separate(cloud: Cloud, clusters: Clusters, links: Links) -> Clusters:
+    """Where cannot-linked points share a cluster, because the graph reached no other, one goes to the nearest that is free."""
+    labels = clusters.labels.copy()
+    for a, b in links.cannot:
+        if labels[a] != labels[b]:
+            continue
+        medoid = clusters.medoids[labels[b]]
+        leaving = a if links.codes[b] == links.codes[medoid] else b
+        group = np.flatnonzero(links.codes == links.codes[leaving])
+        apart = links.cannot[np.isin(links.cannot, group).any(axis=1)]
+        taken = labels[apart[~np.isin(apart, group)]]
+        squares = ((cloud.vectors[clusters.medoids] - cloud.vectors[group].mean(axis=0)) ** 2).sum(axis=1)
+        squares[taken] = np.inf
+        if np.isfinite(squares).any():
+            labels[group] = squares.argmin()
+    return Clusters(labels, clusters.medoids, clusters.n_sweeps)
+
+
+def _polish(
+    cloud: Cloud, clusters: Clusters, linked: NDArray[np.bool_], opening_cost: float | None, on_step: OnStep | None
+) -> Clusters:
+    """Points to better medoids in reach, clusters to better medoids of their own, in turn while the total cost falls."""
+    labels, medoids, total = clusters.labels, clusters.medoids, np.inf
+    for round_ in range(_MAX_ROUNDS):
+        found = cloud.two_nearest(medoids, labels)
+        moved = np.where(linked, labels, found.near)
+        moved[medoids] = np.arange(len(medoids))
+        costs = own_costs(cloud, medoids, moved)
+        alone = np.empty(0, dtype=np.int64)
+        if opening_cost is not None:
+            alone = np.flatnonzero((costs > opening_cost) & ~linked)
+            moved[alone], costs[alone] = len(medoids) + np.arange(len(alone)), 0.0
+        value = float(costs.sum()) + (opening_cost or 0.0) * (len(medoids) + len(alone))
+        if not value < total * (1 - 1e-6):
+            break
+        total, labels = value, moved
+        medoids = better_medoids(cloud, labels, np.concatenate([medoids, alone]))
+        if on_step is not None:
+            on_step("refinement", round_ + 1, _MAX_ROUNDS)
+    order = np.argsort(medoids)
+    return Clusters(np.argsort(order)[labels], medoids[order], clusters.n_sweeps)
+
+
+def own_costs(cloud: Cloud, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What every point pays at the medoid of its cluster. (n,)"""
+    costs = np.empty(len(labels))
+
+    def fill(rows: slice) -> None:
+        _own_costs(cloud.vectors, medoids, labels, rows.start, rows.stop, cloud.cosine, cloud.squared, costs)
+
+    in_blocks(fill, len(labels))
+    return costs
+
+
+def better_medoids(cloud: Cloud, labels: NDArray[np.int64], medoids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For every cluster the cheapest of its medoid and the members nearest to its mean."""
+    groups, best = Groups.of(labels, medoids), medoids.copy()
+
+    def search(rows: slice) -> None:
+        lists = groups.members, groups.first, rows.start, rows.stop
+        _better_medoids(cloud.vectors, *lists, cloud.cosine, cloud.squared, _CANDIDATES, best)
+
+    in_blocks(search, len(medoids))
+    return best
+
+
+@njit(cache=True, nogil=True)
+def _own_costs(
+    vectors: NDArray[np.float32],
+    medoids: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    start: int,
+    stop: int,
+    cosine: bool,
+    squared: bool,
+    costs: NDArray[np.float64],
+) -> None:
+    for i in range(start, stop):
+        costs[i] = pair_cost(vectors[i], vectors[medoids[labels[i]]], cosine, squared)
+
+
+@njit(cache=True, nogil=True)
+def _better_medoids(
+    vectors: NDArray[np.float32],
+    members: NDArray[np.int64],
+    first: NDArray[np.int64],
+    start: int,
+    stop: int,
+    cosine: bool,
+    squared: bool,
+    n_candidates: int,
+    best: NDArray[np.int64],
+) -> None:
+    for cluster in range(start, stop):
+        own = members[first[cluster] : first[cluster + 1]]
+        if len(own) <= 2:
+            continue
+        mean = np.zeros(vectors.shape[1])
+        for i in own:
+            mean += vectors[i]
+        mean /= len(own)
+        center = mean.astype(np.float32)
+        keys = np.empty(len(own))
+        for position in range(len(own)):
+            keys[position] = pair_cost(vectors[own[position]], center, False, True)
+        nearest = own[np.argsort(keys, kind="mergesort")[:n_candidates]]
+        lowest = 0.0
+        for i in own:
+            lowest += pair_cost(vectors[i], vectors[best[cluster]], cosine, squared)
+        for candidate in nearest:
+            total = 0.0
+            for i in own:
+                total += pair_cost(vectors[i], vectors[candidate], cosine, squared)
+                if total >= lowest:
+                    break
+            if total < lowest:
+                lowest, best[cluster] = total, candidate

@@ -1,0 +1,179 @@
+"""The nearest neighbors of every point, in blocks of matrix products: exact, or by a partition when there are very many points.
+
+The products are float32 and only choose; the costs of the chosen are computed from differences, in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+import numba
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from facetric.clustering.distances import pair_cost
+from facetric.progress import Progress
+
+MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
+N_PROBES = 12  # cells looked at per point
+_POINTS_PER_CELL = 400
+_BLOCK_SIZE, _TILE_SIZE = 512, 2048
+
+
+def neighbor_graph(
+    vectors: NDArray[np.float32],
+    n_neighbors: int,
+    *,
+    cosine: bool,
+    squared: bool,
+    max_exact: int = MAX_EXACT,
+    on_progress: Progress | None = None,
+) -> csr_array:
+    """A sparse (n, n) array of the costs to the n_neighbors nearest points of every point, not counting itself."""
+    n = len(vectors)
+    k = min(n_neighbors, n - 1)
+    centered = vectors - vectors.mean(axis=0)
+    chosen = np.full((n, k), -1, dtype=np.int32)
+    costs = np.full((n, k), np.inf, dtype=np.float32)
+    run = _exact if n <= max_exact else _by_cells
+    run(centered, chosen, costs, on_progress)
+
+    def finish(start: int) -> None:
+        stop = start + _BLOCK_SIZE
+        _exact_costs(vectors, start, chosen[start:stop], costs[start:stop], cosine, squared)
+
+    _in_threads(finish, range(0, n, _BLOCK_SIZE))
+    found = chosen.ravel() >= 0
+    first = np.concatenate([[0], np.cumsum((chosen >= 0).sum(axis=1))])
+    return csr_array((costs.ravel()[found], chosen.ravel()[found], first), shape=(n, n))
+
+
+def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOCK_SIZE) -> None:
+    """Call the function with consecutive slices of n rows, in threads; it must write to its own rows only."""
+    _in_threads(lambda start: function(slice(start, min(start + block_size, n))), range(0, n, block_size))
+
+
+def _in_threads(function: Callable[[int], None], arguments: Iterable[int], on_done: Callable[[], None] = lambda: None) -> None:
+    n_threads = numba.get_num_threads()
+    # A block per thread and one BLAS thread each: threads that share a product wait for each other, block after block.
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
+        for _ in pool.map(function, arguments):
+            on_done()
+
+
+def _counting(n_steps: int, on_progress: Progress | None) -> Callable[[], None]:
+    done = 0
+
+    def on_done() -> None:
+        nonlocal done
+        done += 1
+        if on_progress is not None:
+            on_progress(done, n_steps)
+
+    return on_done
+
+
+def _exact(
+    vectors: NDArray[np.float32], chosen: NDArray[np.int32], keys: NDArray[np.float32], on_progress: Progress | None
+) -> None:
+    """Every point against all points, tile by tile."""
+    n = len(vectors)
+    squares = np.einsum("nd,nd->n", vectors, vectors)
+    everyone = np.arange(n, dtype=np.int32)
+
+    def search(start: int) -> None:
+        rows = everyone[start : start + _BLOCK_SIZE]
+        left = -2 * vectors[rows]
+        for first in range(0, n, _TILE_SIZE):
+            tile = slice(first, first + _TILE_SIZE)
+            _keep_nearest(left @ vectors[tile].T, rows, everyone[tile], squares[tile], chosen, keys)
+
+    starts = range(0, n, _BLOCK_SIZE)
+    _in_threads(search, starts, _counting(len(starts), on_progress))
+
+
+def _by_cells(
+    vectors: NDArray[np.float32], chosen: NDArray[np.int32], keys: NDArray[np.float32], on_progress: Progress | None
+) -> None:
+    """Every point against the points of the cells whose centers are nearest to it."""
+    centers = _cell_centers(vectors)
+    probes = np.empty((len(vectors), min(N_PROBES, len(centers))), dtype=np.int32)
+    in_blocks(lambda rows: _nearest_cells(vectors, centers, rows, probes), len(vectors))
+    members = np.argsort(probes[:, 0], kind="stable").astype(np.int32)
+    first = np.concatenate([[0], np.cumsum(np.bincount(probes[:, 0], minlength=len(centers)))])
+    squares = np.einsum("nd,nd->n", vectors, vectors)
+
+    def search(cell: int) -> None:
+        for start in range(first[cell], first[cell + 1], _BLOCK_SIZE):
+            queries = members[start : min(start + _BLOCK_SIZE, first[cell + 1])]
+            left, own = -2 * vectors[queries], probes[queries]
+            for other in np.unique(own):
+                asking = (own == other).any(axis=1)
+                points = members[first[other] : first[other + 1]]
+                _keep_nearest(left[asking] @ vectors[points].T, queries[asking], points, squares[points], chosen, keys)
+
+    _in_threads(search, range(len(centers)), _counting(len(centers), on_progress))
+
+
+def _cell_centers(vectors: NDArray[np.float32], n_rounds: int = 5) -> NDArray[np.float32]:
+    """A few rounds of k-means on every few points; deterministic."""
+    n_cells = max(1, len(vectors) // _POINTS_PER_CELL)
+    sample = vectors[:: max(1, len(vectors) // (32 * n_cells))]
+    centers = sample[np.linspace(0, len(sample) - 1, n_cells).astype(np.int64)].copy()
+    nearest = np.empty((len(sample), 1), dtype=np.int32)
+    for _ in range(n_rounds):
+        in_blocks(lambda rows: _nearest_cells(sample, centers, rows, nearest), len(sample))
+        sums, sizes = np.zeros(centers.shape), np.bincount(nearest[:, 0], minlength=n_cells)
+        np.add.at(sums, nearest[:, 0], sample)
+        centers[sizes > 0] = (sums[sizes > 0] / sizes[sizes > 0, None]).astype(np.float32)
+    return centers
+
+
+def _nearest_cells(vectors: NDArray[np.float32], centers: NDArray[np.float32], rows: slice, nearest: NDArray[np.int32]) -> None:
+    keys = vectors[rows] @ (-2 * centers.T) + np.einsum("nd,nd->n", centers, centers)
+    n_kept = nearest.shape[1]
+    if n_kept == 1:
+        nearest[rows, 0] = keys.argmin(axis=1)
+        return
+    found = np.argpartition(keys, n_kept - 1, axis=1)[:, :n_kept] if n_kept < keys.shape[1] else np.argsort(keys, axis=1)
+    order = np.argsort(np.take_along_axis(keys, found, axis=1), axis=1, kind="stable")
+    nearest[rows] = np.take_along_axis(found, order, axis=1)
+
+
+@njit(cache=True, nogil=True)
+def _keep_nearest(
+    products: NDArray[np.float32],
+    rows: NDArray[np.int32],
+    points: NDArray[np.int32],
+    squares: NDArray[np.float32],
+    chosen: NDArray[np.int32],
+    keys: NDArray[np.float32],
+) -> None:
+    """Merge the points of a tile (product = −2·x·y) into the sorted lists of its rows; equal keys keep the earlier point."""
+    k = keys.shape[1]
+    for r in range(len(rows)):
+        row = rows[r]
+        best, ids = keys[row], chosen[row]
+        for c in range(len(points)):
+            key = products[r, c] + squares[c]
+            if key < best[k - 1] and points[c] != row:
+                position = k - 1
+                while position > 0 and best[position - 1] > key:
+                    best[position], ids[position] = best[position - 1], ids[position - 1]
+                    position -= 1
+                best[position], ids[position] = key, points[c]
+
+
+@njit(cache=True, nogil=True)
+def _exact_costs(
+    vectors: NDArray[np.float32], start: int, chosen: NDArray[np.int32], costs: NDArray[np.float32], cosine: bool, squared: bool
+) -> None:
+    for row in range(len(chosen)):
+        for position in range(chosen.shape[1]):
+            other = chosen[row, position]
+            if other >= 0:
+                costs[row, position] = pair_cost(vectors[start + row], vectors[other], cosine, squared)

@@ -1,0 +1,269 @@
+"""What is clustered: vectors, a matrix of distances or a graph of them, behind one pair of methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
+
+from facetric.clustering.centers import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
+from facetric.clustering.distances import dense_costs
+from facetric.clustering.graph import sparse_problem, symmetric_graph
+from facetric.clustering.groups import Groups, dense_groups, first_members, graph_groups, sparse_group_problem
+from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
+from facetric.clustering.links import Links, one_sided, solve_apart
+from facetric.clustering.solve import Medoids
+from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
+from facetric.progress import OnStep
+
+MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
+_NEGATIVE = "Negative values in data: distances must be at least 0; got {:.3g}: pass distances, not similarities"
+MAX_ALL_PAIRS = 5e9  # points × means; beyond, a point looks at the means of its neighbors' clusters only
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A clustering of points."""
+
+    labels: NDArray[np.int64]  # (n,)
+    medoids: NDArray[np.int64]  # (k,)
+    doubt: NDArray[np.float64]  # (n,)
+    objective: float
+    n_iterations: int
+    centers: NDArray[np.float32] | None = None  # (k, d) means
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """n points. Exactly one of costs, graph and cloud is there; vectors with the first or the last."""
+
+    n: int
+    vectors: NDArray[np.float32] | None = None
+    costs: NDArray[np.floating] | None = None  # (n, n) facility × client
+    graph: Sparse | None = None
+    cloud: Cloud | None = None
+
+    @classmethod
+    def of_vectors(
+        cls, vectors: NDArray[np.float32], *, cosine: bool, squared: bool, n_neighbors: int, on_step: OnStep | None = None
+    ) -> Points:
+        n = len(vectors)
+        if n <= max(MAX_DENSE, n_neighbors + 1):
+            return cls(n, vectors, costs=dense_costs(vectors, cosine=cosine, squared=squared))
+        return cls(n, vectors, cloud=Cloud.of(vectors, n_neighbors, cosine=cosine, squared=squared, on_step=on_step))
+
+    @classmethod
+    def of_matrix(cls, distances: NDArray[np.floating], squared: bool) -> Points:
+        if (distances < 0).any():
+            raise ValueError(_NEGATIVE.format(distances.min()))
+        diagonal = np.diagonal(distances)
+        if diagonal.any():
+            raise ValueError(
+                f"the distance of a point to itself must be 0; got {np.abs(diagonal).max():.3g}: fill the diagonal with 0"
+            )
+        costs = np.ascontiguousarray(distances.T)  # row i of X: what point i pays
+        return cls(len(costs), costs=costs**2 if squared else costs.copy())
+
+    @classmethod
+    def of_graph(cls, distances: csr_array, squared: bool) -> Points:
+        if len(distances.data) and distances.data.min() < 0:
+            raise ValueError(_NEGATIVE.format(distances.data.min()))
+        graph = symmetric_graph(csr_array(distances))
+        if squared:
+            graph.data **= 2
+        return cls(graph.shape[0], graph=sparse_problem(graph, np.zeros(graph.shape[0])))
+
+    def by_cost(
+        self, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None = None, start: Fit | None = None
+    ) -> Fit:
+        """As many clusters as pay for their opening cost."""
+        if self.cloud is not None:
+            before = None if start is None else Clusters(start.labels, start.medoids, 0)
+            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, on_step, before)
+        else:
+            groups, problem = self._problem(links, opening_cost)
+            medoids = None if start is None else start.medoids  # a path has no links: groups are points
+            cannot = links.cannot_between(links.codes)
+            found = solve_apart(problem, cannot, opening_cost=opening_cost, start=medoids, max_sweeps=max_sweeps)
+            clusters = _clusters(groups, found)
+        return self._fit(clusters, opening_cost)
+
+    def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, on_step: OnStep | None = None) -> Fit:
+        """Exactly n_clusters clusters."""
+        if self.cloud is not None:
+            clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, on_step)
+        else:
+            groups, problem = self._problem(links, None)
+            cannot = links.cannot_between(links.codes)
+            clusters = _clusters(groups, solve_apart(problem, cannot, n_clusters=n_clusters, max_sweeps=max_sweeps))
+        self._check_apart(clusters, links, n_clusters)
+        return self._with_means(clusters, links, max_sweeps) if means else self._fit(clusters, None)
+
+    def _problem(self, links: Links, opening_cost: float | None) -> tuple[Groups, Costs]:
+        """Points, or groups of must-linked points, with caps: the price of staying alone, or more than any cost."""
+        if self.costs is not None:
+            costs = self.costs
+            groups = Groups.of(links.codes, first_members(links.codes))
+            if links.joins:
+                groups, costs = dense_groups(costs, links.codes)
+            elif len(links.cannot):
+                costs = costs.copy()  # where assignments are forbidden
+            cap = unserved_cost(costs) if opening_cost is None else opening_cost + np.diagonal(costs).astype(np.float64)
+            return groups, Dense(costs, np.broadcast_to(np.asarray(cap, dtype=np.float64), (len(costs),)).copy())
+        assert self.graph is not None
+        if links.joins:
+            groups, table = graph_groups(self.graph, links.codes)
+            return groups, sparse_group_problem(table, opening_cost)
+        cap = unserved_cost(self.graph.client_costs) if opening_cost is None else opening_cost
+        problem = self.graph._replace(caps=np.full(self.n, cap))
+        groups = Groups.of(links.codes, first_members(links.codes))
+        return groups, one_sided(problem) if len(links.cannot) else problem
+
+    def _check_apart(self, clusters: Clusters, links: Links, n_clusters: int) -> None:
+        """With a given number of clusters, cannot-linked points may find no place."""
+        a, b = clusters.labels[links.cannot].T if len(links.cannot) else (np.empty(0), np.empty(0))
+        wrong = np.flatnonzero((a == b) | ((np.minimum(a, b) < 0) if self.graph is None else False))
+        if len(wrong):
+            x, y = links.cannot[wrong[0]]
+            raise ValueError(
+                f"{n_clusters} clusters cannot keep all cannot_link pairs apart (no place for {x} and {y}): raise n_clusters, "
+                "or use opening_cost"
+            )
+
+    def _fit(self, clusters: Clusters, opening_cost: float | None) -> Fit:
+        labels, medoids = clusters.labels, clusters.medoids
+        own, other = self._own_and_other(clusters)
+        served = labels >= 0
+        objective = float(own[served].sum()) + (opening_cost or 0.0) * len(medoids)
+        doubt = _doubt(own, other, labels, medoids, opening_cost)
+        return Fit(labels, medoids, doubt, objective, clusters.n_sweeps)
+
+    def _own_and_other(self, clusters: Clusters) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What every point pays at its own medoid, and what it would pay at the best other."""
+        labels, medoids = clusters.labels, clusters.medoids
+        if self.cloud is not None:
+            found = self.cloud.two_nearest(medoids, labels)
+            own = own_costs(self.cloud, medoids, labels)
+            return own, np.where(found.near == labels, found.second_costs, found.near_costs)
+        own, other = np.full(self.n, np.inf), np.full(self.n, np.inf)
+        if self.costs is not None:
+            _from_matrix(self.costs, medoids, labels, own, other)
+        else:
+            assert self.graph is not None
+            position = np.full(self.n, -1)
+            position[medoids] = np.arange(len(medoids))
+            _from_graph(self.graph.client_first, self.graph.facilities, self.graph.client_costs, position, labels, own, other)
+        return own, other
+
+    def _with_means(self, clusters: Clusters, links: Links, max_iterations: int) -> Fit:
+        """k-means from the medoids' clusters: must-linked points move as their mean, cannot-linked ones stay where they are."""
+        assert self.vectors is not None
+        vectors, k = self.vectors, len(clusters.medoids)
+        groups = Groups.of(links.codes, first_members(links.codes))
+        rows, weights = vectors, np.ones(self.n)
+        if links.joins:
+            weights = groups.sizes.astype(np.float64)
+            sums = np.add.reduceat(vectors[groups.members].astype(np.float64), groups.first[:-1], axis=0)
+            rows = (sums / weights[:, None]).astype(np.float32)
+        frozen = np.zeros(len(rows), dtype=np.bool_)
+        frozen[links.codes[links.cannot.ravel()]] = True
+        found = lloyd(
+            rows,
+            clusters.labels[groups.representatives],
+            k,
+            weights=weights,
+            frozen=frozen,
+            assign=self._assign_in_reach if self._is_wide(k) and not links.joins else None,
+            max_iterations=max_iterations,
+        )
+        labels = found.labels[links.codes]
+        near = self._two_nearest_means(found.centers, labels)
+        own = np.sqrt(((vectors.astype(np.float64) - found.centers[labels]) ** 2).sum(axis=1))
+        other = np.sqrt(np.where(near.near == labels, near.second_costs, near.near_costs))
+        doubt = _doubt(own, other, labels, np.empty(0, dtype=np.int64), None)
+        n_iterations = clusters.n_sweeps + found.n_iterations
+        return Fit(labels, clusters.medoids, doubt, float((own**2).sum()), n_iterations, found.centers)
+
+    def _is_wide(self, n_clusters: int) -> bool:
+        """Whether points should look at the centers in their reach only: at all of them would take n·k time."""
+        return self.cloud is not None and self.n * n_clusters > MAX_ALL_PAIRS
+
+    def _assign_in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
+        assert self.cloud is not None
+        return two_nearest_in_reach(self.cloud.vectors, centers, labels, self.cloud.graph, squared=True)
+
+    def _two_nearest_means(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
+        assert self.vectors is not None
+        if self._is_wide(len(centers)):
+            return self._assign_in_reach(centers, labels)
+        return two_nearest(self.vectors, centers, squared=True)
+
+
+def _clusters(groups: Groups, found: Medoids) -> Clusters:
+    """From medoids among groups to clusters of points in the order of their medoids; −1 where no medoid reaches."""
+    points = groups.representatives[found.medoids]
+    order = np.argsort(points)
+    position = np.full(len(groups.representatives), -1)
+    position[found.medoids[order]] = np.arange(len(order))
+    labels = np.where(found.near >= 0, position[found.near], -1)
+    return Clusters(labels[groups.codes], points[order], found.n_sweeps)
+
+
+def _doubt(
+    own: NDArray[np.float64],
+    other: NDArray[np.float64],
+    labels: NDArray[np.int64],
+    medoids: NDArray[np.int64],
+    opening_cost: float | None,
+) -> NDArray[np.float64]:
+    """The cost of the own choice over that of the next best, in [0, 1]; see FacilityLocation."""
+    own, other = own.copy(), other.copy()
+    if opening_cost is not None:
+        other = np.minimum(other, opening_cost, where=np.bincount(labels)[labels] > 1, out=other)
+        own[np.bincount(labels)[labels] == 1] = opening_cost
+    doubt = np.zeros(len(own))
+    np.divide(own, other, out=doubt, where=(other > 0) & np.isfinite(other) & np.isfinite(own))
+    doubt[(other == 0)] = 1.0
+    doubt[labels < 0] = 1.0
+    crowd = np.ones(len(medoids), dtype=np.bool_) if opening_cost is None else np.bincount(labels, minlength=len(medoids)) > 1
+    doubt[medoids[crowd]] = 0.0
+    return np.clip(doubt, 0.0, 1.0)
+
+
+@njit(cache=True, nogil=True)
+def _from_matrix(
+    costs: NDArray[np.floating],
+    medoids: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    own: NDArray[np.float64],
+    other: NDArray[np.float64],
+) -> None:
+    for position in range(len(medoids)):
+        for i in range(len(labels)):
+            cost = costs[medoids[position], i]
+            if labels[i] == position:
+                own[i] = cost
+            elif cost < other[i]:
+                other[i] = cost
+
+
+@njit(cache=True, nogil=True)
+def _from_graph(
+    first: NDArray[np.int64],
+    facilities: NDArray[np.int32],
+    costs: NDArray[np.float32],
+    position: NDArray[np.int64],
+    labels: NDArray[np.int64],
+    own: NDArray[np.float64],
+    other: NDArray[np.float64],
+) -> None:
+    for i in range(len(labels)):
+        for entry in range(first[i], first[i + 1]):
+            cluster = position[facilities[entry]]
+            if cluster >= 0 and cluster == labels[i]:
+                own[i] = costs[entry]
+            elif cluster >= 0 and costs[entry] < other[i]:
+                other[i] = costs[entry]

@@ -1,0 +1,94 @@
+"""From a matrix or graph of costs to medoids: greedy, then local search, for a given number or a given opening cost."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.clustering.search import fill_gains, greedy, improve
+from facetric.clustering.state import UNSERVED, Costs, Dense, State, empty_state, open_facilities, open_facility
+
+_TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
+_CHUNK = 256  # facilities whose first gains one task computes
+
+
+@dataclass(frozen=True, eq=False)
+class Medoids:
+    """A locally optimal set of medoids, and where every client stands. Unserved clients have facility −1 and pay their cap."""
+
+    medoids: NDArray[np.int64]  # (k,) sorted
+    near: NDArray[np.int64]  # (n,) the medoid of every client; a medoid serves itself
+    near_costs: NDArray[np.float64]  # (n,)
+    second: NDArray[np.int64]  # (n,) the best other medoid, −1 when staying alone or unserved is cheaper
+    second_costs: NDArray[np.float64]  # (n,)
+    objective: float  # Σ near_costs + opening cost × number of medoids
+    n_sweeps: int
+
+
+def solve(
+    problem: Costs,
+    *,
+    n_clusters: int | None = None,
+    opening_cost: float | None = None,
+    start: NDArray[np.int64] | None = None,
+    order: NDArray[np.int64] | None = None,
+    max_sweeps: int = 100,
+) -> Medoids:
+    """Exactly n_clusters medoids, or as many as pay for their opening cost. `start` replaces greedy.
+
+    With an opening cost, caps must be opening_cost + the cost of a client at its own facility: staying alone is opening it.
+    Candidates are visited from the largest first gain to the smallest unless `order` says otherwise, so that the result does not
+    depend on the order of the points; ties go to the lower index.
+    """
+    n = len(problem.caps)
+    fixed = n_clusters is not None
+    price = 0.0 if opening_cost is None else float(opening_cost)
+    tolerance = _TOLERANCE * float(problem.caps.mean())
+    if start is None or order is None:
+        gains = _first_gains(problem)
+        order = np.argsort(-gains, kind="stable") if order is None else order
+    if start is None:
+        state = empty_state(problem.caps)
+        greedy(problem, state, gains, n if n_clusters is None else n_clusters, price, tolerance)
+    else:
+        state = open_facilities(problem, start)
+    n_sweeps = improve(problem, state, order, fixed, price, tolerance, max_sweeps)
+    while not fixed and (alone := np.flatnonzero(state.near == UNSERVED)).size:
+        for facility in alone:
+            open_facility(problem, state, int(facility))
+        if n_sweeps < max_sweeps:
+            n_sweeps += improve(problem, state, order, fixed, price, tolerance, max_sweeps - n_sweeps)
+    return _medoids(problem, state, price, n_sweeps)
+
+
+def _first_gains(problem: Costs) -> NDArray[np.float64]:
+    """The gain of every facility when nobody is open, in parallel: each is summed by one thread, in one order."""
+    n = len(problem.caps)
+    state, gains = empty_state(problem.caps), np.empty(n)
+    with ThreadPoolExecutor(numba.get_num_threads(), "facetric-clustering") as pool:
+        starts = range(0, n, _CHUNK)
+        list(pool.map(lambda first: fill_gains(problem, state, gains, first, min(first + _CHUNK, n)), starts))
+    return gains
+
+
+def _medoids(problem: Costs, state: State, opening_cost: float, n_sweeps: int) -> Medoids:
+    """The state as a result. A medoid serves itself even where another one is as near: then its second choice is that one."""
+    medoids = np.sort(state.medoids[: state.n_open[0]])
+    near, second = state.near.copy(), state.second.copy()
+    near_costs, second_costs = state.near_costs.copy(), state.second_costs.copy()
+    for medoid in medoids[near[medoids] != medoids]:
+        second[medoid], second_costs[medoid] = near[medoid], near_costs[medoid]
+        near[medoid], near_costs[medoid] = medoid, _own_cost(problem, medoid)
+    objective = float(near_costs.sum() + opening_cost * len(medoids))
+    return Medoids(medoids, near, near_costs, second, second_costs, objective, n_sweeps)
+
+
+def _own_cost(problem: Costs, point: int) -> float:
+    if isinstance(problem, Dense):
+        return float(problem.costs[point, point])
+    row = slice(problem.client_first[point], problem.client_first[point + 1])
+    return float(problem.client_costs[row][problem.facilities[row] == point][0])

@@ -1,0 +1,155 @@
+"""Any loss on the global batch of many processes, with the gradient that one process would have.
+
+Every process embeds its share of the batch. The shares are gathered in the order of ranks and every process computes the loss
+of all of them, so each knows dL/dE for the global batch and needs only its own rows of it: nothing is sent backwards. DDP
+averages gradients over the N processes while the gradient of the global batch is their *sum*, so the rows are scaled by N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from facetric.losses.batch import checked_batch
+from facetric.losses.facility_location import FacilityLocationLoss
+from facetric.losses.subsampled import SubsampledLoss
+
+Result = TypeVar("Result")
+
+
+class PeerError(RuntimeError):
+    """Another process failed; the message is its."""
+
+
+class GlobalBatch(nn.Module):
+    """`loss` on the batches of all processes together, for a training loop of your own under DistributedDataParallel.
+
+    Call it with this process's embeddings and labels. It gathers those of all ranks and gives every process the loss of the
+    global batch; after DDP's averaging the gradient of the network is that of one process with the whole batch. Ranks may have
+    different numbers of images. In a single process, or without a process group, it is the loss itself.
+
+    The solver of a `FacilityLocationLoss` runs on rank 0, which broadcasts the medoids. At the first batch rank 0 also hands
+    its weights of the loss (proxies, say) and its generators of random subsets to the others, so that seeds need not agree.
+    Weights of the loss get the same gradient in all processes: they need no DDP.
+    """
+
+    def __init__(self, loss: nn.Module) -> None:
+        super().__init__()
+        if not isinstance(loss, nn.Module):
+            raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {loss!r}: pass one of LOSSES")
+        self.loss = loss
+        self._is_shared = False
+        for part in loss.modules():
+            if isinstance(part, FacilityLocationLoss):
+                part.share = broadcast
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of all ranks' embeddings (m, d) and labels (m,); `indices_tuple` (a miner's output) is ignored."""
+        if n_processes() == 1:
+            embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
+            return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+        failure: ValueError | None = None
+        try:
+            embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple, at_least=0)
+        except ValueError as error:
+            failure = error
+        n_images = _batch_sizes(embeddings, failure)
+        if not self._is_shared:
+            self._share_state()
+        return self.loss(gather_rows(embeddings, n_images), gather_rows(labels.long(), n_images))  # type: ignore[no-any-return]
+
+    def _share_state(self) -> None:
+        """The weights of the loss and the generators of random subsets as rank 0 has them; they stay equal from here on."""
+        subsampled = [part for part in self.loss.modules() if isinstance(part, SubsampledLoss)]
+
+        def state() -> tuple[dict[str, Any], list[Tensor]]:
+            return _on_the_host(self.loss.state_dict()), [part.generator.get_state() for part in subsampled]
+
+        weights, generators = broadcast(state)
+        self.loss.load_state_dict(weights)
+        for part, generator in zip(subsampled, generators, strict=True):
+            part.generator.set_state(generator)
+        self._is_shared = True
+
+
+def n_processes() -> int:
+    """The size of the default process group, 1 without one."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def gather_rows(rows: Tensor, n_rows: Sequence[int]) -> Tensor:
+    """The rows of all processes, in the order of ranks, with the gradient that DDP's average turns into the true one.
+
+    `n_rows` is how many each process has.
+    """
+    gathered: Tensor = _GatherRows.apply(rows, n_rows)
+    return gathered
+
+
+def broadcast(make: Callable[[], Result], *, device: torch.device | None = None) -> Result:
+    """What `make` gives on rank 0, in all processes. If it fails there, all fail."""
+    if n_processes() == 1:
+        return make()
+    box: list[Any] = [None]
+    failure: Exception | None = None
+    if dist.get_rank() == 0:
+        try:
+            box = [(True, make())]
+        except Exception as error:
+            failure = error
+            box = [(False, message_of(error))]
+    dist.broadcast_object_list(box, src=0, device=device)
+    if failure is not None:
+        raise failure
+    fine, result = box[0]
+    if not fine:
+        raise PeerError(f"rank 0: {result}")
+    return result  # type: ignore[no-any-return]
+
+
+def message_of(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _batch_sizes(embeddings: Tensor, failure: ValueError | None) -> list[int]:
+    """The number of images of every rank. A batch that is refused on one rank is an error on all of them, and none waits."""
+    mine: tuple[str | None, int, str] = (str(failure), 0, "")
+    if failure is None:
+        mine = None, len(embeddings), f"{embeddings.shape[1]} dimensions in {embeddings.dtype}"
+    everyone: list[Any] = [None] * n_processes()
+    dist.all_gather_object(everyone, mine)
+    if failure is not None:
+        raise failure
+    for rank, (message, _, _) in enumerate(everyone):
+        if message is not None:
+            raise PeerError(f"rank {rank}: {message}")
+    sizes, kinds = [size for _, size, _ in everyone], [kind for _, _, kind in everyone]
+    for rank, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(f"embeddings have {kinds[0]} on rank 0 and {kind} on rank {rank}: run the same network everywhere")
+    return sizes
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, n_rows: Sequence[int]) -> Tensor:
+        rank = dist.get_rank()
+        ctx.mine = slice(sum(n_rows[:rank]), sum(n_rows[: rank + 1]))
+        ctx.n_processes = len(n_rows)
+        longest = max(n_rows)
+        padded = torch.cat([rows, rows.new_zeros(longest - len(rows), *rows.shape[1:])])
+        shares = [torch.empty_like(padded) for _ in n_rows]
+        dist.all_gather(shares, padded)
+        return torch.cat([share[:n] for share, n in zip(shares, n_rows, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0][ctx.mine] * ctx.n_processes, None
+
+
+def _on_the_host(weights: dict[str, Any]) -> dict[str, Any]:
+    return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in weights.items()}

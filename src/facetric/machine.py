@@ -1,0 +1,99 @@
+"""Process settings for a shared machine: threads that yield, as many as there are cores, freed memory kept.
+
+`prepare_process` is for entry points (commands, workers, tests) and has to run before torch, faiss or scikit-learn is imported:
+an OpenMP runtime reads its settings once, when it is loaded. Importing facetric as a library changes nothing; see docs/speed.md
+for what to set in a program of your own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import sys
+from pathlib import Path
+
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # any of these counts as the user's choice
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
+_LARGEST = 2**31 - 1
+
+
+def prepare_process() -> None:
+    """Threads that sleep while they wait, no more of them than this process's share of the cores, and freed memory kept.
+
+    By default OpenMP's threads spin while they wait for each other. Beside any other busy process a training step then takes five
+    times as long as it has to (benchmarks/busy_machine.py). What the user has set in the environment stays.
+    """
+    if not any(name in os.environ for name in _WAITING):
+        os.environ["OMP_WAIT_POLICY"] = "passive"
+    n_threads = str(max(1, available_cores() // _local_processes()))
+    for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, n_threads)
+    keep_freed_memory()
+
+
+def available_cores() -> int:
+    """Cores that this process may use: by its affinity and by the limits of its control groups, not what the machine has."""
+    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(affinity, _control_group_limit(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))))
+
+
+def keep_freed_memory() -> bool:
+    """Tell glibc to reuse freed blocks of any size; True if it does. Elsewhere nothing happens.
+
+    glibc gives large blocks back to the system as soon as they are freed, and every new one is mapped, zeroed and faulted in page
+    by page. For a network on a CPU that takes as long as the network itself (benchmarks/memory.py).
+    """
+    if sys.platform != "linux":
+        return False
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    settings = ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _LARGEST), (_TOP_PAD, 2**26))
+    done = [mallopt(ctypes.c_int(name), ctypes.c_int(value)) == 1 for name, value in settings]
+    return all(done)
+
+
+def _local_processes() -> int:
+    """Processes of torchrun on this machine."""
+    try:
+        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    except ValueError:
+        return 1
+
+
+def _control_group_limit(membership: Path, mount: Path) -> int:
+    """The tightest CPU quota of the process's control group and those above it, in cores rounded up."""
+    limits = [sys.maxsize]
+    try:
+        lines = membership.read_text().splitlines()
+    except OSError:
+        return limits[0]
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = (
+            mount if not controllers else next((mount / name for name in (controllers, "cpu") if (mount / name).is_dir()), mount)
+        )
+        folder = base / group.lstrip("/")
+        for place in (folder, *folder.parents):
+            if (quota := _quota(place)) is not None:
+                limits.append(math.ceil(quota))
+            if place == mount:
+                break
+    return min(limits)
+
+
+def _quota(folder: Path) -> float | None:
+    """Cores that a control group may use at a time: cpu.max of version 2, cpu.cfs_quota_us of version 1; None without a limit."""
+    try:
+        if (folder / "cpu.max").is_file():
+            quota, period = (folder / "cpu.max").read_text().split()
+        else:
+            quota, period = ((folder / name).read_text().strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
+        cores = float(quota) / float(period)
+    except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
+        return None
+    return cores if cores > 0 else None

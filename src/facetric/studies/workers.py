@@ -1,0 +1,90 @@
+"""The processes of a study: a pool of single-threaded workers that checkpoint and stop with their parent."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import active_children, get_context, parent_process
+from types import FrameType
+from typing import Any, NoReturn
+
+from facetric.machine import prepare_process
+
+
+class Interrupted(KeyboardInterrupt):
+    """A signal stopped the study. What was running has its checkpoint."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
+
+
+def say(line: str) -> None:
+    """A progress message on stderr, from any process."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def worker_pool(n_jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """`map` over `n_jobs` processes, results in order; the built-in `map` for one job.
+
+    When the block fails or is interrupted, workers get SIGTERM: those that train save a checkpoint and stop.
+    """
+    if n_jobs == 1:
+        yield map
+        return
+    others = set(active_children())
+    pool = ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"), initializer=start_worker)
+    try:
+        with _sigterm_interrupts():
+            yield pool.map
+    except BaseException:
+        for worker in set(active_children()) - others:
+            worker.terminate()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def stop_if_orphaned() -> None:
+    """Exit if the study that started this worker was killed: a resumed study would do the same work at the same time."""
+    parent = parent_process()
+    if parent is not None and not parent.is_alive():
+        sys.exit(1)
+
+
+def start_worker() -> None:
+    """Initialize a worker: one thread, because more threads than cores wait for each other most of the time.
+
+    Ctrl-C reaches the workers too. Outside training they leave it to the parent, which stops them.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prepare_process()
+    import numba
+    import torch
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    numba.set_num_threads(1)
+    torch.set_num_threads(1)
+    threadpool_limits(1)
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM raises Interrupted instead of killing this process and leaving its workers behind."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _raise_interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _raise_interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(number)

@@ -1,0 +1,172 @@
+"""`facetric reproduce` on a small folder of photos: relative paths, --set, a loss that is left out, signals and exit codes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from facetric.cli.main import app
+
+HEAD = ("--setting", "head", "--trials", 1, "--seeds", 1, "--steps", 10)
+SETTINGS = ("--set", "data.validation_fraction=0.25", "--set", "run.checkpoint_every=5", "--set", "optimizer.name=adamw")
+
+OTHER = ("--set", "data.pad=1", "--method", "triplet_semihard", "--output", "study")
+
+
+def facetric(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def write_photos(root, *, n_classes=16, n_images=6):
+    """Pictures in the color of their class."""
+    rng = np.random.default_rng(0)
+    for label in range(n_classes):
+        folder = root / f"class {label:02}"
+        folder.mkdir(parents=True)
+        color = rng.integers(0, 200, 3)
+        for i in range(n_images):
+            pixels = color + rng.integers(0, 56, (40, 40, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{i}.jpg")
+    return root
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with photos, and a cache of its own."""
+    place = tmp_path_factory.mktemp("reproduce")
+    write_photos(place / "photos")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FACETRIC_CACHE", str(place / "cache"))
+        patch.chdir(place)
+        yield place
+
+
+@pytest.fixture(scope="module")
+def command(place):
+    """A study under a relative root and in a relative folder; N-pairs would need 8 classes, and 6 train."""
+    methods = ("--method", "triplet_semihard", "--method", "npairs", "--method", "facility_location")
+    return ("reproduce", "folder", "--root", "photos", *HEAD, *SETTINGS, "--jobs", 1, "--output", "study", *methods)
+
+
+@pytest.fixture(scope="module")
+def finished(command):
+    return facetric(*command)
+
+
+def test_it_prints_the_table_and_writes_it(place, finished):
+    assert finished.exit_code == 0, finished.stderr
+    assert "facility_location-seed0" in finished.stdout
+    for name in ("table.md", "table.png", "study.json", "runs/facility_location-seed0/report.html"):
+        assert (place / "study" / name).is_file()
+        assert name in finished.stdout
+
+
+def test_a_loss_that_cannot_fill_its_batches_is_left_out_and_named(place, finished):
+    reason = "npairs is left out: a batch of 16 needs 8 distinct classes; the training set has 6 classes with 2 images or more"
+    assert reason in finished.stderr
+    assert finished.stderr.index(reason) < finished.stderr.index("trial 1 of 1")
+    assert reason in finished.stdout
+    assert reason in (place / "study" / "table.md").read_text()
+    assert "a batch of 16" in json.loads((place / "study" / "study.json").read_text())["npairs"]["left_out"]
+    assert not list((place / "study").rglob("npairs*"))
+
+
+def test_settings_are_in_every_run_and_in_the_protocol(place, finished):
+    protocol = json.loads((place / "study" / "protocol.json").read_text())
+    assert protocol["setting"]["overrides"]["optimizer.name"] == "adamw"
+    for run in (place / "study" / "runs").iterdir():
+        assert 'name = "adamw"' in (run / "config.toml").read_text()
+
+
+@pytest.mark.parametrize("root", ["photos", "./photos", "absolute"])
+def test_finished_runs_survive_any_spelling_of_the_root(place, command, finished, root):
+    files = {path: path.stat().st_mtime_ns for path in (place / "study" / "runs").rglob("evaluation.json")}
+    assert len(files) == 2
+    spelled = str(place / "photos") if root == "absolute" else root
+    again = facetric(*(spelled if argument == "photos" else argument for argument in command))
+    assert again.exit_code == 0, again.stderr
+    assert {path: path.stat().st_mtime_ns for path in (place / "study" / "runs").rglob("evaluation.json")} == files
+    assert again.stderr.count("already done") == 2
+    assert not (place / "study" / "superseded").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("birds",), "dataset must be one of glyphs, cub"),
+        (("folder", "--setting", "head"), "pass its folder, as in --root path/to/it"),
+        (("folder", "--root", "nowhere", "--setting", "head"), "nowhere does not exist"),
+        (("folder", "--root", "photos", "--setting", "haed"), "did you mean 'head'?"),
+        (("folder", "--root", "photos", *HEAD, "--method", "npair"), "did you mean 'npairs'?"),
+        (("folder", "--root", "photos", *HEAD, "--set", "optimizer.head_lr=1"), "the study searches this setting"),
+        (("folder", "--root", "photos", *HEAD, *SETTINGS, "--method", "npairs"), "no loss is left to study: npairs"),
+        (
+            ("folder", "--root", "photos", *HEAD, *SETTINGS, *OTHER),
+            "was begun with another data.pad: 0 there, 1 here",
+        ),
+    ],
+)
+def test_a_usage_error_is_one_line_and_status_2(place, finished, arguments, words):
+    result = facetric("reproduce", *arguments)
+    assert result.exit_code == 2
+    line = result.stderr.splitlines()[-1]
+    assert line.startswith("facetric reproduce: ")
+    assert words in line
+
+
+def test_a_failure_while_running_is_one_line_and_status_1(place, tmp_path):
+    (tmp_path / "study").write_text("a file in the way")
+    result = facetric("reproduce", "folder", "--root", "photos", *HEAD, *SETTINGS, "--output", tmp_path / "study")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith("facetric reproduce: ")
+
+
+def test_counts_that_differ_from_the_published_ones_are_accepted_on_the_command_line(place, tmp_path):
+    names = [f"{i:03} car" for i in range(1, 17)]
+    for label, name in enumerate(names):
+        (tmp_path / name).mkdir()
+        for i in range(6):
+            os.link(place / "photos" / f"class {label:02}" / f"{i}.jpg", tmp_path / name / f"{i}.jpg")
+    arguments = ("reproduce", "cars", "--root", tmp_path, *HEAD, *SETTINGS, "--method", "facility_location", "--jobs", 1)
+    refused = facetric(*arguments, "--output", tmp_path / "study")
+    assert refused.exit_code == 2
+    option = "data.options.check_counts=false"
+    assert f"(--set {option})" in refused.stderr
+    # the folder of the study has no images, so it is no class
+    accepted = facetric(*arguments, "--output", tmp_path / "study", "--set", option)
+    assert accepted.exit_code == 0, accepted.stderr
+    assert "facility_location-seed0" in accepted.stdout
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "jobs"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 2), (signal.SIGTERM, 143, 1)]
+)
+def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, status, jobs):
+    """The signal goes to the parent alone, as from a service manager; it ends when its workers have."""
+    steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20")  # no run comes to its end
+    arguments = [
+        *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
+        *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", jobs, "--output", tmp_path / "study"),
+    ]
+    with (tmp_path / "said").open("w") as said:
+        process = subprocess.Popen([sys.executable, "-m", "facetric", *map(str, arguments)], stderr=said, stdout=said, cwd=place)
+        try:
+            deadline = time.monotonic() + 500
+            while not list(tmp_path.rglob("state_*.pt")):
+                assert process.poll() is None, (tmp_path / "said").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+            process.send_signal(number)
+            assert process.wait(timeout=300) == status, (tmp_path / "said").read_text()
+        finally:
+            process.kill()
+    lines = (tmp_path / "said").read_text().splitlines()
+    assert lines[-1] == "facetric reproduce: interrupted; start the same command again to resume"
+    assert "Traceback" not in "".join(lines)

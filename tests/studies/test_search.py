@@ -1,0 +1,50 @@
+"""The search: resumable, extensible, and every combination of a grid once."""
+
+import pytest
+
+from facetric.studies.search import Trial, at_the_edge, best_trial, most_trials, search
+from facetric.studies.spaces import Range
+
+SPACES = {
+    "ranges": {"x": Range(0.01, 100.0), "kind": ("a", "b")},
+    "choices": {"x": (1, 2, 3, 4), "kind": ("a", "b", "c")},
+}
+
+
+def run(number, parameters):
+    bonus = {"a": 0.0, "b": 0.1, "c": 0.05}[parameters["kind"]]
+    return Trial(parameters, 1 / (1 + abs(parameters["x"] - 3.0)) + bonus, [], 0.0)
+
+
+@pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+@pytest.mark.parametrize("n_first", [1, 5, 11])
+def test_a_search_that_is_interrupted_or_extended_makes_the_same_trials(tmp_path, space, n_first):
+    whole = search(tmp_path / "whole.json", space, 12, run)
+    assert len(whole) == 12
+    search(tmp_path / "parts.json", space, n_first, run)
+    assert search(tmp_path / "parts.json", space, 12, run) == whole
+
+
+def test_a_range_is_searched_where_it_is_best(tmp_path):
+    trials = search(tmp_path / "trials.json", SPACES["ranges"], 12, run)
+    assert len({trial.parameters["x"] for trial in trials}) == 12
+    assert abs(best_trial(trials).parameters["x"] - 3.0) < 5.0
+
+
+@pytest.mark.parametrize("n_trials", [3, 12, 50])
+def test_a_grid_has_every_combination_once_and_ends_with_the_last(tmp_path, n_trials):
+    trials = search(tmp_path / "grid.json", SPACES["choices"], n_trials, run)
+    tried = [tuple(trial.parameters.values()) for trial in trials]
+    assert len(set(tried)) == len(tried) == min(n_trials, 12) == most_trials(SPACES["choices"], n_trials)
+
+
+def test_a_grid_begun_in_another_order_is_completed(tmp_path):
+    space = SPACES["choices"]
+    search(tmp_path / "grid.json", space, 5, run, seed=7)
+    trials = search(tmp_path / "grid.json", space, 12, run, seed=0)
+    assert len({tuple(trial.parameters.values()) for trial in trials}) == 12
+
+
+def test_a_best_value_at_the_end_of_its_range_is_named():
+    space = {"low": Range(1.0, 100.0), "middle": Range(1.0, 100.0), "choice": (1, 2)}
+    assert at_the_edge(Trial({"low": 1.1, "middle": 10.0, "choice": 1}, 0.0, [], 0.0), space) == ["low"]

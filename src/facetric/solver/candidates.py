@@ -1,4 +1,4 @@
-"""Every point as a candidate for the next medoid of Algorithm 1: what it could capture, gain and reach.
+"""Every point as a candidate for the next medoid of Algorithm 1: what it could capture, and what A would become.
 
 As S grows, a point's distance to its medoid only falls, so the points that a candidate could still capture only become fewer:
 each candidate keeps the list of them and shortens it when it is visited. For the same reason its gain in F never grows.
@@ -13,12 +13,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import AMI, ZERO_ONE
-from facetric.solver.counts import Counts, capture_change, expected_change, gather, table_delta_after_capture
-from facetric.solver.distances import Distances
-from facetric.solver.kernels import Index, inner_kernel
-from facetric.solver.margin import Margin, delta_ceiling, sums_delta
-from facetric.solver.scan import find_within
+from facetric.metrics.agreement import ZERO_ONE
+from facetric.solver.kernels import Distances, Index, find_within, inner_kernel
+from facetric.solver.margin import Counts, Margin, delta_ceiling, gather, gathered_delta, sums_delta
 
 
 class Selection(NamedTuple):
@@ -29,10 +26,14 @@ class Selection(NamedTuple):
     margin: Margin
     tolerance: float
     prune: bool
+    counts: Counts
     near: Distances  # (m,) a point's distance to its medoid
     cluster: NDArray[np.uint32]  # (m,) the position of that medoid in S
-    touched: NDArray[np.int64]  # (n_clusters,) the last step that changed the cluster
-    remaining: NDArray[np.int64]  # (m,) V \ S comes first
+    cell: NDArray[np.uint32]  # (m,) the lowest point of the same cluster and class …
+    n_cell: NDArray[np.uint32]  # (m,) … and how many such points there are, at its place
+    class_members: NDArray[np.uint32]  # (m,) the points, class by class
+    class_start: NDArray[np.int64]  # (n_classes + 1,) where a class starts in it
+    remaining: NDArray[np.int64]  # (m,) V \ S comes first, in any order
     value: NDArray[np.float64]  # (m,) A(S ∪ {j}) − F(S); −inf for a candidate that cannot win
     # the list of j: the points closer to j than to their medoid, and j itself, as of the last visit
     length: NDArray[np.int64]  # (m,) −1 before the first visit
@@ -40,29 +41,34 @@ class Selection(NamedTuple):
     points: NDArray[np.uint32]  # (m²,)
     distances: Distances  # (m²,) from j
     gain: NDArray[np.float64]  # (m,) F(S ∪ {j}) − F(S), as of the last visit
-    change: NDArray[np.float64]  # (m, 3) of the sums behind Δ if j captured its list …
-    evaluated: NDArray[np.int64]  # (m,) … as of this step; −1: not known
     ceiling: NDArray[np.float64]  # (m + 1,) γ·Δ is not larger than this after a capture of so many points
 
 
+class Taken(NamedTuple):
+    """How many points a candidate has taken so far from each cell and cluster, and of each class; one per thread.
+
+    Counts start at a base that rises by m + 1 from candidate to candidate: what is below it counts as 0. Nothing is cleared.
+    """
+
+    base: NDArray[np.int64]  # (1,) of the last candidate
+    of_cell: NDArray[np.int64]  # (m,)
+    of_cluster: NDArray[np.int64]  # (n_clusters,)
+    of_class: NDArray[np.int64]  # (n_classes,)
+
+
 @njit(cache=True, nogil=True)
-def find_favorite(selection: Selection, counts: Counts, candidates: NDArray[np.int64], step: int) -> int:
+def find_favorite(selection: Selection, candidates: NDArray[np.int64], step: int) -> int:
     """Set the ceilings; the place of the candidate that promises most, to be evaluated first: few others can then win."""
     gain, length, ceiling = selection.gain, selection.length, selection.ceiling
-    gamma, scale, phi, sums = selection.gamma, selection.margin.scale, selection.margin.phi, counts.sums
+    gamma, scale, phi, sums = selection.gamma, selection.margin.scale, selection.margin.phi, selection.counts.sums
     favorite = 0
     if not selection.prune or step == 0:
         return favorite
     longest = 0
     for j in candidates:
         longest = max(longest, length[j])
-    if longest < len(candidates):
-        for n in range(longest + 1):
-            ceiling[n] = gamma * delta_ceiling(scale, phi, sums, n)
-    else:
-        for j in candidates:
-            if length[j] >= 0:
-                ceiling[length[j]] = gamma * delta_ceiling(scale, phi, sums, length[j])
+    for n in range(longest + 1):
+        ceiling[n] = gamma * delta_ceiling(scale, phi, sums, n)
     most = -np.inf
     for r in range(len(candidates)):
         j = candidates[r]
@@ -74,19 +80,21 @@ def find_favorite(selection: Selection, counts: Counts, candidates: NDArray[np.i
 
 @njit(cache=True, nogil=True)
 def evaluate(
-    selection: Selection, counts: Counts, candidates: NDArray[np.int64], favorite: int, step: int, end: Index, bar: float
+    selection: Selection, taken: Taken, candidates: NDArray[np.int64], favorite: int, step: int, end: Index, bar: float
 ) -> tuple[float, Index, int]:
     """Find the candidates' values, the favorite's first.
 
     Returns the best of them, at least `bar`; where the lists end after new ones have been made; and the number of visits.
     """
     # every array is taken out of its tuple before the loop: inside it that would count references
-    D, near, cluster, touched = selection.D, selection.near, selection.cluster, selection.touched
-    length, start, points, distances = selection.length, selection.start, selection.points, selection.distances
-    value, gain, change, evaluated = selection.value, selection.gain, selection.change, selection.evaluated
-    gamma, ceiling, margin, prune = selection.gamma, selection.ceiling, selection.margin, selection.prune
-    scale, classes, phi, rise, expected = margin.scale, margin.classes, margin.phi, margin.rise, margin.expected
-    table, sizes, sums = counts
+    D, near, length, start = selection.D, selection.near, selection.length, selection.start
+    points, distances, value, gain = selection.points, selection.distances, selection.value, selection.gain
+    gamma, ceiling, margin, counts = selection.gamma, selection.ceiling, selection.margin, selection.counts
+    scale, phi, sums, prune = margin.scale, margin.phi, counts.sums, selection.prune
+    rise, expected_rise, classes, expected_of = margin.rise, margin.expected_rise, margin.classes, margin.expected
+    cell, cluster, n_cell, sizes = selection.cell, selection.cluster, selection.n_cell, counts.sizes
+    m = len(near)
+    base = taken.base[0]
     n_visits = 0
     best = bar
     for r in range(-1, len(candidates)):
@@ -100,41 +108,35 @@ def evaluate(
             continue
         value[j] = -np.inf
         goal = best - selection.tolerance
-        known = False
         if length[j] < 0:
             n_visits += len(near)
             start[j] = end
             length[j], gain[j] = _make_list(D[j], near, j, points, distances, end)
             end += length[j]
-            if prune and gain[j] + gamma * delta_ceiling(scale, phi, sums, length[j]) < goal:
-                continue
+            most = gamma * delta_ceiling(scale, phi, sums, length[j]) if prune else np.inf
         else:
             most = ceiling[length[j]]
             if gain[j] + most < goal:
                 continue
-            known = _is_known(evaluated[j], touched, cluster, points, start[j], start[j] + length[j])
-            if not known:
-                n_visits += length[j]
-                evaluated[j] = -1
-                length[j], gain[j] = _shorten_list(near, j, points, distances, start[j], start[j] + length[j])
-                if gain[j] + most < goal:
-                    continue
-        stop = start[j] + length[j]
-        n_visits += 1
+            n_visits += length[j] + 1
+            length[j], gain[j] = _shorten_list(near, j, points, distances, start[j], start[j] + length[j])
+        if gain[j] + most < goal:
+            continue
         if gamma == 0.0:
             value[j] = gain[j]
-        elif scale.score >= ZERO_ONE:
-            value[j] = gain[j] + gamma * table_delta_after_capture(
-                margin, table[: step + 1], cluster, points[start[j] : stop], step
+        elif scale.score < ZERO_ONE:
+            base += m + 1
+            cells, rows, expected = _capture_change(
+                rise, expected_rise, cell, cluster, classes, n_cell, sizes, taken, base, points, start[j], start[j] + length[j]
             )
+            rows += phi[length[j]]
+            expected += expected_of[length[j]] - expected_of[0]
+            value[j] = gain[j] + gamma * sums_delta(scale, sums[0] + cells, sums[1] + rows, sums[2] + expected)
         else:
-            if not known:
-                change[j, 0], change[j, 1] = capture_change(rise, table, sizes, classes, cluster, points, start[j], stop, step)
-                if scale.score == AMI:
-                    change[j, 2] = expected_change(expected, sizes, cluster, points, start[j], stop)
-                evaluated[j] = step
-            value[j] = gain[j] + gamma * sums_delta(scale, sums[0] + change[j, 0], sums[1] + change[j, 1], sums[2] + change[j, 2])
+            captured = points[start[j] : start[j] + length[j]]
+            value[j] = gain[j] + gamma * gathered_delta(margin, counts, captured, cluster, step, step + 1)
         best = max(best, value[j])
+    taken.base[0] = base
     return best, end, n_visits
 
 
@@ -144,22 +146,6 @@ def _total(distances: Distances) -> float:
     for distance in distances:
         total += distance
     return total
-
-
-@inner_kernel()
-def _is_known(
-    evaluated: int,
-    touched: NDArray[np.int64],
-    cluster: NDArray[np.uint32],
-    points: NDArray[np.uint32],
-    start: Index,
-    stop: Index,
-) -> bool:
-    """Whether no cluster that a candidate captures from has changed since the candidate was evaluated."""
-    for r in range(start, stop):  # noqa: SIM110  (numba has no all() of a generator)
-        if touched[cluster[points[r]]] >= evaluated:
-            return False
-    return True
 
 
 @inner_kernel()
@@ -190,6 +176,36 @@ def _shorten_list(
     return np.int64(end) - start, gain
 
 
+@njit(cache=True, nogil=True, inline="always")
+def _capture_change(
+    rise: NDArray[np.float64],
+    expected_rise: NDArray[np.float64],
+    cell: NDArray[np.uint32],
+    cluster: NDArray[np.uint32],
+    classes: NDArray[np.uint32],
+    n_cell: NDArray[np.uint32],
+    sizes: NDArray[np.uint32],
+    taken: Taken,
+    base: int,
+    points: NDArray[np.uint32],
+    start: Index,
+    stop: Index,
+) -> tuple[float, float, float]:
+    """How the three sums behind Δ change if points[start:stop] leave their clusters, for one that was empty."""
+    _, of_cell, of_cluster, of_class = taken
+    cells, rows, expected = 0.0, 0.0, 0.0
+    for r in range(np.uint64(start), np.uint64(stop)):
+        i = points[r]
+        e, k, c = cell[i], cluster[i], classes[i]
+        from_cell, from_cluster, from_class = max(of_cell[e], base), max(of_cluster[k], base), max(of_class[c], base)
+        of_cell[e], of_cluster[k], of_class[c] = from_cell + 1, from_cluster + 1, from_class + 1
+        cells += rise[np.uint64(from_class - base + 1)] - rise[np.uint64(n_cell[e] - (from_cell - base))]
+        size = np.uint64(sizes[k] - (from_cluster - base))
+        rows -= rise[size]
+        expected -= expected_rise[size]
+    return cells, rows, expected
+
+
 @njit(cache=True, nogil=True)
 def best_place(selection: Selection, candidates: NDArray[np.int64], best: float) -> int:
     """The place of the best candidate, of the lowest index among equals."""
@@ -203,36 +219,35 @@ def best_place(selection: Selection, candidates: NDArray[np.int64], best: float)
 
 
 @njit(cache=True, nogil=True)
-def count_capture(selection: Selection, counts: Counts, j: int, step: int) -> None:
-    """Bring the counts up to date for the points that j is about to capture."""
-    if step > 0:
-        captured = selection.points[selection.start[j] : selection.start[j] + selection.length[j]]
-        gather(selection.margin, counts, captured, selection.cluster, step)
-
-
-@njit(cache=True, nogil=True)
 def capture(selection: Selection, j: int, step: int) -> None:
-    """Give the new medoid j the points on its list."""
+    """Make j a medoid: it gets the points on its list."""
+    D, near, cluster, classes, counts = selection.D, selection.near, selection.cluster, selection.margin.classes, selection.counts
     if step == 0:
-        selection.near[:] = selection.D[j]
-    else:
-        for i in selection.points[selection.start[j] : selection.start[j] + selection.length[j]]:
-            selection.touched[selection.cluster[i]] = step
-            selection.cluster[i] = step
-            selection.near[i] = selection.D[j, i]
-        selection.touched[step] = step
+        near[:] = D[j]
+        for c in range(len(selection.class_start) - 1):
+            _find_cells(selection, c)
+        return
+    captured = selection.points[selection.start[j] : selection.start[j] + selection.length[j]]
+    gather(selection.margin, counts, captured, cluster, step)
+    for i in captured:
+        cluster[i] = step
+        near[i] = D[j, i]
+    for i in captured:
+        _find_cells(selection, classes[i])
 
 
 @inner_kernel()
-def pack(selection: Selection, n_remaining: int) -> None:
-    """Move the lists together, so that a step reads one stretch of memory. They lie in ascending order of candidates."""
-    length, start, points, distances = selection.length, selection.start, selection.points, selection.distances
-    end = 0
-    for j in selection.remaining[:n_remaining]:
-        if length[j] >= 0:
-            first = start[j]
-            start[j] = end
-            for r in range(first, first + length[j]):
-                points[end] = points[r]
-                distances[end] = distances[r]
-                end += 1
+def _find_cells(selection: Selection, c: Index) -> None:
+    """Name the cells of class c."""
+    cell, n_cell, cluster = selection.cell, selection.n_cell, selection.cluster
+    members = selection.class_members[selection.class_start[c] : selection.class_start[c + 1]]
+    for i in members:
+        n_cell[i] = 0
+    for r in range(len(members)):
+        i = members[r]
+        cell[i] = i
+        for other in members[:r]:
+            if cluster[other] == cluster[i]:
+                cell[i] = other
+                break
+        n_cell[cell[i]] += 1

@@ -6,12 +6,8 @@ import math
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from facetric.solver.kernels import inner_kernel
-from facetric.solver.threads import use_threads
-
-Distances = NDArray[np.floating]  # float32 or float64
+from facetric.solver.kernels import Distances, inner_kernel, use_threads
 
 _ROWS, _COLUMNS = 64, 64  # of a tile that stays in the nearest cache
 _LONG = 2_000_000  # so many distances to compute are worth several threads

@@ -17,23 +17,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.metrics.agreement import AMI, ZERO_ONE
-from facetric.solver.counts import (
-    Counts,
-    capture_change,
-    count,
-    delta,
-    expected_change,
-    gather,
-    scatter,
-    table_delta_after_capture,
-)
-from facetric.solver.distances import Distances
-from facetric.solver.kernels import inner_kernel
-from facetric.solver.margin import Margin, compiled_margin, sums_delta
+from facetric.solver.kernels import Distances, Threads, inner_kernel, use_threads
+from facetric.solver.margin import Counts, Margin, compiled_margin, count, delta, gather, gathered_delta, scatter
 from facetric.solver.nearest import Nearest, find_won, nearest_medoids, put_back, put_in, remove
 from facetric.solver.problem import ClusteringProblem
-from facetric.solver.threads import Threads, use_threads
 
 
 class Refined(NamedTuple):
@@ -119,7 +106,7 @@ def _objective(state: _State) -> float:
     score = 0.0
     for distance in state.nearest.first_distance:
         score -= max(distance, 0.0)
-    return score + (state.gamma * delta(state.margin, state.counts) if state.gamma > 0.0 else 0.0)
+    return score + (state.gamma * delta(state.margin, state.counts, len(state.medoids)) if state.gamma > 0.0 else 0.0)
 
 
 @inner_kernel()
@@ -136,7 +123,7 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
         is_medoid[j] = True
     F, A = np.empty(m), np.empty(m)
     orphans, won = np.empty(m, np.uint32), np.empty(m, np.uint32)  # space for lists of points
-    margin_now = delta(margin, counts) if gamma > 0.0 else 0.0
+    margin_now = delta(margin, counts, len(medoids)) if gamma > 0.0 else 0.0
     changed = False
     for k in range(len(medoids)):
         current = medoids[k]
@@ -171,7 +158,7 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
             n_won = find_won(nearest, D[chosen], chosen, k, won)
             if counted:
                 gather(margin, counts, won[:n_won], nearest.first, k)
-                margin_now = delta(margin, counts)
+                margin_now = delta(margin, counts, len(medoids))
             put_in(nearest, D[chosen], state.by_point, medoids, k, orphans[:n_orphans], won[:n_won])
             changed = True
     return changed
@@ -232,11 +219,8 @@ def _evaluate(
     A: NDArray[np.float64],
 ) -> float:
     """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
-    D, margin, counts, gamma = state.D, state.margin, state.counts, state.gamma
-    nearest, rival = state.nearest, state.nearest.first
-    scale, classes, rise = margin.scale, margin.classes, margin.rise
-    table, sizes, sums = counts
-    current, expected = state.medoids[k], 0.0
+    D, margin, counts, nearest, gamma = state.D, state.margin, state.counts, state.nearest, state.gamma
+    n_clusters, current = len(state.medoids), state.medoids[k]
     best = A[current]
     for j in candidates:
         if j == current:
@@ -246,16 +230,10 @@ def _evaluate(
             continue
         if gamma == 0.0:
             A[j] = F[j]
-        elif len(state.medoids) == 1:  # Δ is the same for all
+        elif n_clusters == 1:  # Δ is the same for all
             A[j] = F[j] + A[current] - F[current]
         else:
             n_won = find_won(nearest, D[j], j, k, won)
-            if scale.score >= ZERO_ONE:
-                A[j] = F[j] + gamma * table_delta_after_capture(margin, table, rival, won[:n_won], k)
-            else:
-                cells, rows = capture_change(rise, table, sizes, classes, rival, won, np.int64(0), n_won, k)
-                if scale.score == AMI:
-                    expected = expected_change(margin.expected, sizes, rival, won, np.int64(0), n_won)
-                A[j] = F[j] + gamma * sums_delta(scale, sums[0] + cells, sums[1] + rows, sums[2] + expected)
+            A[j] = F[j] + gamma * gathered_delta(margin, counts, won[:n_won], nearest.first, k, n_clusters)
         best = max(best, A[j])
     return float(best)

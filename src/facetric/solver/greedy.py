@@ -13,12 +13,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.solver.candidates import Selection, best_place, capture, count_capture, evaluate, find_favorite, pack
-from facetric.solver.counts import Counts, count
-from facetric.solver.kernels import Index
-from facetric.solver.margin import compiled_margin
+from facetric.metrics.agreement import ZERO_ONE
+from facetric.solver.candidates import Selection, Taken, best_place, capture, evaluate, find_favorite
+from facetric.solver.kernels import Index, Threads, use_threads
+from facetric.solver.margin import compiled_margin, count
 from facetric.solver.problem import ClusteringProblem
-from facetric.solver.threads import Threads, use_threads
 
 _LONG_STEP = 100_000  # visits to candidates and to the points on their lists; so many are worth several threads
 
@@ -48,16 +47,21 @@ def _select(
 ) -> NDArray[np.int64]:
     D, m = problem.from_medoid, problem.n_points
     medoids = np.empty(problem.n_clusters, dtype=np.int64)
-    with compiled_margin(problem) as margin, use_threads(1 if callable(problem.margin) else threads) as crew:
+    with compiled_margin(problem) as margin, use_threads(threads) as crew:
+        cluster = np.zeros(m, np.uint32)
         selection = Selection(
             D=D,
             gamma=problem.margin_weight,
             margin=margin,
             tolerance=problem.tolerance,
             prune=prune,
+            counts=count(margin, cluster, problem.n_clusters),
             near=np.empty(m, D.dtype),
-            cluster=np.zeros(m, np.uint32),
-            touched=np.zeros(problem.n_clusters, np.int64),
+            cluster=cluster,
+            cell=np.empty(m, np.uint32),
+            n_cell=np.empty(m, np.uint32),
+            class_members=np.argsort(problem.classes, kind="stable").astype(np.uint32),
+            class_start=np.concatenate([[0], np.bincount(problem.classes).cumsum()]),
             remaining=np.arange(m),
             value=np.empty(m),
             length=np.full(m, -1),
@@ -65,45 +69,46 @@ def _select(
             points=np.empty(m * m, np.uint32),
             distances=np.empty(m * m, D.dtype),
             gain=np.empty(m),
-            change=np.zeros((m, 3)),
-            evaluated=np.full(m, -1),
             ceiling=np.full(m + 1, np.inf),
         )
-        counts = count(margin, selection.cluster, problem.n_clusters)
         step = 0
-        if draws.shape[1] == 0 and crew.n_threads > 1 and m * m >= _LONG_STEP:
-            step = _long_steps(selection, counts, medoids, crew)
-        _steps(selection, counts, medoids, step, draws)
+        # a score that needs the whole table changes it for every candidate, so its candidates are not spread over threads
+        if draws.shape[1] == 0 and margin.scale.score < ZERO_ONE and crew.n_threads > 1 and m * m >= _LONG_STEP:
+            step = _long_steps(selection, medoids, crew)
+        _steps(selection, _none_taken(selection), medoids, step, draws)
     return medoids
 
 
-def _long_steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64], crew: Threads) -> int:
+def _none_taken(selection: Selection) -> Taken:
+    n_clusters, n_classes = selection.counts.table.shape
+    zeros = [np.zeros(size, np.int64) for size in (len(selection.cell), n_clusters, n_classes)]
+    return Taken(np.zeros(1, np.int64), *zeros)
+
+
+def _long_steps(selection: Selection, medoids: NDArray[np.int64], crew: Threads) -> int:
     """The first steps, as long as they are long, each with its candidates spread over the threads. How many they are."""
     m, step = len(selection.near), 0
     n_visits = m * m
-    every_count = [counts]
-    every_count += [Counts(counts.table.copy(), counts.sizes.copy(), counts.sums.copy()) for _ in range(1, crew.n_threads)]
+    taken = [_none_taken(selection) for _ in range(crew.n_threads)]
     while step < len(medoids) and n_visits >= _LONG_STEP:
         candidates = selection.remaining[: m - step]
-        favorite = find_favorite(selection, counts, candidates, step)
+        favorite = find_favorite(selection, candidates, step)
         bar = -np.inf
         if selection.length[candidates[favorite]] >= 0:
-            bar = evaluate(selection, counts, candidates[favorite : favorite + 1], 0, step, 0, bar)[0]
-        found = crew.run(partial(_evaluate_piece, selection, every_count, candidates, step, bar), m - step)
+            bar = evaluate(selection, taken[0], candidates[favorite : favorite + 1], 0, step, 0, bar)[0]
+        found = crew.run(partial(_evaluate_piece, selection, taken, candidates, step, bar), m - step)
         n_visits = sum(visits for _, visits in found)
         place = best_place(selection, candidates, max(best for best, _ in found))
         medoids[step] = candidates[place]
-        for each in every_count:
-            count_capture(selection, each, medoids[step], step)
         capture(selection, medoids[step], step)
-        candidates[place:-1] = candidates[place + 1 :].copy()
+        candidates[place] = candidates[-1]
         step += 1
     return step
 
 
 def _evaluate_piece(
     selection: Selection,
-    every_count: list[Counts],
+    taken: list[Taken],
     candidates: NDArray[np.int64],
     step: int,
     bar: float,
@@ -112,12 +117,12 @@ def _evaluate_piece(
     last: int,
 ) -> tuple[float, int]:
     free = first * len(selection.near)  # new lists of one piece keep to its own part of the memory
-    best, _, n_visits = evaluate(selection, every_count[thread], candidates[first:last], 0, step, free, bar)
+    best, _, n_visits = evaluate(selection, taken[thread], candidates[first:last], 0, step, free, bar)
     return best, n_visits
 
 
 @njit(cache=True, nogil=True)
-def _steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64], step: int, draws: NDArray[np.float64]) -> None:
+def _steps(selection: Selection, taken: Taken, medoids: NDArray[np.int64], step: int, draws: NDArray[np.float64]) -> None:
     """All steps from `step` on; each on a sample of candidates if there are draws."""
     remaining = selection.remaining
     m = len(remaining)
@@ -131,17 +136,10 @@ def _steps(selection: Selection, counts: Counts, medoids: NDArray[np.int64], ste
                 other = r + int(draws[step, r] * (n_remaining - r))
                 remaining[r], remaining[other] = remaining[other], remaining[r]
         candidates = remaining[:n_candidates]
-        favorite = find_favorite(selection, counts, candidates, step)
-        best, end, _ = evaluate(selection, counts, candidates, favorite, step, end, -np.inf)
+        favorite = find_favorite(selection, candidates, step)
+        best, end, _ = evaluate(selection, taken, candidates, favorite, step, end, -np.inf)
         place = best_place(selection, candidates, best)
         medoids[step] = candidates[place]
-        count_capture(selection, counts, medoids[step], step)
         capture(selection, medoids[step], step)
-        if sampled:
-            remaining[place] = remaining[n_remaining - 1]
-        else:
-            for r in range(place, n_remaining - 1):
-                remaining[r] = remaining[r + 1]
-            if step & (step - 1) == 0:  # a power of two: since the last time the lists have become half as long
-                pack(selection, n_remaining - 1)
+        remaining[place] = remaining[n_remaining - 1]
         step += 1

@@ -1,7 +1,7 @@
-"""The structured margin Δ = 1 − score (the paper's Eq. for Δ), read off the sums behind a contingency table.
+"""The structured margin Δ = 1 − score (the paper's Eq. for Δ) on a contingency table that changes point by point.
 
-What one problem needs for it is tabulated once. The sums follow the clustering point by point
-(:mod:`facetric.solver.counts`): no table is recounted, and no score function is called per candidate.
+The kernels keep the table of clusters × classes and the sums behind its score. Moving a point updates a few terms, which are
+tabulated once per problem; Δ is read off the sums. Nothing is ever recounted, and no score function is called per candidate.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class Margin(NamedTuple):
     classes: NDArray[np.uint32]  # (m,)
     phi: NDArray[np.float64]  # (m + 1,) φ(0) … φ(m)
     rise: NDArray[np.float64]  # (m + 1,) φ(n) − φ(n − 1), never falling; 0 at n = 0
-    expected: NDArray[np.float64]  # (m + 1,) a cluster's share in the expected mutual information, by its size (AMI only)
+    expected: NDArray[np.float64]  # (m + 1,) a cluster's term in the expected mutual information, by its size (AMI only)
+    expected_rise: NDArray[np.float64]  # (m + 1,) its rises likewise
 
 
 def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> Margin:
@@ -77,6 +78,7 @@ def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> M
         phi=phi,
         rise=rise,
         expected=expected,
+        expected_rise=np.diff(expected, prepend=expected[0]),
     )
 
 
@@ -121,6 +123,83 @@ def _callback(token: int, table: NDArray[np.uint32]) -> float:
     return score  # noqa: RET504  (numba types the variable that leaves the object-mode block)
 
 
+class Counts(NamedTuple):
+    """The contingency table of a clustering, and its sums. Unsigned: indices that need no check for a sign."""
+
+    table: NDArray[np.uint32]  # (n_clusters, n_classes)
+    sizes: NDArray[np.uint32]  # (n_clusters,)
+    sums: NDArray[np.float64]  # Σ φ(cells), Σ φ(sizes), Σ expected(sizes)
+
+
+@njit(cache=True, nogil=True)
+def count(margin: Margin, clusters: NDArray[np.uint32], n_clusters: int) -> Counts:
+    """The table of a clustering, counted from scratch."""
+    classes, rise = margin.classes, margin.rise
+    table = np.zeros((n_clusters, margin.n_classes), dtype=np.uint32)
+    sizes = np.zeros(n_clusters, dtype=np.uint32)
+    sums = np.zeros(3)
+    for i in range(len(clusters)):
+        k, c = clusters[i], classes[i]
+        table[k, c] += 1
+        sums[CELLS] += rise[table[k, c]]
+        sizes[k] += 1
+    for size in sizes:
+        sums[ROWS] += margin.phi[size]
+        sums[EXPECTED] += margin.expected[size]
+    return Counts(table, sizes, sums)
+
+
+@njit(cache=True, nogil=True)
+def gather(margin: Margin, counts: Counts, points: NDArray[np.uint32], clusters: NDArray[np.uint32], target: Index) -> None:
+    """The points leave their clusters, all for the cluster `target`."""
+    for i in points:
+        _move(margin, counts, margin.classes[i], clusters[i], np.uint32(target))
+
+
+@inner_kernel()
+def scatter(margin: Margin, counts: Counts, points: NDArray[np.uint32], source: Index, clusters: NDArray[np.uint32]) -> None:
+    """The points leave the cluster `source`, each for its own."""
+    for i in points:
+        _move(margin, counts, margin.classes[i], np.uint32(source), clusters[i])
+
+
+@inner_kernel()
+def _move(margin: Margin, counts: Counts, class_label: Index, source: Index, target: Index) -> None:
+    table, sizes, sums, rise = counts.table, counts.sizes, counts.sums, margin.rise
+    sums[CELLS] += rise[table[target, class_label] + 1] - rise[table[source, class_label]]
+    sums[ROWS] += rise[sizes[target] + 1] - rise[sizes[source]]
+    sums[EXPECTED] += margin.expected_rise[sizes[target] + 1] - margin.expected_rise[sizes[source]]
+    table[source, class_label] -= 1
+    table[target, class_label] += 1
+    sizes[source] -= 1
+    sizes[target] += 1
+
+
+@inner_kernel()
+def gathered_delta(
+    margin: Margin, counts: Counts, points: NDArray[np.uint32], clusters: NDArray[np.uint32], target: Index, n_clusters: Index
+) -> float:
+    """Δ of the first `n_clusters` rows after that move. The counts end as they began, the sums to the last bit."""
+    cells, rows, expected = counts.sums[CELLS], counts.sums[ROWS], counts.sums[EXPECTED]
+    gather(margin, counts, points, clusters, target)
+    value = delta(margin, counts, n_clusters)
+    scatter(margin, counts, points, target, clusters)
+    counts.sums[CELLS], counts.sums[ROWS], counts.sums[EXPECTED] = cells, rows, expected
+    return value
+
+
+@njit(cache=True, nogil=True)
+def delta(margin: Margin, counts: Counts, n_clusters: Index) -> float:
+    """Δ in [0, 1] of the table's first `n_clusters` rows (all that are in use)."""
+    if margin.scale.score < ZERO_ONE:
+        return sums_delta(margin.scale, counts.sums[CELLS], counts.sums[ROWS], counts.sums[EXPECTED])
+    if margin.scale.score == ZERO_ONE:
+        score = matched_points(counts.table[:n_clusters].astype(np.int64)) / margin.scale.n_points
+    else:
+        score = _callback(margin.token, counts.table[:n_clusters])
+    return 1.0 - min(max(score, 0.0), 1.0)
+
+
 @inner_kernel()
 def sums_delta(scale: Scale, cells: float, rows: float, expected: float) -> float:
     """Δ in [0, 1] of a table with these sums."""
@@ -140,12 +219,3 @@ def delta_ceiling(scale: Scale, phi: NDArray[np.float64], sums: NDArray[np.float
         return 1.0
     cells = max(sums[CELLS] - n_captured * scale.largest_rise, 0.0)
     return sums_delta(scale, cells, sums[ROWS] + phi[n_captured], 0.0)
-
-
-@inner_kernel()
-def table_delta(margin: Margin, table: NDArray[np.uint32]) -> float:
-    if margin.scale.score == ZERO_ONE:
-        score = matched_points(table.astype(np.int64)) / margin.scale.n_points
-    else:
-        score = _callback(margin.token, table)
-    return 1.0 - min(max(score, 0.0), 1.0)

@@ -12,11 +12,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.solver.distances import Distances
-from facetric.solver.kernels import Index, inner_kernel
+from facetric.solver.kernels import Distances, Index, Threads, find_equal, find_within, inner_kernel
 from facetric.solver.problem import ClusteringProblem
-from facetric.solver.scan import find_equal, find_within
-from facetric.solver.threads import Threads
 
 _OWN = -1.0  # a medoid's distance to itself for the purpose of ranking: nearer than any duplicate
 _LONG_RANKING = 1_000_000  # so many distances are worth several threads

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.solver.distances import Distances
+from facetric.solver.kernels import Distances
 from facetric.solver.problem import ClusteringProblem
 
 

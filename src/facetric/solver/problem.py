@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from facetric.metrics.agreement import SCORES
 from facetric.metrics.contingency import label_codes
-from facetric.solver.distances import Distances, euclidean_distances, is_symmetric, largest_distance
+from facetric.solver.distances import euclidean_distances, is_symmetric, largest_distance
+from facetric.solver.kernels import Distances
 from facetric.solver.margin import Margin, margin_tables
 
 MarginFunction = Callable[[NDArray[np.int64]], float]

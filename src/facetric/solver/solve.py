@@ -7,13 +7,12 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.solver.counts import count, delta
 from facetric.solver.exchange import Refined, local_search, pam
 from facetric.solver.greedy import greedy, random_medoids, stochastic_greedy
-from facetric.solver.margin import compiled_margin
+from facetric.solver.kernels import use_threads
+from facetric.solver.margin import compiled_margin, count, delta
 from facetric.solver.nearest import nearest_medoids
 from facetric.solver.problem import ClusteringProblem, Solution
-from facetric.solver.threads import use_threads
 
 Inference = Literal["greedy", "stochastic", "random"]
 Refinement = Literal["pam", "local_search"]
@@ -83,7 +82,7 @@ def _solution(problem: ClusteringProblem, refined: Refined) -> Solution:
     facility_score = problem.facility_score(refined.medoids[refined.assignment])
     with compiled_margin(problem) as margin:
         counts = count(margin, refined.assignment.astype(np.uint32), problem.n_clusters)
-        margin_value = float(delta(margin, counts))
+        margin_value = float(delta(margin, counts, problem.n_clusters))
     objective = facility_score + problem.margin_weight * margin_value
     return Solution(
         medoids=refined.medoids,

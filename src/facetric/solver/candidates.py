@@ -67,8 +67,8 @@ def find_favorite(selection: Selection, candidates: NDArray[np.int64], step: int
     longest = 0
     for j in candidates:
         longest = max(longest, length[j])
-    for n in range(longest + 1):
-        ceiling[n] = gamma * delta_ceiling(scale, phi, sums, n)
+    for n in range(longest + 1):  # it never falls with n, and γ is the most
+        ceiling[n] = gamma if n > 0 and ceiling[n - 1] == gamma else gamma * delta_ceiling(scale, phi, sums, n)
     most = -np.inf
     for r in range(len(candidates)):
         j = candidates[r]

@@ -65,11 +65,11 @@ def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> M
     """The margin in the form that the kernels take; a callable needs a token too (:func:`compiled_margin`)."""
     n_points, class_sizes = len(classes), np.bincount(classes)
     score = CALLABLE if callable(margin) else SCORES[margin]
-    phi, rise = _phi_tables(score, n_points)
+    phi, rise, expected = _phi_tables(score, n_points)
+    expected_rise = expected
     if score == AMI:
         expected = expected_mutual_information(np.arange(n_points + 1), class_sizes, n_points)
-    else:
-        expected = np.zeros(n_points + 1)
+        expected_rise = np.diff(expected, prepend=expected[0])
     return Margin(
         scale=Scale(score, n_points, float(phi[n_points]), float(phi[class_sizes].sum()), float(rise[class_sizes.max()])),
         token=-1,
@@ -78,15 +78,15 @@ def margin_tables(margin: str | MarginFunction, classes: NDArray[np.int64]) -> M
         phi=phi,
         rise=rise,
         expected=expected,
-        expected_rise=np.diff(expected, prepend=expected[0]),
+        expected_rise=expected_rise,
     )
 
 
 @lru_cache(maxsize=16)
-def _phi_tables(score: int, n_points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """φ and its rises: the same for every batch of one size."""
+def _phi_tables(score: int, n_points: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """φ, its rises, and zeros: the same for every batch of one size."""
     phi = phi_table(score, n_points)
-    return phi, np.diff(phi, prepend=phi[0])
+    return phi, np.diff(phi, prepend=phi[0]), np.zeros(n_points + 1)
 
 
 @contextmanager

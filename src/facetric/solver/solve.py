@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,8 +15,12 @@ from facetric.solver.margin import compiled_margin, count, delta
 from facetric.solver.nearest import nearest_medoids
 from facetric.solver.problem import ClusteringProblem, Solution
 
-Inference = Literal["greedy", "stochastic", "random"]
+Inference = Literal["greedy", "stochastic", "random", "auto"]
 Refinement = Literal["pam", "local_search"]
+
+# Exact greedy takes about 7 ns · m²·ln|Y| on one core of 2.6 GHz (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y| that is
+# 5% of a step in which the network takes 1 ms per image: m = 1,024 with up to 900 classes.
+EXACT_LIMIT = 7_000
 
 
 def solve(
@@ -29,7 +34,8 @@ def solve(
 ) -> Solution:
     """Approximate the maximum over S of A(S) = F(X, S) + γ·Δ(g(S), y*), with |S| = the number of classes.
 
-    * ``inference``: "greedy" (Algorithm 1), "stochastic" (a random sample of candidates per step) or "random" medoids.
+    * ``inference``: "greedy" (Algorithm 1), "stochastic" (a random sample of candidates per step), "random" medoids, or "auto":
+      "greedy" as long as m·ln|Y| ≤ 7,000, "stochastic" for larger batches.
     * ``refine``: "pam" (Algorithm 2, at most ``max_sweeps`` sweeps), "local_search" (until no exchange helps) or None.
     * ``rng``: a generator or a seed for "stochastic" and "random"; None is seed 0. Everything else is deterministic.
     * ``n_threads``: None takes NUMBA_NUM_THREADS, without it all available cores. It never changes the result.
@@ -42,6 +48,8 @@ def solve(
     ([0, 0, 0, 1, 1, 1], -0.4, 0.0)
     """
     check_solver_options(inference, refine, max_sweeps)
+    if inference == "auto":
+        inference = inference_for(problem.n_points, problem.n_clusters)
     with use_threads(n_threads) as threads:
         if inference == "greedy":
             medoids = greedy(problem, threads=threads)
@@ -60,6 +68,15 @@ def solve(
 
 def _generator(rng: np.random.Generator | int | None) -> np.random.Generator:
     return np.random.default_rng(0 if rng is None else rng)
+
+
+def inference_for(n_points: int, n_clusters: int) -> Literal["greedy", "stochastic"]:
+    """What "auto" is for a batch of this size. A rule, not a measurement: a run repeats itself on any machine.
+
+    >>> inference_for(1024, 256), inference_for(2048, 512)
+    ('greedy', 'stochastic')
+    """
+    return "greedy" if n_points * math.log(n_clusters) <= EXACT_LIMIT else "stochastic"
 
 
 def check_solver_options(inference: str, refine: str | None, max_sweeps: int) -> None:

@@ -109,7 +109,7 @@ def test_the_options_of_a_new_loss_are_described_among_the_settings():
         ({"max_sweeps": 2.5}, "loss.max_sweeps of 'facility_location': Input should be a valid integer"),
         (
             {"inference": "gredy"},
-            "loss.inference of 'facility_location': Input should be 'greedy', 'stochastic', 'random' or 'auto'",
+            "loss.inference of 'facility_location': Input should be 'greedy', 'stochastic', 'random'",
         ),
         ({"squared": "yes"}, "loss.squared of 'facility_location': Input should be a valid boolean; got 'yes'"),
         ({"name": []}, "loss.name must be one of facility_location, "),

@@ -222,9 +222,12 @@ class FacilityLocationLoss(nn.Module):
         return value
 
     def _distances_to(self, points: Tensor, medoid_of: NDArray[np.int64]) -> Tensor:
-        """The distance of each point to its medoid, with gradient (zero at distance zero). (m,)"""
-        difference = points - points[torch.from_numpy(medoid_of).to(points.device)]
-        return difference.square().sum(dim=1) if self.squared else torch.linalg.vector_norm(difference, dim=1)
+        """The distance of each point to its medoid; at distance zero all its derivatives are zero. (m,)"""
+        square = (points - points[torch.from_numpy(medoid_of).to(points.device)]).square().sum(dim=1)
+        if self.squared:
+            return square
+        apart = square > 0
+        return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
 
 
 class _KnownGradient(torch.autograd.Function):

@@ -21,7 +21,7 @@ from facetric.metrics.contingency import label_codes
 
 Method = Literal["average_linkage", "facility_location"]
 FORMAT = 1  # of as_dict
-_N_STEPS = 40
+_N_STEPS = 60
 _SMALL, _TAIL = 5, (20, 2)  # photos per class of a small pile; of the largest and the smallest class of a long tail
 MAX_PILE = 5000  # points; larger piles are thinned by leaving out classes
 
@@ -125,8 +125,9 @@ def calibrate(
     """The threshold with the best mean score over resampled piles. The score is the mean of BCubed F1 and pairwise F1.
 
     `embeddings` (n, d) and `labels` (n,) are of classes that were not trained on: at least 4 classes, some with 2 images or more.
-    Distances are Euclidean; pass unit vectors to compare directions. Average linkage holds up better than facility location when
-    class sizes vary, because its threshold is a mean distance, where an opening cost is weighed against a sum.
+    Distances are Euclidean; pass unit vectors to compare directions. The threshold of average linkage is a mean distance, and
+    suits classes of any size. An opening cost is weighed against a sum over points: facility location can be as good on tight
+    classes, but expects classes about as large as those it was calibrated on.
     """
     vectors, classes = np.asarray(embeddings, dtype=np.float32), label_codes(labels)
     _check(vectors, classes, method)
@@ -142,8 +143,12 @@ def calibrate(
         CalibrationStep(float(threshold), Agreement.mean(scores.values()), scores)
         for threshold, scores in zip(thresholds, piles, strict=True)
     )
-    best = max(range(len(steps)), key=lambda i: float(np.mean([pile.score for pile in steps[i].piles.values()])))
+    best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].piles))
     return Calibration(method, best, steps)
+
+
+def _mean_score(piles: Mapping[str, Agreement]) -> float:
+    return float(np.mean([pile.score for pile in piles.values()]))
 
 
 def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str) -> None:
@@ -184,8 +189,10 @@ def _tail(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
 
 
 def _thinned(parts: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    n_fitting = int(np.searchsorted(np.cumsum([len(part) for part in parts]), MAX_PILE, side="right"))
-    return parts[: max(n_fitting, 2)]
+    """Classes all along the list, so that what is left has the same shape."""
+    n_points = sum(len(part) for part in parts)
+    n_kept = min(max(len(parts) * MAX_PILE // n_points, 2), len(parts))
+    return [parts[i] for i in np.linspace(0, len(parts) - 1, n_kept).astype(int)]
 
 
 def _thresholds(method: Method, vectors: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -19,8 +19,8 @@ from facetric.clustering.distances import pair_cost
 from facetric.progress import Progress
 
 MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
-N_PROBES = 12  # cells looked at per point
-_POINTS_PER_CELL = 400
+N_PROBES = 24  # cells looked at per point
+_POINTS_PER_CELL = 100
 _BLOCK_SIZE, _TILE_SIZE = 512, 2048
 
 
@@ -133,7 +133,7 @@ def _by_cells(
 def _cell_centers(vectors: NDArray[np.float32], n_rounds: int = 5) -> NDArray[np.float32]:
     """A few rounds of k-means on every few points; deterministic."""
     n_cells = max(1, len(vectors) // _POINTS_PER_CELL)
-    sample = vectors[:: max(1, len(vectors) // (32 * n_cells))]
+    sample = vectors[:: max(1, len(vectors) // (16 * n_cells))]
     centers = sample[np.linspace(0, len(sample) - 1, n_cells).astype(np.int64)].copy()
     nearest = np.empty((len(sample), 1), dtype=np.int32)
     for _ in range(n_rounds):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -84,13 +85,18 @@ class Model:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """How to cluster these vectors without a number of clusters: chosen on the run's evaluated test or validation classes.
+        """How to cluster these vectors without a number of clusters: as the run's evaluation chose it on validation classes, or,
+        where those are too few, on the evaluated test classes.
 
-        None for the packaged network, and for a run whose embeddings of held-out classes are missing or too few.
+        None for the packaged network, and for a run that is not evaluated or has fewer than four such classes.
         """
         if self.run is None:
             return None
         opened = Run(self.run)
+        with suppress(ValueError):  # not evaluated, or too few validation classes
+            kept, source = opened.calibration()
+            if source.get("model") == self.fingerprint and source.get("n_views") == 1:
+                return kept
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)

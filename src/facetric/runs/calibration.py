@@ -20,8 +20,8 @@ MIN_CLASSES = 4  # what `calibrate` asks for
 def run_calibration(run: Run, embedder: Embedder, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
     """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
 
-    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: the training classes are
-    no measure of how far apart new classes lie.
+    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: the training classes
+    are no measure of how far apart new classes lie.
     """
     with suppress(ValueError):  # missing, damaged or of another checkpoint
         kept, kept_source = run.calibration()

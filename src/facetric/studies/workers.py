@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
@@ -63,6 +64,7 @@ def start_worker() -> None:
     Ctrl-C reaches the workers too. Outside training they leave it to the parent, which stops them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     prepare_process()
     import numba
     import torch
@@ -71,6 +73,13 @@ def start_worker() -> None:
     numba.set_num_threads(1)
     torch.set_num_threads(1)
     threadpool_limits(1)
+
+
+def _stop_with_parent() -> None:
+    """Wait for the end of the study's process, then stop as if it had stopped this one: training saves a checkpoint."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -14,6 +15,9 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from facetric.machine import prepare_process
+
+
+_SECONDS_TO_SAVE = 20.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -76,10 +80,15 @@ def start_worker() -> None:
 
 
 def _stop_with_parent() -> None:
-    """Wait for the end of the study's process, then stop as if it had stopped this one: training saves a checkpoint."""
+    """Wait for the end of the study's process, then stop as if it had stopped this one: training saves a checkpoint.
+
+    The pool's loop survives the signal and would wait for work forever.
+    """
     if (parent := parent_process()) is not None:
         parent.join()
         os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_SECONDS_TO_SAVE)
+        os._exit(1)
 
 
 @contextmanager

@@ -173,6 +173,7 @@ def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, stat
     assert "Traceback" not in "".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
 def test_workers_do_not_outlive_a_study_that_is_killed(place, tmp_path):
     steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20")

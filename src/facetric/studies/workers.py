@@ -16,7 +16,6 @@ from typing import Any, NoReturn
 
 from facetric.machine import prepare_process
 
-
 _SECONDS_TO_SAVE = 20.0
 
 

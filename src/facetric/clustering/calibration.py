@@ -83,7 +83,12 @@ class Calibration:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
-        return {"format": FORMAT, **asdict(self)}
+        return {
+            "format": FORMAT,
+            "method": self.method,
+            "position": self.position,
+            "steps": [asdict(step) for step in self.steps],
+        }
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Calibration:

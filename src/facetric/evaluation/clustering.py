@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -88,7 +88,7 @@ class CalibratedClustering:
 
     n_clusters: int  # as found
     scores: ClusteringScores
-    calibration: dict[str, Any]  # `Calibration.as_dict`: method, threshold, and what to expect
+    calibration: dict[str, Any]  # method, threshold, and the agreement to expect
 
 
 def facility_clusters(rows: NDArray[np.float32], n_clusters: int, *, on_step: OnStep | None = None) -> FacilityLocation:
@@ -109,7 +109,8 @@ def calibrated_clustering(
 ) -> CalibratedClustering:
     """The clusters of a calibrated method, however many it finds, and their scores."""
     labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
-    return CalibratedClustering(len(np.unique(labels)), ClusteringScores.of(classes, labels), calibration.as_dict())
+    used = {"method": calibration.method, "threshold": calibration.threshold, "expected": asdict(calibration.expected)}
+    return CalibratedClustering(len(np.unique(labels)), ClusteringScores.of(classes, labels), used)
 
 
 def kmeans_clusterings(

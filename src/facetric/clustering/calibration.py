@@ -82,8 +82,9 @@ class Calibration:
         return AverageLinkage(self.threshold)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
-        return {"format": FORMAT, **asdict(self)}
+        """Plain values, for a JSON file, and equal to what is read from it."""
+        values = asdict(self)
+        return {"format": FORMAT, **values, "steps": list(values["steps"])}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Calibration:

@@ -107,7 +107,8 @@ def test_a_copy_or_pickle_of_a_trained_embedder_is_as_small_as_that_of_a_new_one
     activations = embedder.trunk(torch.randn(4, 1, 32, 32))
     expected = gradients(embedder, activations, torch.ones(4, embedder.dim))
     assert embedder._trained is not None
-    assert len(pickle.dumps(embedder)) < 1.5 * new + sum(gradient.numel() * 4 for gradient in expected.values())
+    embedder.zero_grad()
+    assert len(pickle.dumps(embedder)) < new + 10_000
     found = gradients(pickle.loads(pickle.dumps(embedder)), activations, torch.ones(4, embedder.dim))
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 

@@ -155,6 +155,7 @@ def test_a_calibration_finds_the_number_of_clusters():
     assert report.calibrated.scores.bcubed_f1 == pytest.approx(1.0)
     assert report.calibrated.calibration["method"] == found.method
     assert "12 clusters for 12 classes" in str(report)
+    assert f"expected of pairs {100 * found.expected.pairwise_precision:.2f} and" in str(report)
     assert EvaluationReport.from_json(report.to_json()) == report
 
 
@@ -179,6 +180,7 @@ def test_halves_can_be_left_out():
     only_retrieval = evaluate(vectors, labels, clustering=False)
     assert only_retrieval.nmi is None
     assert only_retrieval.kmeans is None
+    assert only_retrieval.method["clusters"] == {}
     assert only_retrieval.recall_at_k
     only_clusters = evaluate(vectors, labels, retrieval=False, n_restarts=1)
     assert only_clusters.recall_at_k == {}

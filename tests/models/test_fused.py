@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -85,6 +88,31 @@ def test_the_copy_keeps_the_weights_of_its_time_and_the_mode_of_the_network_is_r
             assert torch.equal(faster.features(images), before)
     assert embedder.training
     assert faster.for_inference() is faster
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda embedder: pickle.loads(pickle.dumps(embedder))])
+@pytest.mark.parametrize("name", ["glyphnet", "tf_efficientnet_lite0"])
+def test_the_copy_for_inference_can_be_copied_and_pickled(name: str, copied: Callable[[Embedder], Embedder]) -> None:
+    faster = network(name).for_inference()
+    images = pictures(faster, n=1)
+    with torch.inference_mode():
+        assert torch.equal(copied(faster).features(images), faster.features(images))
+
+
+def test_the_copy_for_inference_takes_float64_and_autocast_as_the_network_does() -> None:
+    embedder = network("tf_efficientnet_lite0")
+    faster, images = embedder.for_inference(), pictures(embedder, n=1)
+    with torch.inference_mode():
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(faster.features(images), embedder.features(images))
+        images = images.double()
+        torch.testing.assert_close(faster.double().features(images), embedder.double().features(images))
+
+
+def test_the_copy_for_inference_cannot_be_trained() -> None:
+    faster = network("glyphnet").for_inference()
+    with pytest.raises(ValueError, match="train the embedder that it was made from"):
+        faster.train()
 
 
 class Awkward(nn.Module):

@@ -90,12 +90,15 @@ def test_torchrun_gives_what_one_process_gives(tmp_path, root):
         (["--checkpoint", "first"], "checkpoint must be one of best, last"),
         (["--k", 24], r"K (24) exceeds the 23 images"),
         (["--memory", 0], "memory_gib must be above 0"),
+        (["--no-facility", "--restarts", 0], "or pass --restarts 5"),
         (["--device", "tpu"], "device must be one of auto, cpu"),
     ],
 )
 def test_bad_options_end_in_one_line(tmp_path, root, arguments, message):
-    result = invoke("evaluate", make_run(tmp_path, root=root), *arguments)
+    run = make_run(tmp_path, root=root)
+    result = invoke("evaluate", run, *arguments)
     assert result.exit_code == 2
+    assert not (run / "embeddings.npz").exists()  # refused before the work, not after it
     assert message in result.output
     assert result.output.count("\n") == 1
 

@@ -1,5 +1,6 @@
 """A run with enough validation classes is also clustered without the number of classes."""
 
+import shutil
 from dataclasses import asdict
 
 import pytest
@@ -51,3 +52,15 @@ def test_few_validation_classes_give_no_calibration(tmp_path):
     path = make_run(tmp_path, root=make_pictures(tmp_path / "pictures", n_classes=8))
     assert evaluate_run(path, n_restarts=0).report.calibrated is None
     assert not Run(path).calibration_file.exists()
+
+
+def test_without_its_validation_images_a_run_is_still_scored(tmp_path, caplog):
+    root = make_pictures(tmp_path / "pictures", n_classes=24)
+    run = Run(make_run(tmp_path, root=root))
+    for image, split in zip(run.manifest.images, run.manifest.splits, strict=True):
+        if split == "validation":
+            shutil.rmtree((root / image).parent, ignore_errors=True)
+    report = evaluate_run(run.path, n_restarts=0, before=False).report
+    assert report.calibrated is None
+    assert report.nmi is not None
+    assert "the number of clusters is not looked for" in caplog.text

@@ -82,13 +82,9 @@ class Calibration:
         return AverageLinkage(self.threshold)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for a JSON file."""
-        return {
-            "format": FORMAT,
-            "method": self.method,
-            "position": self.position,
-            "steps": [asdict(step) for step in self.steps],
-        }
+        """Plain values, for a JSON file, and equal to what is read from it."""
+        values = asdict(self)
+        return {"format": FORMAT, **values, "steps": list(values["steps"])}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Calibration:

@@ -83,7 +83,7 @@ def evaluate(
         n_classes=int(classes.max()) + 1,
         dimension=rows.shape[1],
         metric=metric,
-        method=_method(metric, facility, seed, n_restarts if clustering else 0, memory_gib, block_size),
+        method=_method(metric, facility and clustering, seed, n_restarts if clustering else 0, memory_gib, block_size),
         **found,
     )
 

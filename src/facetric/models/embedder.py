@@ -108,8 +108,11 @@ class Embedder(nn.Module):
         return self._pooled(second_part(network, self._split, activations))
 
     def for_inference(self) -> Embedder:
-        """A copy in eval mode to embed many images with: on a CPU with convolutions fused (`fused.py`), about twice as fast for
-        the default backbone, its vectors equal up to rounding. It keeps the weights as they are now."""
+        """A copy in eval mode to embed many images with; this embedder is put in eval mode too.
+
+        On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal
+        up to rounding. What is not fused is shared with this embedder: make another copy once it has been trained further.
+        """
         if self._is_for_inference:
             return self
         self.eval()
@@ -170,6 +173,8 @@ class Embedder(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
+        if mode and self._is_for_inference:
+            raise ValueError("a copy for inference has no gradients: train the embedder that it was made from")
         super().train(mode)
         if self.freeze_batchnorm:
             for module in self.backbone.modules():
@@ -178,6 +183,9 @@ class Embedder(nn.Module):
         for module in self._frozen_modules():
             module.eval()
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_trained": None}  # made again when it is needed
 
     def _faster_backbone(self, activations: Tensor) -> nn.Module:
         """The backbone, with the passes of `fused_training.py` while it trains on a CPU with frozen batch normalization."""

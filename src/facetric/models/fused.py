@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from timm.layers.conv2d_same import Conv2dSame
@@ -142,28 +142,47 @@ class Chain:
 
 
 class _FusedConvolution:
-    """A chain in one call of oneDNN, for maps of the size seen; one by one for others."""
+    """A chain in one call of oneDNN, for maps of the size and type seen; one by one for others, and under autocast."""
 
     def __init__(self, chain: Chain, activation: nn.Module | None) -> None:
         self.chain, self.activation = chain, activation
-        convolution, maps = chain.convolution, chain.maps
+        convolution = chain.convolution
         self.stride, self.dilation, self.groups = convolution.stride, convolution.dilation, convolution.groups
         self.operation = ("none", []) if activation is None else _ACTIVATIONS[type(activation)]
         self.padding, around = chain.padding()
         weight, self.bias = _folded(convolution, chain.norm)
-        weight = pad(weight, around)
-        self.weight: Tensor = torch.ops.mkldnn._reorder_convolution_weight(
-            weight, self.padding, self.stride, self.dilation, self.groups, [_USUAL_BATCH, *maps.shape[1:]]
-        )
+        self.weight = self._laid_out(pad(weight, around))
 
     def __call__(self, maps: Tensor) -> Tensor:
-        if maps.shape[2:] != self.chain.maps.shape[2:]:
+        usual = self.chain.maps
+        if (
+            maps.shape[2:] != usual.shape[2:]
+            or maps.dtype != usual.dtype
+            or maps.device != usual.device
+            or torch.is_autocast_enabled("cpu")
+        ):
             return self.chain.one_by_one(maps, self.activation)
         name, numbers = self.operation
         output: Tensor = torch.ops.mkldnn._convolution_pointwise(
             maps, self.weight, self.bias, self.padding, self.stride, self.dilation, self.groups, name, numbers, None
         )
         return output
+
+    def __getstate__(self) -> dict[str, Any]:
+        shape = (len(self.bias), -1, *self.weight.shape[-2:])
+        return {**self.__dict__, "weight": self.weight.to_dense().reshape(shape)}  # oneDNN's layout cannot be copied or pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.weight = self._laid_out(state["weight"])
+
+    def _laid_out(self, weight: Tensor) -> Tensor:
+        """The weight in the order in which oneDNN takes it fastest."""
+        shape = [_USUAL_BATCH, *self.chain.maps.shape[1:]]
+        found: Tensor = torch.ops.mkldnn._reorder_convolution_weight(
+            weight, self.padding, self.stride, self.dilation, self.groups, shape
+        )
+        return found
 
 
 def _folded(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:

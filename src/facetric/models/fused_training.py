@@ -32,16 +32,24 @@ _OPERATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
 def fused_to_train(network: nn.Module, images: Tensor, *, apart: str | None = None) -> nn.Module:
     """The network with the same parameters and faster passes; the network itself where nothing can be fused.
 
-    Its batch normalization must be in eval mode. Gradients reach the parameters of the network. It is tried on `images`;
-    nothing is fused across the end of the module `apart`.
+    Its batch normalization must be in eval mode. Gradients reach the parameters of the network. It is tried on `images` with all
+    of it in eval mode: dropout would hide whether the maps are the same. Nothing is fused across the end of the module `apart`.
     """
     if images.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return network
+    modes = {name: module.training for name, module in network.named_modules(remove_duplicate=False)}
+    network.eval()
+    faster = network
     try:
         with torch.no_grad():
-            return rebuilt(network, images, _TrainedConvolution, _OPERATIONS, apart=apart)
+            faster = rebuilt(network, images, _TrainedConvolution, _OPERATIONS, apart=apart)
     except (RuntimeError, AttributeError):  # a torch whose oneDNN operators are missing or other than these
-        return network
+        pass
+    finally:
+        for other in (network, faster):
+            for name, module in other.named_modules(remove_duplicate=False):
+                module.training = modes[name]
+    return faster
 
 
 class _TrainedConvolution:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from facetric.clustering import Calibration, calibrate
+from facetric.data import ImageDataset
 from facetric.evaluation.embedding import embed
 from facetric.models import Embedder
 from facetric.progress import OnStep
 from facetric.runs.images import padded, run_images
 from facetric.runs.run import Run
 
+_log = logging.getLogger("facetric")
 MIN_CLASSES = 4  # what `calibrate` asks for
 
 
 def run_calibration(run: Run, embedder: Embedder, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
     """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
 
-    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: the training classes
-    are no measure of how far apart new classes lie.
+    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: training classes are
+    no measure of how far apart new classes lie. None, with a warning, where validation images are gone or cannot be read.
     """
     with suppress(ValueError):  # missing, damaged or of another checkpoint
         kept, kept_source = run.calibration()
@@ -29,7 +32,17 @@ def run_calibration(run: Run, embedder: Embedder, source: dict[str, Any], *, on_
             return kept
     if run.manifest.count("validation")[1] < MIN_CLASSES:
         return None
-    dataset, _ = run_images(run, "validation")
+    try:
+        dataset, _ = run_images(run, "validation")
+        return _calibrated(run, embedder, dataset, source, on_step)
+    except (OSError, ValueError) as error:
+        _log.warning("the number of clusters is not looked for, validation images cannot be used: %s", error)
+        return None
+
+
+def _calibrated(
+    run: Run, embedder: Embedder, dataset: ImageDataset, source: dict[str, Any], on_step: OnStep
+) -> Calibration | None:
     if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
         return None
     dataset = padded(dataset, run.config.data.pad)

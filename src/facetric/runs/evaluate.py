@@ -79,6 +79,13 @@ def evaluate_run(
     n_others = len(dataset) - 1
     usual = [k for k in (PRODUCTS_KS if opened.config.data.name == "products" else OTHER_KS) if k <= n_others]
     ks = checked_ks(ks or usual or (1,), n_others)  # fail now, not hours later
+    if not facility and n_restarts == 0:
+        raise ValueError(
+            "there are no clusters to score with facility=False and n_restarts=0: ask for at least one of them (leave out "
+            "--no-facility, or pass --restarts 5)"
+        )
+    if not memory_gib > 0:
+        raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images (--memory 1)")
     rank = _join_processes()
     if rank == 0:
         for line in changes.lines():

@@ -1,22 +1,29 @@
-"""Clustering with k unknown: settings chosen on some classes, tried on others, method by method and pile by pile.
+"""Clustering with k unknown: settings chosen on validation classes, tried on test classes, method by method and pile by pile.
 
-    python benchmarks/calibration.py FEATURES.npz [--seeds 3]
+    python benchmarks/calibration.py VALIDATION.npz TEST.npz [--seeds 3] [--plot PICTURE.png]
 
-FEATURES.npz holds vectors and labels (benchmarks/raw_features.py writes such files). Half of the classes choose each method's
-setting by the mean score over resampled piles (the mean of BCubed F1 and pairwise F1), the other half show what it is worth. The
-table gives BCubed F1 / pairwise F1, and in brackets the best mean score of settings chosen for each pile, which nobody knows
-beforehand. At the end, what the calibration of `facetric.clustering` promised and what came true.
+Each file holds vectors and labels (`Embeddings.save` writes such files; benchmarks/raw_features.py shows how), of classes that
+the network was not trained on. The validation classes choose each method's setting by the mean score over resampled piles (the
+mean of BCubed F1 and pairwise F1), the test classes show what it is worth. The table gives BCubed F1 / pairwise F1, their mean
+over the piles ± its standard deviation over the seeds, and in brackets the mean when the setting is chosen for each pile of the
+test classes, which nobody knows beforehand. Below, and in the plot, what the calibration of `facetric.clustering` promised and
+what came true.
 """
 
 import argparse
+from pathlib import Path
 
 import numpy as np
 from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
-from facetric.clustering import Agreement, FacilityLocation, calibrate
+from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate, calibration
 from facetric.clustering.calibration import resampled_piles
+
+DISTANCES = np.geomspace(0.15, 1.45, 80)  # of unit vectors
 
 
 def alone(labels):
@@ -25,38 +32,72 @@ def alone(labels):
 
 
 def facility(squared):
-    costs = np.geomspace(0.05, 40, 40)
+    costs = np.geomspace(0.05, 40, 50)
     return lambda x: {s.opening_cost: s.labels for s in FacilityLocation(squared=squared).path(x, costs)}
+
+
+def capped(x):
+    """Facility location where nobody travels farther than a tenth of the opening cost."""
+    distances = np.sqrt(np.maximum(2 - 2 * x.astype(np.float64) @ x.T, 0))
+    np.fill_diagonal(distances, 0)
+    found = {}
+    for reach in DISTANCES[::5]:
+        rows, columns = np.nonzero(distances <= reach)
+        graph = coo_array((distances[rows, columns], (rows, columns)), shape=distances.shape).tocsr()
+        found[reach] = FacilityLocation(opening_cost=10 * reach, metric="precomputed").fit(graph).labels_
+    return found
 
 
 def tree(kind):
     def clusters(x):
         merges = linkage(pdist(x), kind)
-        return {t: fcluster(merges, t, "distance") for t in np.linspace(0.2, 1.45, 50)}
+        return {t: fcluster(merges, t, "distance") for t in DISTANCES}
 
     return clusters
 
 
+def finch(x):
+    """Sarfraz, Sharma and Stiefelhagen 2019: points and their first neighbors are clusters, then the clusters' means, …"""
+    labels, found = np.arange(len(x)), {}
+    while True:
+        means = np.zeros((labels.max() + 1, x.shape[1]))
+        np.add.at(means, labels, x)
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        similarities = means @ means.T
+        np.fill_diagonal(similarities, -np.inf)
+        pairs = np.arange(len(means)), similarities.argmax(axis=1)
+        n_clusters, parts = connected_components(coo_array((np.ones(len(means)), pairs)), directed=False)
+        if n_clusters in (1, len(means)):
+            break
+        labels = parts[labels]
+        found[len(found)] = labels
+    return found
+
+
 METHODS = {
-    "facility location": facility(False),
-    "facility location, squared": facility(True),
+    "facetric AverageLinkage": lambda x: dict(zip(DISTANCES, AverageLinkage().path(x, DISTANCES), strict=True)),
+    "facetric FacilityLocation": facility(False),
+    "facetric FacilityLocation, squared": facility(True),
+    "FacilityLocation, distance cap": capped,
     "average linkage": tree("average"),
     "complete linkage": tree("complete"),
     "threshold components (single linkage)": tree("single"),
     "HDBSCAN": lambda x: {m: alone(HDBSCAN(m, min_samples=1, copy=True).fit(x).labels_) for m in (2, 3, 4, 5, 8)},
-    "DBSCAN": lambda x: {e: alone(DBSCAN(eps=e, min_samples=2).fit(x).labels_) for e in np.linspace(0.3, 1.2, 37)},
+    "DBSCAN": lambda x: {e: alone(DBSCAN(eps=e, min_samples=2).fit(x).labels_) for e in DISTANCES[::4]},
+    "FINCH": finch,
 }
 
 
 def scores(cluster, vectors, classes, seeds):
-    """{setting: {pile: [Agreement per seed]}}"""
-    found = {}
+    """{setting: {pile: [Agreement per seed]}}, settings that every pile has."""
+    found, n_piles = {}, 0
     for seed in range(seeds):
         for pile, rows in resampled_piles(classes, seed).items():
+            n_piles += 1
             for setting, clusters in cluster(vectors[rows]).items():
                 agreement = Agreement.of(classes[rows], clusters.astype(np.int64))
                 found.setdefault(setting, {}).setdefault(pile, []).append(agreement)
-    return found
+    return {setting: piles for setting, piles in found.items() if sum(map(len, piles.values())) == n_piles}
 
 
 def mean(agreements, name="score"):
@@ -65,30 +106,46 @@ def mean(agreements, name="score"):
 
 def show(name, setting, piles, shown, limit=""):
     cells = [f"{100 * mean(shown[pile], 'bcubed_f1'):5.1f} / {100 * mean(shown[pile], 'pairwise_f1'):5.1f}" for pile in piles]
-    total = 100 * np.mean([mean(shown[pile]) for pile in piles])
-    print(f"{name:38} {setting:>7} " + " ".join(f"{cell:>20}" for cell in cells) + f" {total:12.1f} {limit}", flush=True)
+    by_seed = [100 * np.mean([shown[pile][seed].score for pile in piles]) for seed in range(len(shown[piles[0]]))]
+    total = f"{np.mean(by_seed):5.1f} ± {np.std(by_seed):3.1f}"
+    print(f"{name:38} {setting:>7} " + " ".join(f"{cell:>20}" for cell in cells) + f" {total:>14} {limit}", flush=True)
+
+
+def load(path):
+    stored = np.load(path)
+    vectors = stored["vectors"] / np.linalg.norm(stored["vectors"], axis=1, keepdims=True)
+    return vectors.astype(np.float32), np.unique(stored["labels"], return_inverse=True)[1]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("features")
+    parser.add_argument("validation")
+    parser.add_argument("test")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--plot", help="a picture of promised and real precision over all thresholds")
+    parser.add_argument("--points", type=int, default=5000, help="larger piles are thinned by leaving out classes")
+    parser.add_argument("--promise", action="store_true", help="leave out the table of methods")
     options = parser.parse_args()
-    stored = np.load(options.features)
-    vectors, labels = stored["vectors"], np.unique(stored["labels"], return_inverse=True)[1]
-    vectors = (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
-    known = labels < (labels.max() + 1) // 2
-    halves = [(vectors[half], np.unique(labels[half], return_inverse=True)[1]) for half in (known, ~known)]
-    piles = list(resampled_piles(halves[0][1], 0))
-    print(f"{options.features}: {known.sum():,} points choose, {(~known).sum():,} of other classes show; BCubed / pairwise F1")
-    print(f"{'':38} {'setting':>7} " + " ".join(f"{pile:>20}" for pile in piles) + f" {'mean score':>12}")
+    calibration.MAX_PILE = options.points
+    chosen_by, shown_on = load(options.validation), load(options.test)
+    if not options.promise:
+        table(chosen_by, shown_on, options.seeds)
+    promise(chosen_by, shown_on, options.seeds, options.plot, Path(options.test).stem)
+
+
+def table(chosen_by, shown_on, seeds):
+    piles = resampled_piles(shown_on[1], 0)
+    sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in piles.items())
+    print(f"{len(chosen_by[0]):,} points choose, {len(shown_on[0]):,} of other classes show ({sizes}); BCubed F1 / pairwise F1")
+    print(f"{'':38} {'setting':>7} " + " ".join(f"{pile:>20}" for pile in piles) + f" {'mean':>14}")
+    piles = list(piles)
     for name, cluster in METHODS.items():
-        chosen, shown = (scores(cluster, *half, options.seeds) for half in halves)
-        best = max(chosen, key=lambda setting: np.mean([mean(chosen[setting][pile]) for pile in piles]))
+        chosen, shown = (scores(cluster, *classes, seeds) for classes in (chosen_by, shown_on))
+        common = [setting for setting in chosen if setting in shown]
+        best = max(common, key=lambda setting: np.mean([mean(chosen[setting][pile]) for pile in piles]))
         limit = 100 * np.mean([max(mean(s[pile]) for s in shown.values()) for pile in piles])
         show(name, f"{best:.3g}", piles, shown[best], f"({limit:.1f})")
-    k_means(*halves[1], piles, options.seeds)
-    promise(halves, options.seeds)
+    k_means(*shown_on, piles, seeds)
 
 
 def k_means(vectors, classes, piles, seeds):
@@ -101,21 +158,53 @@ def k_means(vectors, classes, piles, seeds):
     show("k-means, true k", "", piles, found)
 
 
-def promise(halves, seeds):
-    (vectors, classes), (others, their_classes) = halves
-    found = calibrate(vectors, classes, n_repeats=seeds)
+def promise(chosen_by, shown_on, seeds, plot, title):
+    found = calibrate(*chosen_by, n_repeats=seeds)
+    others, classes = shown_on
     print(f"\ncalibrate chose {found.method} at {found.threshold:.3g}; pairwise precision / recall in %, promised and real")
-    for pile, promised in found.piles.items():
-        real = []
-        for seed in range(seeds):
-            rows = resampled_piles(their_classes, seed)[pile]
+    real = {}
+    for seed in range(seeds):
+        for pile, rows in resampled_piles(classes, seed).items():
             clusters = found.clusterer().fit_predict(others[rows])
-            real.append(Agreement.of(their_classes[rows], clusters.astype(np.int64)))
-        precision, recall = (100 * np.mean([getattr(r, f"pairwise_{x}") for r in real]) for x in ("precision", "recall"))
+            real.setdefault(pile, []).append(Agreement.of(classes[rows], clusters.astype(np.int64)))
+    for pile, promised in found.piles.items():
+        came_true = Agreement.mean(real[pile])
         print(
             f"  {pile:24} {100 * promised.pairwise_precision:5.1f} / {100 * promised.pairwise_recall:5.1f}   "
-            f"{precision:5.1f} / {recall:5.1f}"
+            f"{100 * came_true.pairwise_precision:5.1f} / {100 * came_true.pairwise_recall:5.1f}"
         )
+    if plot:
+        draw(calibrate(*chosen_by, method="average_linkage", n_repeats=seeds), shown_on, seeds, plot, title)
+
+
+def draw(found, shown_on, seeds, path, title):
+    """Promised and real pairwise precision at every step of average linkage, pile by pile."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    vectors, classes = shown_on
+    thresholds = [step.threshold for step in found.steps]
+    real = {}
+    for seed in range(seeds):
+        for pile, rows in resampled_piles(classes, seed).items():
+            for step, clusters in enumerate(AverageLinkage().path(vectors[rows], thresholds)):
+                real.setdefault(pile, {}).setdefault(step, []).append(Agreement.of(classes[rows], clusters))
+    figure, panels = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True)
+    for panel, name in zip(panels, ("precision", "recall"), strict=True):
+        panel.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0)
+        for pile, marker in zip(real, "osv^", strict=True):
+            promised = [getattr(step.piles[pile], f"pairwise_{name}") for step in found.steps]
+            kept = [getattr(Agreement.mean(agreements), f"pairwise_{name}") for agreements in real[pile].values()]
+            (line,) = panel.plot(promised, kept, marker=marker, markersize=3, linewidth=0.8, label=pile)
+            panel.plot(promised[found.position], kept[found.position], marker=marker, markersize=11, color=line.get_color())
+        panel.set(xlabel=f"promised pairwise {name} (validation classes)", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
+    panels[0].set_ylabel("real (test classes)")
+    panels[0].legend(fontsize=8, title="pile; large: calibrated threshold", title_fontsize=8)
+    figure.suptitle(f"Average linkage on {title}: promised and real")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
 """The clustering engine against what people use, in one run on the same arrays.
 
-    python benchmarks/clustering.py [--sizes 2500 10000 50000] [--unknown 12753] [--cub FEATURES.npz] [--million]
+    python benchmarks/clustering.py [--sizes 2500 10000 50000] [--unknown 12753] [--parts 8000] [--features FILE.npz ...]
+    python benchmarks/clustering.py --many 1000000
 
-Three tables. k given: facetric, kmedoids' FasterPAM, scikit-learn's KMeans (k-means++, 1 and 10 starts) and faiss' k-means; the
-sum of distances for medoids, of squared distances for means. k unknown: facetric with a given opening cost, HDBSCAN and average
-linkage at their best of several settings by the true labels, so that the comparison is about time and the best that each can do.
---million: a million points in 64 dimensions, 50,000 classes, end to end, and how time grows with the number of points.
+k given: facetric, kmedoids' FasterPAM, scikit-learn's KMeans (k-means++, 1 and 10 starts) and faiss' k-means; the sum of
+distances for medoids, of squared distances for means. k unknown: facetric, HDBSCAN and average linkage at their best of several
+settings by the true labels, so that the comparison is about time and the best that each can do. In parts: what k medoids lose
+when the points lie on several machines. --many: points in 64 dimensions, end to end, and how time grows with their number.
 
-Data: long-tailed mixtures on the unit sphere (sizes ∝ 1/(rank + 10)^0.8), and with --cub the vectors and labels of a .npz file.
-Times are on the clock and, in brackets, of all processor cores; compiled code is compiled before.
+Data: long-tailed mixtures on the unit sphere (sizes ∝ 1/(rank + 10)^0.8), and the vectors and labels of --features. Times are on
+the clock and, in brackets, of all processor cores; compiled code is compiled before.
 """
 
 import argparse
@@ -17,9 +18,14 @@ import time
 
 import numpy as np
 
-from facetric.clustering import FacilityLocation
+from facetric.clustering import AverageLinkage, FacilityLocation
+from facetric.clustering.centers import two_nearest
 from facetric.clustering.distances import dense_costs
+from facetric.clustering.links import Links
 from facetric.clustering.neighbors import neighbor_graph
+from facetric.clustering.solve import solve
+from facetric.clustering.state import Dense, unserved_cost
+from facetric.clustering.tree import average_linkage
 from facetric.metrics import ami, nmi, pairwise_f1
 
 DIMENSION = 64
@@ -56,7 +62,7 @@ def square_sum(vectors, clusters):
 
 def row(name, seconds, objective, labels, clusters, extra=""):
     print(
-        f"  {name:42} {seconds[0]:8.2f} ({seconds[1]:7.2f}) s {objective:12.2f}   NMI {100 * nmi(labels, clusters):6.2f}  "
+        f"  {name:52} {seconds[0]:8.2f} ({seconds[1]:7.2f}) s {objective:12.2f}   NMI {100 * nmi(labels, clusters):6.2f}  "
         f"AMI {100 * ami(labels, clusters):6.2f}  F1 {100 * pairwise_f1(labels, clusters):6.2f} {extra}",
         flush=True,
     )
@@ -116,26 +122,35 @@ def k_means(vectors, labels, k, ours, objective):
     )
 
 
-def k_unknown(title, vectors, labels, n_neighbors=64):
+def k_unknown(title, vectors, labels, n_neighbors=32):
+    """Every method at the best of several settings by the true labels; the time is that of one setting."""
     from scipy.cluster.hierarchy import fcluster, linkage
     from scipy.spatial.distance import pdist
     from sklearn.cluster import HDBSCAN
 
     n = len(vectors)
     print(f"\nk unknown: {title}, {n:,} points, {len(np.unique(labels)):,} classes")
-    scale = float(np.median(neighbor_graph(vectors[:5000], 5, cosine=False, squared=False).data))
-    graph, known = timed(lambda: neighbor_graph(vectors, n_neighbors, cosine=False, squared=False))
-    results = []
-    for factor in (1.5, 2, 3, 4, 6, 8):
-        clusterer = FacilityLocation(opening_cost=factor * scale, metric="precomputed")
-        found, seconds = timed(lambda clusterer=clusterer: clusterer.fit(graph))
-        results.append((pairwise_f1(labels, found.labels_), found, seconds, factor))
-    _, found, ours, factor = max(results, key=lambda result: result[0])
-    name = f"facetric, neighbors known, λ = {factor:g}·d₅"
-    row(name, ours, found.objective_, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
+    graph, known = timed(lambda: neighbor_graph(vectors, n_neighbors, cosine=False, squared=True))
+    nobody = Links.parse(None, None, n)
+    thresholds = np.quantile(np.sqrt(graph.data), np.linspace(0.02, 0.98, 40))
+
+    def merge(threshold):
+        tree = average_linkage(vectors, threshold**2, n_neighbors=n_neighbors, links=nobody, graph=graph)
+        return tree.cut(threshold**2)
+
+    merge(thresholds[0])  # compiles
+    results = [(*timed(lambda threshold=threshold: merge(threshold)), threshold) for threshold in thresholds]
+    clusters, ours, threshold = max(results, key=lambda result: pairwise_f1(labels, result[0]))
+    name = f"facetric average linkage at {threshold:.3f}, neighbors known"
+    row(name, ours, np.nan, labels, clusters, f"k = {clusters.max() + 1:,}")
     print(f"    the {n_neighbors} neighbors themselves took {known[0]:.2f} ({known[1]:.2f}) s")
-    found, whole = timed(lambda: FacilityLocation(opening_cost=factor * scale).fit(vectors))
-    row("facetric, from vectors", whole, found.objective_, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
+    found, whole = timed(lambda: AverageLinkage(threshold).fit(vectors))
+    row("the same from vectors, with doubts", whole, np.nan, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
+    costs = np.quantile(graph.data, 0.5) * np.array([0.7, 1, 1.5, 2, 3, 4, 6])
+    results = [timed(lambda c=c: FacilityLocation(opening_cost=c, squared=True).fit(vectors)) for c in costs]
+    found, seconds = max(results, key=lambda result: pairwise_f1(labels, result[0].labels_))
+    name = f"facetric facility location, λ = {found.opening_cost:.3f}"
+    row(name, seconds, found.objective_, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
     results = []
     for size in (2, 3, 5):
         found, seconds = timed(lambda size=size: HDBSCAN(min_cluster_size=size, min_samples=1, copy=True).fit(vectors))
@@ -144,50 +159,81 @@ def k_unknown(title, vectors, labels, n_neighbors=64):
     _, clusters, theirs = max(results, key=lambda result: result[0])
     row("HDBSCAN, best min_cluster_size of 2, 3, 5", theirs, np.nan, labels, clusters, f"k = {len(np.unique(clusters)):,}")
     print(f"    → {theirs[0] / ours[0]:.0f}x ({theirs[1] / ours[1]:.0f}x) faster")
-    tree, theirs = timed(lambda: linkage(pdist(vectors), "average"))
-    thresholds = np.quantile(tree[:, 2], np.linspace(0.3, 0.999, 40))
-    cuts = [fcluster(tree, threshold, "distance").astype(np.int64) for threshold in thresholds]
+    merges, theirs = timed(lambda: linkage(pdist(vectors), "average"))
+    cuts = [fcluster(merges, t, "distance").astype(np.int64) for t in np.quantile(merges[:, 2], np.linspace(0.3, 0.999, 40))]
     clusters = max(cuts, key=lambda cut: pairwise_f1(labels, cut))
-    row("average linkage, best of 40 thresholds", theirs, np.nan, labels, clusters, f"k = {len(np.unique(clusters)):,}")
+    row("scipy average linkage, best of 40 thresholds", theirs, np.nan, labels, clusters, f"k = {len(np.unique(clusters)):,}")
     print(f"    → {theirs[0] / ours[0]:.0f}x ({theirs[1] / ours[1]:.0f}x) faster")
 
 
-def million(n=1_000_000, n_classes=50_000, opening_cost=1.5):
-    print(f"\nend to end, {DIMENSION} dimensions, 20 points per class on average, λ = {opening_cost:g}")
-    FacilityLocation(opening_cost=opening_cost).fit(long_tail(11_000, 500)[0])  # compiles
+def many(n, n_classes, threshold=1.1):
+    print(f"\nend to end, {DIMENSION} dimensions, {n // n_classes} points per class on average, threshold {threshold:g}")
+    AverageLinkage(threshold).fit(long_tail(11_000, 500)[0])  # compiles
     seconds = {}
-    for size in (n // 16, n // 4, n):
+    for size in (n // 4, n):
         vectors, labels = long_tail(size, size * n_classes // n)
         loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        found, seconds[size] = timed(lambda vectors=vectors: FacilityLocation(opening_cost=opening_cost).fit(vectors))
+        found, seconds[size] = timed(lambda vectors=vectors: AverageLinkage(threshold).fit(vectors))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         extra = f"k = {len(found.medoid_indices_):,}, peak {peak:.2f} GiB ({loaded:.2f} before)"
-        row(f"{size:,} points", seconds[size], found.objective_, labels, found.labels_, extra)
+        row(f"{size:,} points", seconds[size], np.nan, labels, found.labels_, extra)
     exponent = np.log(seconds[n][1] / seconds[n // 4][1]) / np.log(4)
     print(f"    → processor time grows with n^{exponent:.2f} in the last step")
 
 
+def parts(title, vectors, labels, numbers=(2, 8, 32)):
+    """k medoids in two rounds: 3·k of every part, then k of these, each of which counts as many points as it stands for."""
+    k = len(np.unique(labels))
+    print(f"\nin parts: {title}, {len(vectors):,} points, k = {k:,}")
+    whole, seconds = timed(lambda: FacilityLocation(n_clusters=k, centers="medoids").fit(vectors))
+    row("one part", seconds, whole.objective_, labels, whole.labels_)
+    for n_parts in numbers:
+        (objective, clusters), seconds = timed(lambda n_parts=n_parts: in_parts(vectors, k, n_parts))
+        row(f"{n_parts} parts", seconds, objective, labels, clusters, f"{100 * (objective / whole.objective_ - 1):+.2f}%")
+
+
+def in_parts(vectors, k, n_parts):
+    members = np.array_split(np.random.default_rng(0).permutation(len(vectors)), n_parts)
+    locals_, weights = [], []
+    for rows in members:
+        found = FacilityLocation(n_clusters=min(3 * k, len(rows)), centers="medoids").fit(vectors[rows])
+        locals_.append(rows[found.medoid_indices_])
+        weights.append(np.bincount(found.labels_))
+    chosen, weights = np.concatenate(locals_), np.concatenate(weights)
+    costs = dense_costs(vectors[chosen], cosine=False, squared=False) * weights.astype(np.float32)
+    problem = Dense(costs, np.full(len(chosen), unserved_cost(costs)))
+    nearest = two_nearest(vectors, vectors[chosen[solve(problem, n_clusters=k).medoids]])
+    return float(nearest.near_costs.sum()), nearest.near
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=int, nargs="*", default=[2500, 10_000, 50_000])
+    parser.add_argument("--sizes", type=int, nargs="*", default=[2500, 10_000, 50_000], help="points of the tables with k given")
     parser.add_argument("--unknown", type=int, default=12_753, help="points of the table with k unknown; 0: none")
-    parser.add_argument("--cub", help="a .npz file with vectors and labels, such as benchmarks/raw_features.py writes")
-    parser.add_argument("--million", action="store_true")
+    parser.add_argument("--parts", type=int, default=8000, help="points of the table in parts; 0: none")
+    parser.add_argument("--features", nargs="*", default=[], help=".npz files with vectors and labels: tables for these, too")
+    parser.add_argument(
+        "--many", type=int, default=0, help="points end to end, 20 per class, and a quarter of them; nothing else"
+    )
     options = parser.parse_args()
-    if options.million:
-        million()
+    if options.many:
+        many(options.many, options.many // 20)
         return
     for n in (600, 10_100):  # compiles both ways
         warm = long_tail(n, 40)[0]
         for settings in ({"n_clusters": 40}, {"n_clusters": 40, "centers": "medoids"}, {"opening_cost": 1.0}):
             FacilityLocation(**settings).fit(warm)
-    FacilityLocation(opening_cost=1.0, metric="precomputed").fit(neighbor_graph(warm, 5, cosine=False, squared=False))
+        AverageLinkage(1.0).fit(warm)
     for n in options.sizes:
         k_given("synthetic", *long_tail(n, n // 20 if n <= 10_000 else 1000))
-    if options.cub:
-        stored = np.load(options.cub)
-        k_given("CUB", stored["vectors"], stored["labels"].astype(np.int64))
-        k_unknown("CUB", stored["vectors"], stored["labels"].astype(np.int64))
+    if options.parts:
+        parts("synthetic", *long_tail(options.parts, 100))
+    for path in options.features:
+        stored = np.load(path)
+        vectors, labels = stored["vectors"], stored["labels"].astype(np.int64)
+        if options.sizes:
+            k_given(path, vectors, labels)
+        k_unknown(path, vectors, labels)
     if options.unknown:
         k_unknown("synthetic", *long_tail(options.unknown, options.unknown // 12))
 

@@ -1,12 +1,13 @@
 """The choice of a setting on labeled classes, and what it promises."""
 
+import functools
 import json
 
 import numpy as np
 import pytest
 
 from clustering.piles import blobs
-from facetric.clustering import Agreement, Calibration, calibrate
+from facetric.clustering import Agreement, Calibration, calibrate, calibration
 from facetric.clustering.calibration import resampled_piles
 
 
@@ -47,31 +48,79 @@ def test_piles_have_the_shapes_they_are_named_for():
     assert piles["long tail"].tolist() != resampled_piles(classes, seed=1)["long tail"].tolist()
 
 
-@pytest.mark.parametrize("method", ["facility_location", "average_linkage", None])
+def test_piles_that_are_too_large_keep_their_shape(monkeypatch):
+    monkeypatch.setattr(calibration, "MAX_PILE", 300)
+    classes = np.repeat(np.arange(200), 30)
+    sizes = {name: np.bincount(np.bincount(classes[rows])) for name, rows in resampled_piles(classes, seed=0).items()}
+    for name, counts in sizes.items():
+        assert 200 < (np.arange(len(counts)) * counts).sum() <= 330, name
+    assert sizes["long tail"][2] > 0
+    assert sizes["long tail"][20] > 0
+    lonely = sizes["long tail and lonely"]
+    assert lonely[1] == pytest.approx(lonely[2:].sum(), abs=2)
+
+
+@pytest.mark.parametrize("method", ["facility_location", "average_linkage"])
 def test_the_promise_holds_on_other_classes(method):
     vectors, labels = blobs(2400, 80, 0, noise=0.35)
     known = labels < 40
     found = calibrate(vectors[known], labels[known], method=method)
-    if method is not None:
-        assert found.method == method
+    assert found.method == method
     real = {}
     for seed in range(3):
         for name, rows in resampled_piles(labels[~known] - 40, seed).items():
             scores = Agreement.of(labels[~known][rows], found.clusterer().fit_predict(vectors[~known][rows]))
             real.setdefault(name, []).append(scores.bcubed_f1)
     assert np.mean(list(real.values())) == pytest.approx(found.expected.bcubed_f1, abs=0.1)
-    if found.method == "average_linkage":  # for the others, a promise holds on average but not on every kind of pile
+    if method == "average_linkage":  # for the other, a promise holds on average but not on every kind of pile
         for name, values in real.items():
             assert np.mean(values) == pytest.approx(found.piles[name].bcubed_f1, abs=0.1)
     assert 0.5 < found.expected.bcubed_f1 <= 1
 
 
-def test_the_best_method_on_the_piles_is_chosen():
+def test_average_linkage_holds_up_when_classes_are_larger_than_those_of_the_calibration():
+    vectors, labels = blobs(4000, 40, 3, noise=0.25)
+    few = np.concatenate([np.flatnonzero(labels == c)[:6] for c in range(20)])
+    other = labels >= 20
+    scores = {}
+    for method in ("average_linkage", "facility_location"):
+        found = calibrate(vectors[few], labels[few], method=method)
+        scores[method] = Agreement.of(labels[other], found.clusterer().fit_predict(vectors[other])).score
+    assert scores["average_linkage"] > 0.9 > scores["facility_location"]
+
+
+def test_the_threshold_is_the_best_of_all_steps():
     vectors, labels = blobs(900, 30, 1, noise=0.4)
-    best = calibrate(vectors, labels)
-    each = [calibrate(vectors, labels, method=m) for m in ("facility_location", "average_linkage")]
-    scores = [np.mean([pile.score for pile in one.piles.values()]) for one in each]
-    assert best == each[int(np.argmax(scores))]
+    found = calibrate(vectors, labels)
+    scores = [np.mean([pile.score for pile in step.piles.values()]) for step in found.steps]
+    assert scores[found.position] == max(scores)
+    thresholds = [step.threshold for step in found.steps]
+    assert thresholds == sorted(thresholds)
+
+
+def test_finer_steps_promise_precision_and_coarser_ones_recall():
+    vectors, labels = blobs(900, 30, 1, noise=0.4)
+    found = calibrate(vectors, labels)
+    finer, coarser = found.finer(3), found.coarser(3)
+    assert finer.threshold < found.threshold < coarser.threshold
+    assert finer.expected.pairwise_precision > found.expected.pairwise_precision > coarser.expected.pairwise_precision
+    assert finer.expected.pairwise_recall < found.expected.pairwise_recall < coarser.expected.pairwise_recall
+    assert finer.coarser(3) == found
+    assert found.finer(1000).position == 0
+    assert found.coarser(1000).position == len(found.steps) - 1
+    numbers = [len(set(one.clusterer().fit_predict(vectors).tolist())) for one in (finer, found, coarser)]
+    assert numbers[0] > numbers[1] > numbers[2]
+
+
+def test_a_wanted_precision_gets_the_coarsest_step_that_promises_it():
+    vectors, labels = blobs(900, 30, 1, noise=0.4)
+    found = calibrate(vectors, labels).with_precision(0.9)
+    assert found.expected.pairwise_precision >= 0.9 > found.coarser().expected.pairwise_precision
+    with pytest.raises(ValueError, match="precision must lie between 0 and 1; got 95"):
+        found.with_precision(95)
+    mixed = calibrate(np.ones((40, 3)), np.arange(40) % 8, n_repeats=1)
+    with pytest.raises(ValueError, match=r"no threshold reached a pairwise precision of 0.9; the best was 0\.\d+: ask for less"):
+        mixed.with_precision(0.9)
 
 
 def test_a_giant_cluster_beside_many_alone_scores_low():
@@ -82,10 +131,45 @@ def test_a_giant_cluster_beside_many_alone_scores_low():
     assert Agreement.of(classes, halves).score > 0.6
 
 
-def test_a_calibration_survives_a_file():
+@functools.cache
+def stored():
     vectors, labels = blobs(300, 12, 2)
-    found = calibrate(vectors, labels, n_repeats=1)
+    return calibrate(vectors, labels, n_repeats=1)
+
+
+def test_a_calibration_survives_a_file():
+    found = stored()
     assert Calibration.from_dict(json.loads(json.dumps(found.as_dict()))) == found
+
+
+def without(record, name):
+    return {key: value for key, value in record.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: without(r, "format"), "must have format 1; got None: calibrate again"),
+        (lambda r: r | {"format": 2}, "must have format 1; got 2"),
+        (lambda r: [r], "must have format 1; got None"),
+        (lambda r: without(r, "steps"), r"incomplete \(KeyError\('steps'\)\)"),
+        (lambda r: r | {"steps": 7}, "incomplete"),
+        (lambda r: r | {"steps": [r["steps"][0] | {"expected": {"purity": 1.0}}]}, "incomplete"),
+        (lambda r: r | {"method": "magic"}, "unknown method 'magic'"),
+        (lambda r: r | {"position": 60}, "has 60 steps, but is at 60"),
+        (lambda r: r | {"position": 1.5}, "is at 1.5"),
+        (lambda r: r | {"steps": r["steps"][::-1]}, "thresholds out of order"),
+        (lambda r: r | {"steps": [r["steps"][0] | {"threshold": float("nan")}]}, "not finite numbers"),
+        (lambda r: r | {"steps": [r["steps"][0] | {"threshold": "0.5"}]}, "not finite numbers"),
+        (
+            lambda r: r | {"steps": [r["steps"][0] | {"expected": r["steps"][0]["expected"] | {"pairwise_recall": 1.5}}]},
+            "scores above 1",
+        ),
+    ],
+)
+def test_a_damaged_record_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        Calibration.from_dict(change(json.loads(json.dumps(stored().as_dict()))))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +179,7 @@ def test_a_calibration_survives_a_file():
         (np.zeros((4, 2)), [0, 1, 2, 3], {}, "got 4 and 0"),
         (np.zeros((4, 2)), [0, 1, 2], {}, "one label each; got"),
         (np.full((8, 2), np.nan), np.arange(8) % 4, {}, "must be finite"),
-        (np.zeros((8, 2)), np.arange(8) % 4, {"method": "magic"}, "method must be one of facility_location, average_linkage"),
+        (np.zeros((8, 2)), np.arange(8) % 4, {"method": "magic"}, "method must be one of average_linkage, facility_location"),
     ],
 )
 def test_wrong_input_is_named(vectors, labels, options, message):

@@ -1,6 +1,8 @@
-"""Clustering by facility location: medoids for a given number of clusters or a given opening cost, at any size."""
+"""Clustering at any size: medoids by facility location, average linkage, and the choice of a threshold."""
 
-from facetric.clustering.calibration import Agreement, Calibration, calibrate
+from facetric.clustering.agreement import Agreement
+from facetric.clustering.calibration import Calibration, CalibrationStep, calibrate
 from facetric.clustering.estimator import FacilityLocation, PathStep
+from facetric.clustering.linkage import AverageLinkage
 
-__all__ = ["Agreement", "Calibration", "FacilityLocation", "PathStep", "calibrate"]
+__all__ = ["Agreement", "AverageLinkage", "Calibration", "CalibrationStep", "FacilityLocation", "PathStep", "calibrate"]

@@ -1,116 +1,157 @@
-"""Which opening cost suits an embedding: chosen on labeled classes that it was not trained on.
+"""Which threshold suits an embedding: chosen on labeled classes that it was not trained on.
 
-λ is weighed against a sum over the points of a cluster, so the best λ depends on how many photos a class has, which nobody knows
-of an unsorted pile. So the labeled classes are resampled into piles of several shapes, and the setting is chosen that does best
-on average over the piles. What it reached there is what to expect. Average linkage is not weighed against a sum, and holds up
-better when class sizes vary: it is offered under its name, for as many points as their distances fit in memory.
+Nobody knows how many photos a class of an unsorted pile has. So the labeled classes are resampled into piles of several shapes,
+and the threshold is chosen that does best on average over the piles. What it reached there is what to expect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.cluster.hierarchy import fcluster, linkage  # type: ignore[import-untyped]
 from scipy.spatial.distance import pdist  # type: ignore[import-untyped]
-from sklearn.base import ClusterMixin  # type: ignore[import-untyped]
-from sklearn.cluster import AgglomerativeClustering  # type: ignore[import-untyped]
 
+from facetric.clustering.agreement import Agreement
 from facetric.clustering.estimator import FacilityLocation
-from facetric.metrics.contingency import contingency, label_codes
+from facetric.clustering.linkage import AverageLinkage
+from facetric.metrics.contingency import label_codes
 
-Method = Literal["facility_location", "average_linkage"]
-_N_SETTINGS = 40
+Method = Literal["average_linkage", "facility_location"]
+FORMAT = 1  # of as_dict
+_N_STEPS = 60
 _SMALL, _TAIL = 5, (20, 2)  # photos per class of a small pile; of the largest and the smallest class of a long tail
 MAX_PILE = 5000  # points; larger piles are thinned by leaving out classes
 
 
 @dataclass(frozen=True)
-class Agreement:
-    """How far clusters agree with classes. Pairs count large classes by their square; BCubed averages over points."""
+class CalibrationStep:
+    """A threshold, and what it reached on each kind of pile and on average."""
 
-    pairwise_precision: float  # of two photos in one cluster, how often are they of one class?
-    pairwise_recall: float  # of two photos of one class, how often are they in one cluster?
-    bcubed_precision: float
-    bcubed_recall: float
-
-    @property
-    def bcubed_f1(self) -> float:
-        return _f1(self.bcubed_precision, self.bcubed_recall)
-
-    @property
-    def pairwise_f1(self) -> float:
-        return _f1(self.pairwise_precision, self.pairwise_recall)
-
-    @property
-    def score(self) -> float:
-        """What settings are chosen by. BCubed alone would accept one giant cluster beside many points that are alone."""
-        return (self.bcubed_f1 + self.pairwise_f1) / 2
-
-    @classmethod
-    def of(cls, classes: ArrayLike, clusters: ArrayLike) -> Agreement:
-        """Scores of one clustering.
-
-        >>> Agreement.of([0, 0, 0, 1], [7, 7, 8, 8])  # doctest: +ELLIPSIS
-        Agreement(pairwise_precision=0.5, pairwise_recall=0.333..., bcubed_precision=0.75, bcubed_recall=0.666...)
-        """
-        table = contingency(classes, clusters)
-        cells, rows, columns = (x.astype(np.float64) for x in (table.cells, table.rows, table.columns))
-        together, of_class, of_cluster = (float((x * (x - 1)).sum()) for x in (cells, rows, columns))
-        return cls(
-            pairwise_precision=together / of_cluster if of_cluster else 1.0,
-            pairwise_recall=together / of_class if of_class else 1.0,
-            bcubed_precision=float((cells**2 / columns[table.cell_columns]).sum()) / table.n_points,
-            bcubed_recall=float((cells**2 / rows[table.cell_rows]).sum()) / table.n_points,
-        )
+    threshold: float
+    expected: Agreement
+    piles: Mapping[str, Agreement]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """A clustering method with its setting, and what it reached on each kind of pile and on average."""
+    """A clustering method with its threshold, and what to expect of this one and of finer and coarser ones."""
 
     method: Method
-    threshold: float  # opening cost for squared distances, or the distance at which linkage stops
-    expected: Agreement
-    piles: Mapping[str, Agreement]
+    position: int  # of the threshold in steps
+    steps: tuple[CalibrationStep, ...]  # from fine to coarse
 
-    def clusterer(self) -> ClusterMixin:
-        """An estimator with this setting, for vectors of length one or of any length, as they were calibrated."""
+    @property
+    def threshold(self) -> float:
+        """The distance at which linkage stops, or the opening cost for squared distances."""
+        return self.steps[self.position].threshold
+
+    @property
+    def expected(self) -> Agreement:
+        """Mean over all kinds of piles."""
+        return self.steps[self.position].expected
+
+    @property
+    def piles(self) -> Mapping[str, Agreement]:
+        return self.steps[self.position].piles
+
+    def finer(self, n_steps: int = 1) -> Calibration:
+        """The same with a smaller threshold: smaller clusters, of higher precision. Ends at the finest step."""
+        return self.coarser(-n_steps)
+
+    def coarser(self, n_steps: int = 1) -> Calibration:
+        """The same with a larger threshold: larger clusters, of higher recall. Ends at the coarsest step."""
+        return replace(self, position=min(max(self.position + n_steps, 0), len(self.steps) - 1))
+
+    def with_precision(self, precision: float) -> Calibration:
+        """The coarsest step up to which the expected pairwise precision is at least this."""
+        if not 0 < precision <= 1:
+            raise ValueError(f"precision must lie between 0 and 1; got {precision}: 0.95 is one wrong pair in twenty")
+        enough = [step.expected.pairwise_precision >= precision for step in self.steps]
+        if not enough[0]:
+            best = max(step.expected.pairwise_precision for step in self.steps)
+            raise ValueError(f"no threshold reached a pairwise precision of {precision}; the best was {best:.3f}: ask for less")
+        return replace(self, position=(*enough, False).index(False) - 1)
+
+    def clusterer(self) -> AverageLinkage | FacilityLocation:
+        """An estimator with this threshold, for vectors of length one or of any length, as they were calibrated."""
         if self.method == "facility_location":
             return FacilityLocation(opening_cost=self.threshold, squared=True)
-        return AgglomerativeClustering(None, linkage="average", distance_threshold=self.threshold)
+        return AverageLinkage(self.threshold)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for a JSON file."""
-        return asdict(self)
+        return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Calibration:
         """What :meth:`as_dict` gave."""
-        piles = {name: Agreement(**scores) for name, scores in record["piles"].items()}
-        return cls(record["method"], record["threshold"], Agreement(**record["expected"]), piles)
+        found = record.get("format") if isinstance(record, Mapping) else None
+        if found != FORMAT:
+            raise ValueError(f"a stored calibration must have format {FORMAT}; got {found!r}: calibrate again")
+        try:
+            steps = tuple(_step(step) for step in record["steps"])
+            calibration = cls(record["method"], record["position"], steps)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"a stored calibration is incomplete ({error!r}): calibrate again") from error
+        _check_stored(calibration)
+        return calibration
+
+
+def _step(record: Mapping[str, Any]) -> CalibrationStep:
+    piles = {name: Agreement(**scores) for name, scores in record["piles"].items()}
+    return CalibrationStep(record["threshold"], Agreement(**record["expected"]), piles)
+
+
+def _check_stored(calibration: Calibration) -> None:
+    if calibration.method not in get_args(Method):
+        raise ValueError(f"a stored calibration has the unknown method {calibration.method!r}: calibrate again")
+    thresholds = [step.threshold for step in calibration.steps]
+    agreements = [agreement for step in calibration.steps for agreement in (step.expected, *step.piles.values())]
+    values = [*thresholds, *(value for agreement in agreements for value in asdict(agreement).values())]
+    if not all(isinstance(value, int | float) and np.isfinite(value) and value >= 0 for value in values):
+        raise ValueError("a stored calibration holds values that are not finite numbers of at least 0: calibrate again")
+    if max(value for agreement in agreements for value in asdict(agreement).values()) > 1 or thresholds != sorted(thresholds):
+        raise ValueError("a stored calibration has scores above 1 or thresholds out of order: calibrate again")
+    if not (isinstance(calibration.position, int) and 0 <= calibration.position < len(thresholds)):
+        raise ValueError(f"a stored calibration has {len(thresholds)} steps, but is at {calibration.position!r}: calibrate again")
 
 
 def calibrate(
-    embeddings: ArrayLike, labels: ArrayLike, *, method: Method | None = None, n_repeats: int = 2, seed: int = 0
+    embeddings: ArrayLike, labels: ArrayLike, *, method: Method = "average_linkage", n_repeats: int = 2, seed: int = 0
 ) -> Calibration:
-    """The setting with the best mean score over resampled piles, of all methods when `method` is None.
-
-    The score is the mean of BCubed F1 and pairwise F1.
+    """The threshold with the best mean score over resampled piles. The score is the mean of BCubed F1 and pairwise F1.
 
     `embeddings` (n, d) and `labels` (n,) are of classes that were not trained on: at least 4 classes, some with 2 images or more.
-    Distances are Euclidean; pass unit vectors to compare directions.
+    Distances are Euclidean; pass unit vectors to compare directions. The threshold of average linkage is a mean distance, and
+    suits classes of any size. An opening cost is weighed against a sum over points: facility location can be as good on tight
+    classes, but expects classes about as large as those it was calibrated on.
     """
     vectors, classes = np.asarray(embeddings, dtype=np.float32), label_codes(labels)
     _check(vectors, classes, method)
-    results = [_calibrate(name, vectors, classes, n_repeats, seed) for name in ([method] if method else get_args(Method))]
-    return max(results, key=lambda result: _mean_score(result.piles))
+    thresholds = _thresholds(method, vectors)
+    cluster = _CLUSTERINGS[method]
+    found: list[dict[str, list[Agreement]]] = [{} for _ in thresholds]
+    for repeat in range(n_repeats):
+        for name, rows in resampled_piles(classes, seed + repeat).items():
+            for scores, clusters in zip(found, cluster(vectors[rows], thresholds), strict=True):
+                scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
+    piles = [{name: Agreement.mean(scores) for name, scores in setting.items()} for setting in found]
+    steps = tuple(
+        CalibrationStep(float(threshold), Agreement.mean(scores.values()), scores)
+        for threshold, scores in zip(thresholds, piles, strict=True)
+    )
+    best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].piles))
+    return Calibration(method, best, steps)
 
 
-def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str | None) -> None:
+def _mean_score(piles: Mapping[str, Agreement]) -> float:
+    return float(np.mean([pile.score for pile in piles.values()]))
+
+
+def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str) -> None:
     if vectors.ndim != 2 or len(vectors) != len(classes):
         raise ValueError(
             f"embeddings must be (n, d) with one label each; got {vectors.shape} and {len(classes)} labels: pass both"
@@ -123,7 +164,7 @@ def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str
             f"calibration needs at least 4 classes, 2 of them with several images; got {len(sizes)} and {(sizes > 1).sum()}: "
             "pass more labeled classes"
         )
-    if method is not None and method not in get_args(Method):
+    if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}: choose one of these")
 
 
@@ -148,56 +189,30 @@ def _tail(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
 
 
 def _thinned(parts: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    n_fitting = int(np.searchsorted(np.cumsum([len(part) for part in parts]), MAX_PILE, side="right"))
-    return parts[: max(n_fitting, 2)]
-
-
-def _calibrate(
-    method: Method, vectors: NDArray[np.float32], classes: NDArray[np.int64], n_repeats: int, seed: int
-) -> Calibration:
-    thresholds = _thresholds(method, vectors)
-    cluster = _CLUSTERINGS[method]
-    found: list[dict[str, list[Agreement]]] = [{} for _ in thresholds]
-    for repeat in range(n_repeats):
-        for name, rows in resampled_piles(classes, seed + repeat).items():
-            for scores, clusters in zip(found, cluster(vectors[rows], thresholds), strict=True):
-                scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
-    piles = [{name: _mean(scores) for name, scores in setting.items()} for setting in found]
-    best = max(range(len(thresholds)), key=lambda i: _mean_score(piles[i]))
-    return Calibration(method, float(thresholds[best]), _mean(list(piles[best].values())), piles[best])
+    """Classes all along the list, so that what is left has the same shape."""
+    n_points = sum(len(part) for part in parts)
+    n_kept = min(max(len(parts) * MAX_PILE // n_points, 2), len(parts))
+    return [parts[i] for i in np.linspace(0, len(parts) - 1, n_kept).astype(int)]
 
 
 def _thresholds(method: Method, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
     """A grid between the smallest and the largest distances of a sample; an opening cost may be many times a distance."""
-    sample = pdist(vectors[:: max(1, len(vectors) // 1000)])
-    low, high = np.quantile(sample[sample > 0], [0.0001, 0.9]) if sample.any() else (1.0, 1.0)
+    distances = pdist(vectors[:: max(1, len(vectors) // 1000)])
+    low, high = np.quantile(distances[distances > 0], [0.0001, 0.9]) if distances.any() else (1.0, 1.0)
     if method == "facility_location":
-        return np.geomspace((low / 2) ** 2, 30 * high**2, _N_SETTINGS)
-    return np.linspace(low / 2, high, _N_SETTINGS)
+        return np.geomspace((low / 2) ** 2, 30 * high**2, _N_STEPS)
+    return np.linspace(low / 2, high, _N_STEPS)
+
+
+def _by_tree(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+    return AverageLinkage().path(vectors, thresholds)
 
 
 def _by_path(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
     return [step.labels for step in FacilityLocation(squared=True).path(vectors, thresholds)]
 
 
-def _by_linkage(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-    tree = linkage(pdist(vectors), "average")
-    return [fcluster(tree, threshold, "distance").astype(np.int64) for threshold in thresholds]
-
-
 _CLUSTERINGS: dict[Method, Callable[[NDArray[np.float32], NDArray[np.float64]], list[NDArray[np.int64]]]] = {
+    "average_linkage": _by_tree,
     "facility_location": _by_path,
-    "average_linkage": _by_linkage,
 }
-
-
-def _mean_score(piles: Mapping[str, Agreement]) -> float:
-    return float(np.mean([pile.score for pile in piles.values()]))
-
-
-def _f1(precision: float, recall: float) -> float:
-    return 2 * precision * recall / (precision + recall) if precision + recall else 0.0
-
-
-def _mean(scores: list[Agreement]) -> Agreement:
-    return Agreement(*(float(np.mean([getattr(score, name) for score in scores])) for name in Agreement.__dataclass_fields__))

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from facetric.clustering.distances import pair_cost
 from facetric.clustering.neighbors import in_blocks
-from facetric.clustering.state import Sparse
 
 _SMALLEST_GAIN = 1e-7  # Lloyd stops when an iteration improves the objective by less than this fraction
 
@@ -64,17 +63,17 @@ def two_nearest_in_reach(
     vectors: NDArray[np.float32],
     centers: NDArray[np.float32],
     labels: NDArray[np.int64],
-    graph: Sparse,
+    first: NDArray[np.int64],
+    others: NDArray[np.int32],
     *,
     cosine: bool = False,
     squared: bool = False,
 ) -> TwoNearest:
-    """Every point against the centers of its own cluster and of those of its neighbors: linear time."""
+    """Every point against the centers of its own cluster and of those of its neighbors, others[first[i] : first[i + 1]]."""
     found = _nobody(len(vectors))
 
     def search(rows: slice) -> None:
-        lists = graph.client_first, graph.facilities, rows.start, rows.stop
-        _pick_two_in_reach(vectors, centers, labels, *lists, cosine, squared, *found)
+        _pick_two_in_reach(vectors, centers, labels, first, others, rows.start, rows.stop, cosine, squared, *found)
 
     in_blocks(search, len(vectors))
     return found

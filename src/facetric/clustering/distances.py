@@ -24,6 +24,22 @@ def dense_costs(vectors: NDArray[np.float32], *, cosine: bool, squared: bool) ->
     return costs
 
 
+def prepared(X: NDArray[np.floating], shift: NDArray[np.float64], *, cosine: bool) -> NDArray[np.float32]:
+    """Vectors as distances compare them: around a point such as their mean, for cosine of length one; float32."""
+    vectors = X.astype(np.float64) - shift
+    if cosine:
+        lengths = np.linalg.norm(vectors, axis=1)
+        if not lengths.all():
+            raise ValueError(
+                f"vector {int(lengths.argmin())} is zero and has no direction: remove it, or compare with metric='euclidean'"
+            )
+        vectors /= lengths[:, None]
+    largest = float(np.abs(vectors).max())
+    if largest > 1e18:  # its square leaves float32
+        raise ValueError(f"vectors must lie within 1e18 of their mean; got {largest:.3g}: scale them down")
+    return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
 @njit(cache=True, nogil=True)
 def cost_of_square(square: float, cosine: bool, squared: bool) -> float:
     """The cost at a squared Euclidean distance; cosine: of unit vectors, 1 − x·y = ‖x − y‖² / 2."""

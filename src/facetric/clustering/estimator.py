@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.centers import two_nearest
-from facetric.clustering.distances import Metric
+from facetric.clustering.distances import Metric, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
 from facetric.progress import OnStep
@@ -150,8 +150,9 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
             near, near_costs = costs.argmin(axis=1), costs.min(axis=1)
         else:
             means = self._means
+            vectors = prepared(X, self._shift, cosine=self.metric == "cosine")
             found = two_nearest(
-                self._prepared(X), self._centers, cosine=self.metric == "cosine" and not means, squared=self.squared or means
+                vectors, self._centers, cosine=self.metric == "cosine" and not means, squared=self.squared or means
             )
             near, near_costs = found.near, found.near_costs
         if self.opening_cost is not None:
@@ -178,27 +179,12 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
             return Points.of_graph(X, self.squared) if issparse(X) else Points.of_matrix(X, self.squared)
         self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
         return Points.of_vectors(
-            self._prepared(X),
+            prepared(X, self._shift, cosine=self.metric == "cosine"),
             cosine=self.metric == "cosine" and not means,
             squared=self.squared or means,
             n_neighbors=self.n_neighbors,
             on_step=on_step,
         )
-
-    def _prepared(self, X: NDArray[np.floating]) -> NDArray[np.float32]:
-        """Vectors as distances compare them: around the mean of the data for Euclidean, of length one for cosine; float32."""
-        vectors = X.astype(np.float64) - self._shift
-        if self.metric == "cosine":
-            lengths = np.linalg.norm(vectors, axis=1)
-            if not lengths.all():
-                raise ValueError(
-                    f"vector {int(lengths.argmin())} is zero and has no direction: remove it, or compare with metric='euclidean'"
-                )
-            vectors /= lengths[:, None]
-        largest = float(np.abs(vectors).max())
-        if largest > 1e18:  # its square leaves float32
-            raise ValueError(f"vectors must lie within 1e18 of their mean; got {largest:.3g}: scale them down")
-        return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def _keep(self, points: Points, fit: Fit) -> None:
         self.labels_ = fit.labels

@@ -59,7 +59,8 @@ class Cloud:
     def two_nearest(self, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> TwoNearest:
         """The two best medoids within every point's reach; points that reach none look at all of them."""
         centers = self.vectors[medoids]
-        found = two_nearest_in_reach(self.vectors, centers, labels, self.graph, cosine=self.cosine, squared=self.squared)
+        lists = self.graph.client_first, self.graph.facilities
+        found = two_nearest_in_reach(self.vectors, centers, labels, *lists, cosine=self.cosine, squared=self.squared)
         if len(lost := np.flatnonzero(found.near < 0)):
             for array, values in zip(
                 found, two_nearest(self.vectors[lost], centers, cosine=self.cosine, squared=self.squared), strict=True

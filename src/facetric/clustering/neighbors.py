@@ -19,8 +19,8 @@ from facetric.clustering.distances import pair_cost
 from facetric.progress import Progress
 
 MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
-N_PROBES = 12  # cells looked at per point
-_POINTS_PER_CELL = 400
+N_PROBES = 24  # cells looked at per point
+_POINTS_PER_CELL = 100
 _BLOCK_SIZE, _TILE_SIZE = 512, 2048
 
 
@@ -30,17 +30,22 @@ def neighbor_graph(
     *,
     cosine: bool,
     squared: bool,
+    offsets: NDArray[np.float64] | None = None,
     max_exact: int = MAX_EXACT,
     on_progress: Progress | None = None,
 ) -> csr_array:
-    """A sparse (n, n) array of the costs to the n_neighbors nearest points of every point, not counting itself."""
+    """A sparse (n, n) array of the costs to the n_neighbors nearest points of every point, not counting itself.
+
+    `offsets` (n,) are added to the squared distance to a point when the nearest are chosen, not to the costs.
+    """
     n = len(vectors)
     k = min(n_neighbors, n - 1)
     centered = vectors - vectors.mean(axis=0)
     chosen = np.full((n, k), -1, dtype=np.int32)
     costs = np.full((n, k), np.inf, dtype=np.float32)
     run = _exact if n <= max_exact else _by_cells
-    run(centered, chosen, costs, on_progress)
+    squares = np.einsum("nd,nd->n", centered, centered)
+    run(centered, squares if offsets is None else squares + offsets.astype(np.float32), chosen, costs, on_progress)
 
     def finish(start: int) -> None:
         stop = start + _BLOCK_SIZE
@@ -78,11 +83,14 @@ def _counting(n_steps: int, on_progress: Progress | None) -> Callable[[], None]:
 
 
 def _exact(
-    vectors: NDArray[np.float32], chosen: NDArray[np.int32], keys: NDArray[np.float32], on_progress: Progress | None
+    vectors: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    chosen: NDArray[np.int32],
+    keys: NDArray[np.float32],
+    on_progress: Progress | None,
 ) -> None:
     """Every point against all points, tile by tile."""
     n = len(vectors)
-    squares = np.einsum("nd,nd->n", vectors, vectors)
     everyone = np.arange(n, dtype=np.int32)
 
     def search(start: int) -> None:
@@ -97,7 +105,11 @@ def _exact(
 
 
 def _by_cells(
-    vectors: NDArray[np.float32], chosen: NDArray[np.int32], keys: NDArray[np.float32], on_progress: Progress | None
+    vectors: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    chosen: NDArray[np.int32],
+    keys: NDArray[np.float32],
+    on_progress: Progress | None,
 ) -> None:
     """Every point against the points of the cells whose centers are nearest to it."""
     centers = _cell_centers(vectors)
@@ -105,7 +117,6 @@ def _by_cells(
     in_blocks(lambda rows: _nearest_cells(vectors, centers, rows, probes), len(vectors))
     members = np.argsort(probes[:, 0], kind="stable").astype(np.int32)
     first = np.concatenate([[0], np.cumsum(np.bincount(probes[:, 0], minlength=len(centers)))])
-    squares = np.einsum("nd,nd->n", vectors, vectors)
 
     def search(cell: int) -> None:
         for start in range(first[cell], first[cell + 1], _BLOCK_SIZE):
@@ -122,7 +133,7 @@ def _by_cells(
 def _cell_centers(vectors: NDArray[np.float32], n_rounds: int = 5) -> NDArray[np.float32]:
     """A few rounds of k-means on every few points; deterministic."""
     n_cells = max(1, len(vectors) // _POINTS_PER_CELL)
-    sample = vectors[:: max(1, len(vectors) // (32 * n_cells))]
+    sample = vectors[:: max(1, len(vectors) // (16 * n_cells))]
     centers = sample[np.linspace(0, len(sample) - 1, n_cells).astype(np.int64)].copy()
     nearest = np.empty((len(sample), 1), dtype=np.int32)
     for _ in range(n_rounds):

@@ -193,7 +193,8 @@ class Points:
 
     def _assign_in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.cloud is not None
-        return two_nearest_in_reach(self.cloud.vectors, centers, labels, self.cloud.graph, squared=True)
+        lists = self.cloud.graph.client_first, self.cloud.graph.facilities
+        return two_nearest_in_reach(self.cloud.vectors, centers, labels, *lists, squared=True)
 
     def _two_nearest_means(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.vectors is not None

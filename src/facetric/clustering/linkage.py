@@ -1,0 +1,142 @@
+"""Average linkage as a scikit-learn clusterer, for any number of points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
+from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
+
+from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
+from facetric.clustering.distances import prepared
+from facetric.clustering.links import Links
+from facetric.clustering.merging import Blobs
+from facetric.clustering.points import MAX_ALL_PAIRS
+from facetric.clustering.tree import Tree, average_linkage, summaries
+from facetric.progress import OnStep
+
+
+class AverageLinkage(ClusterMixin, BaseEstimator):
+    """Clusters whose members are near each other on average: the two nearest merge, until the nearest exceed a threshold.
+
+        distance(A, B)² = mean of ‖x − y‖² over x ∈ A, y ∈ B
+
+    The mean does not grow with the number of points, so one threshold suits large and small classes, and points that are alone.
+    It needs no matrix of distances (:mod:`facetric.clustering.merging`). The result is deterministic. Up to 2,000 points it is
+    that of all distances; beyond, clusters merge when one is among the nearest of the other.
+
+    Args:
+        threshold: clusters merge up to this distance: the root mean square for "euclidean", the mean for "cosine".
+        metric: "euclidean", or "cosine" (1 − cos).
+        n_neighbors: neighbors per point, and then per cluster, that are looked at.
+
+    Attributes:
+        labels_: (n,) the cluster of every point, numbered by first appearance.
+        cluster_centers_: (n_clusters, d) the mean of every cluster.
+        medoid_indices_: (n_clusters,) the member nearest to the mean, a row of X.
+        doubt_: (n,) in [0, 1]: the distance to the other members over the distance to the next best choice, which is another
+            cluster or staying alone at the threshold. 1: indifferent. For a point that is alone: the threshold over the distance
+            to the nearest cluster.
+
+    >>> AverageLinkage(1.0).fit_predict([[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]])
+    array([0, 0, 0, 1, 1, 2])
+    """
+
+    def __init__(
+        self, threshold: float = 1.0, *, metric: Literal["euclidean", "cosine"] = "euclidean", n_neighbors: int = 32
+    ) -> None:
+        self.threshold = threshold
+        self.metric = metric
+        self.n_neighbors = n_neighbors
+
+    def fit(
+        self,
+        X: ArrayLike,
+        y: None = None,
+        *,
+        must_link: ArrayLike | None = None,
+        cannot_link: ArrayLike | None = None,
+        on_step: OnStep | None = None,
+    ) -> Self:
+        """Cluster the rows of X.
+
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not. `on_step` is called with the name of a
+        step, how much of it is done, and how much there is.
+        """
+        vectors = self._vectors(X, reset=True)
+        limit = self._limit(self.threshold)
+        links = Links.parse(must_link, cannot_link, len(vectors))
+        tree = average_linkage(vectors, limit, n_neighbors=self.n_neighbors, links=links, on_step=on_step)
+        self.labels_ = tree.cut(limit)
+        self._blobs = summaries(vectors, self.labels_)
+        self.cluster_centers_ = self._blobs.means + self._shift
+        squares = np.square(vectors - self._blobs.means[self.labels_], dtype=np.float64).sum(axis=1)
+        order = np.lexsort((squares, self.labels_))
+        self.medoid_indices_ = order[np.searchsorted(self.labels_[order], np.arange(len(self._blobs.sizes)))]
+        self.doubt_ = self._doubt(vectors, squares, tree, limit)
+        return self
+
+    def path(self, X: ArrayLike, thresholds: Iterable[float], *, on_step: OnStep | None = None) -> list[NDArray[np.int64]]:
+        """The labels at these thresholds, from the smallest to the largest, out of one tree. Fits nothing."""
+        limits = sorted(self._limit(threshold) for threshold in thresholds)
+        if not limits:
+            return []
+        vectors = self._vectors(X, reset=True)
+        links = Links.parse(None, None, len(vectors))
+        tree = average_linkage(vectors, limits[-1], n_neighbors=self.n_neighbors, links=links, on_step=on_step)
+        return [tree.cut(limit) for limit in limits]
+
+    def predict(self, X: ArrayLike) -> NDArray[np.int64]:
+        """The nearest cluster; −1 where its members are farther than the threshold on average: none of these clusters."""
+        check_is_fitted(self)
+        found = two_nearest(_raised(self._vectors(X, reset=False)), _centers(self._blobs), squared=True)
+        return np.where(found.near_costs <= self._limit(self.threshold), found.near, -1)
+
+    def _vectors(self, X: Any, *, reset: bool) -> NDArray[np.float32]:
+        if self.metric not in ("euclidean", "cosine"):
+            raise ValueError(f"metric must be one of euclidean, cosine; got {self.metric!r}: choose one of these")
+        if not isinstance(self.n_neighbors, int | np.integer) or self.n_neighbors < 1:
+            raise ValueError(f"n_neighbors must be an integer of at least 1; got {self.n_neighbors!r}: raise it")
+        X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
+        if reset:
+            self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
+        return prepared(X, self._shift, cosine=self.metric == "cosine")
+
+    def _limit(self, threshold: float) -> float:
+        """The threshold as a mean squared distance; for unit vectors ‖x − y‖² = 2·(1 − cos)."""
+        if not (np.isfinite(threshold) and threshold > 0):
+            raise ValueError(f"threshold must be a finite number above 0; got {threshold!r}: pass a distance")
+        return 2 * float(threshold) if self.metric == "cosine" else float(threshold) ** 2
+
+    def _doubt(self, vectors: NDArray[np.float32], squares: NDArray[np.float64], tree: Tree, limit: float) -> NDArray[np.float64]:
+        sizes = self._blobs.sizes[self.labels_]
+        own = np.where(sizes > 1, (squares + self._blobs.spreads[self.labels_]) * sizes / np.maximum(sizes - 1, 1), limit)
+        found = self._two_nearest(vectors, tree)
+        other = np.where(found.near == self.labels_, found.second_costs, found.near_costs)
+        other = np.where(sizes > 1, np.minimum(other, limit), other)
+        ratio = np.divide(own, other, out=np.ones(len(own)), where=other > 0)
+        doubt = np.clip(ratio if self.metric == "cosine" else np.sqrt(ratio), 0.0, 1.0)
+        return np.where(np.isfinite(other), doubt, 0.0)
+
+    def _two_nearest(self, vectors: NDArray[np.float32], tree: Tree) -> TwoNearest:
+        """The two nearest clusters of every point: of all, or, where that would take too long, of those in its reach."""
+        points, centers = _raised(vectors), _centers(self._blobs)
+        if len(points) * len(centers) <= MAX_ALL_PAIRS:
+            return two_nearest(points, centers, squared=True)
+        found = two_nearest_in_reach(points, centers, self.labels_, *tree.neighbors, squared=True)
+        alone = np.flatnonzero(self._blobs.sizes[self.labels_] == 1)
+        for array, values in zip(found, two_nearest(points[alone], centers, squared=True), strict=True):
+            array[alone] = values
+        return found
+
+
+def _raised(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Points with one more coordinate, 0: there the squared distance to a raised center is the mean over its cluster."""
+    return np.column_stack([vectors, np.zeros(len(vectors), dtype=np.float32)])
+
+
+def _centers(blobs: Blobs) -> NDArray[np.float32]:
+    return np.column_stack([blobs.means, np.sqrt(blobs.spreads)]).astype(np.float32)

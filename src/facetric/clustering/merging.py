@@ -1,0 +1,180 @@
+"""Average linkage on a graph: merge the two clusters whose members are nearest on average, until none are near enough.
+
+The mean squared distance between the members of A and B needs only their means μ and spreads w, the mean squared distance of the
+members to their mean:
+
+    link(A, B) = ‖μ_A − μ_B‖² + w_A + w_B
+
+so it is exact for clusters of any size in time O(d), without a matrix of distances. The graph says which clusters may be near;
+a merged cluster has the neighbors of both. No merge makes two clusters nearer than the nearer of their parts, so merging along
+chains of nearest neighbors gives the same tree as always merging the nearest pair (Murtagh 1983), and pairs of single points that
+are too far apart need no edge.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+
+class Blobs(NamedTuple):
+    """Clusters as average linkage sees them. Merging writes to the lower one of two."""
+
+    means: NDArray[np.float32]  # (m, d)
+    spreads: NDArray[np.float64]  # (m,) mean squared distance of the members to the mean
+    sizes: NDArray[np.float64]  # (m,) number of points
+    heights: NDArray[np.float64]  # (m,) the largest link of its merges
+
+
+class Graph(NamedTuple):
+    """Symmetric lists of neighbors."""
+
+    first: NDArray[np.int64]  # (m + 1,)
+    others: NDArray[np.int32]
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def square_between(means: NDArray[np.float32], a: int, b: int) -> float:
+    total = np.float32(0)
+    for i in range(means.shape[1]):
+        total += (means[a, i] - means[b, i]) ** 2
+    return np.float64(total)
+
+
+@njit(cache=True, nogil=True)
+def _find(parents: NDArray[np.int32], a: int) -> int:
+    while parents[a] != a:
+        parents[a] = parents[parents[a]]
+        a = parents[a]
+    return a
+
+
+@njit(cache=True, nogil=True)
+def _precedes(link: float, a: int, b: int, best: float, c: int, d: int) -> bool:
+    """Whether the pair (a, b) comes before (c, d): by link, ties by the lower, then by the higher index."""
+    if link != best or d < 0:
+        return bool(link < best)
+    low, high, other_low, other_high = min(a, b), max(a, b), min(c, d), max(c, d)
+    return bool(low < other_low or (low == other_low and high < other_high))
+
+
+@njit(cache=True, nogil=True)
+def merge_near(
+    blobs: Blobs, graph: Graph, apart: Graph, limit: float, max_merges: int, merges: NDArray[np.int32], links: NDArray[np.float64]
+) -> tuple[int, NDArray[np.int32]]:
+    """Merge while the nearest clusters have a link of at most the limit, and max_merges are not reached.
+
+    `apart` lists pairs that must not share a cluster. Fills merges (lower, higher) and their links; returns how many there are,
+    and for every old cluster the lowest of those that it is now together with.
+    """
+    m = len(blobs.sizes)
+    parents, following, last = np.arange(m).astype(np.int32), np.full(m, -1, np.int32), np.arange(m).astype(np.int32)
+    has_apart = np.diff(apart.first) > 0
+    seen, tick, n_merges = np.full(m, -1, np.int64), 0, 0
+    chain, n_chain = np.empty(m + 1, np.int32), 0
+    for start in range(m):
+        if parents[start] != start:
+            continue
+        chain[0], n_chain = start, 1
+        while n_chain > 0 and n_merges < max_merges:
+            a = chain[n_chain - 1]
+            seen[a] = tick
+            if has_apart[a]:
+                member = a
+                while member >= 0:
+                    for position in range(apart.first[member], apart.first[member + 1]):
+                        seen[_find(parents, apart.others[position])] = tick
+                    member = following[member]
+            near, link = -1, limit
+            member = a
+            while member >= 0:
+                for position in range(graph.first[member], graph.first[member + 1]):
+                    b = _find(parents, graph.others[position])
+                    if seen[b] == tick:
+                        continue
+                    seen[b] = tick
+                    spread = blobs.spreads[a] + blobs.spreads[b]
+                    if spread <= link:
+                        found = spread + square_between(blobs.means, a, b)
+                        if found <= link and (near < 0 or _precedes(found, a, b, link, a, near)):
+                            near, link = b, found
+                member = following[member]
+            tick += 1
+            if near < 0:
+                n_chain -= 1
+            elif n_chain > 1 and chain[n_chain - 2] == near:
+                n_chain -= 2
+                low, high = min(a, near), max(a, near)
+                _join(blobs, low, high, link)
+                merges[n_merges, 0], merges[n_merges, 1], links[n_merges] = low, high, blobs.heights[low]
+                n_merges += 1
+                parents[high], following[last[low]], last[low] = low, high, last[high]
+                has_apart[low] = has_apart[low] or has_apart[high]
+                if n_chain == 0:
+                    chain[0], n_chain = low, 1
+            else:
+                chain[n_chain] = near
+                n_chain += 1
+    for a in range(m):
+        parents[a] = _find(parents, a)
+    return n_merges, parents
+
+
+@njit(cache=True, nogil=True)
+def _join(blobs: Blobs, low: int, high: int, link: float) -> None:
+    size = blobs.sizes[low] + blobs.sizes[high]
+    share = blobs.sizes[high] / size
+    between = square_between(blobs.means, low, high)
+    blobs.spreads[low] += share * (blobs.spreads[high] - blobs.spreads[low]) + share * (1 - share) * between
+    for i in range(blobs.means.shape[1]):
+        blobs.means[low, i] += np.float32(share * (blobs.means[high, i] - blobs.means[low, i]))
+    blobs.sizes[low] = size
+    blobs.heights[low] = max(link, blobs.heights[low], blobs.heights[high])
+
+
+@njit(cache=True, nogil=True)
+def symmetric_lists(rows: NDArray[np.int32], columns: NDArray[np.int32], m: int) -> Graph:
+    """Both directions of every pair; pairs that are given twice are there twice, loops are not."""
+    first = np.zeros(m + 1, np.int64)
+    for k in range(len(rows)):
+        if rows[k] != columns[k]:
+            first[rows[k] + 1] += 1
+            first[columns[k] + 1] += 1
+    first = np.cumsum(first)
+    others, ends = np.empty(first[m], np.int32), first[:-1].copy()
+    for k in range(len(rows)):
+        a, b = rows[k], columns[k]
+        if a != b:
+            others[ends[a]], others[ends[b]] = b, a
+            ends[a] += 1
+            ends[b] += 1
+    return Graph(first, others)
+
+
+@njit(cache=True, nogil=True)
+def contracted(graph: Graph, position: NDArray[np.int64], m: int) -> Graph:
+    """The graph of the clusters that its nodes are now in; every pair once in each direction."""
+    starts = np.zeros(m + 1, np.int64)
+    for node in range(len(position)):
+        starts[position[node] + 1] += 1
+    starts = np.cumsum(starts)
+    members, ends = np.empty(len(position), np.int64), starts[:-1].copy()
+    for node in range(len(position)):
+        members[ends[position[node]]] = node
+        ends[position[node]] += 1
+    first, others, end = np.zeros(m + 1, np.int64), np.empty(len(graph.others), np.int32), 0
+    seen = np.full(m, -1, np.int64)
+    for cluster in range(m):
+        seen[cluster] = cluster
+        for node in members[starts[cluster] : starts[cluster + 1]]:
+            for place in range(graph.first[node], graph.first[node + 1]):
+                other = position[graph.others[place]]
+                if seen[other] != cluster:
+                    seen[other] = cluster
+                    others[end] = other
+                    end += 1
+        first[cluster + 1] = end
+    return Graph(first, others[:end].copy())

@@ -1,0 +1,138 @@
+"""The tree of average linkage over any number of points, on graphs of nearest neighbors.
+
+A graph of neighbors reaches only so far. When no two clusters that it joins are near enough, their means get a graph of their
+own, until such a graph changes nothing. Up to 2,000 clusters it holds all pairs, and the tree is that of all distances.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+
+from facetric.clustering.links import Links
+from facetric.clustering.merging import Blobs, Graph, contracted, merge_near, symmetric_lists
+from facetric.clustering.neighbors import neighbor_graph
+from facetric.progress import OnStep, Progress
+
+MAX_ALL_PAIRS = 2000  # clusters; up to here every pair is looked at
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Merges of n points in the order in which they were found, each with its link: a mean squared distance."""
+
+    n: int
+    joined: NDArray[np.int64]  # (n,) must-linked points share a code
+    merges: NDArray[np.int64]  # (n_merges, 2) a point of either part
+    links: NDArray[np.float64]  # (n_merges,) never below those of the parts
+    neighbors: Graph  # of the points, or of what must_link makes of them, within the limit
+
+    def cut(self, limit: float) -> NDArray[np.int64]:
+        """The clusters after all merges with a link of at most the limit, numbered by their first point. (n,)"""
+        kept = self.merges[self.links <= limit]
+        first = np.unique(self.joined, return_index=True)[1]
+        pairs = np.concatenate([kept, np.column_stack([np.arange(self.n), first[self.joined]])])
+        graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(self.n, self.n))
+        return in_order(connected_components(graph, directed=False)[1])
+
+
+def in_order(codes: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The same partition, numbered by first appearance."""
+    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+    ranks: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse].astype(np.int64)
+    return ranks
+
+
+def average_linkage(
+    vectors: NDArray[np.float32],
+    limit: float,
+    *,
+    n_neighbors: int,
+    links: Links,
+    graph: csr_array | None = None,
+    on_step: OnStep | None = None,
+) -> Tree:
+    """All merges with a link of at most the limit. `graph`: the squared distances of nearest neighbors, when they are known."""
+    n = len(vectors)
+    codes = links.codes.copy()
+    blobs = summaries(vectors, codes)
+    points = np.unique(codes, return_index=True)[1]  # a point of every cluster
+    merges, found = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
+    on_progress = None if on_step is None else lambda done, total: on_step("neighbors", done, total)
+    if graph is not None and not links.joins:
+        near = _within(graph, graph.data <= limit)
+    else:
+        near = _near(blobs, limit, n_neighbors, on_progress)
+    neighbors = _of_points(near, codes, points) if links.joins else near
+    fresh = True  # the graph is one of nearest neighbors, not what is left of one
+    while len(points) > 1:
+        m = len(points)
+        pairs, values = np.empty((m, 2), dtype=np.int32), np.empty(m)
+        cannot = links.cannot_between(codes).astype(np.int32)
+        apart = symmetric_lists(cannot[:, 0], cannot[:, 1], m)
+        n_merges, parents = merge_near(blobs, near, apart, limit, max(m // 2, 1), pairs, values)
+        if n_merges == 0 and fresh:
+            break
+        merges.append(points[pairs[:n_merges]])
+        found.append(values[:n_merges])
+        kept = np.flatnonzero(parents == np.arange(m))
+        position = np.searchsorted(kept, parents)
+        codes = position[codes]
+        blobs, points = _selected(blobs, kept), points[kept]
+        if on_step is not None:
+            on_step("merging", n - len(points), n)
+        if fresh := n_merges < max(m // 2, 1):
+            near = _near(blobs, limit, n_neighbors, None)
+        else:
+            near = contracted(near, position, len(kept))
+    return Tree(n, links.codes, np.concatenate(merges), np.concatenate(found), neighbors)
+
+
+def summaries(vectors: NDArray[np.float32], codes: NDArray[np.int64]) -> Blobs:
+    """Mean, spread and size of every cluster."""
+    sizes = np.bincount(codes).astype(np.float64)
+    if len(sizes) == len(codes):
+        return Blobs(vectors.copy(), np.zeros(len(sizes)), sizes, np.zeros(len(sizes)))
+    order = np.argsort(codes, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes[:-1]).astype(np.int64)])
+    means = (np.add.reduceat(vectors[order], starts, axis=0, dtype=np.float64) / sizes[:, None]).astype(np.float32)
+    squares = np.square(vectors[order] - means[codes[order]], dtype=np.float64).sum(axis=1)
+    return Blobs(means, np.add.reduceat(squares, starts) / sizes, sizes, np.zeros(len(sizes)))
+
+
+def _selected(blobs: Blobs, kept: NDArray[np.int64]) -> Blobs:
+    return Blobs(blobs.means[kept], blobs.spreads[kept], blobs.sizes[kept], blobs.heights[kept])
+
+
+def _near(blobs: Blobs, limit: float, n_neighbors: int, on_progress: Progress | None) -> Graph:
+    """Which clusters are within the limit: of all when they are few, else of each one's nearest."""
+    m = len(blobs.sizes)
+    if m > max(MAX_ALL_PAIRS, n_neighbors + 1):
+        graph = neighbor_graph(
+            blobs.means, n_neighbors, cosine=False, squared=True, offsets=blobs.spreads, on_progress=on_progress
+        )
+        rows = np.repeat(np.arange(m), np.diff(graph.indptr))
+        return _within(graph, graph.data + blobs.spreads[rows] + blobs.spreads[graph.indices] <= limit)
+    means = blobs.means.astype(np.float64) - blobs.means.mean(axis=0, dtype=np.float64)
+    own = np.einsum("nd,nd->n", means, means) + blobs.spreads
+    slack = 1e-6 * float(own.max(initial=0.0))  # for the rounding of the product; merging looks again
+    half = (own - (limit + slack) / 2) / 2  # link ≤ limit where the product is at least the sum of both halves
+    rows, columns = np.nonzero(np.triu(means @ means.T >= half[:, None] + half, 1))
+    return symmetric_lists(rows.astype(np.int32), columns.astype(np.int32), m)
+
+
+def _within(graph: csr_array, kept: NDArray[np.bool_]) -> Graph:
+    rows = np.repeat(np.arange(graph.shape[0], dtype=np.int32), np.diff(graph.indptr))
+    return symmetric_lists(rows[kept], graph.indices[kept].astype(np.int32), graph.shape[0])
+
+
+def _of_points(near: Graph, codes: NDArray[np.int64], points: NDArray[np.int64]) -> Graph:
+    """The lists of groups as lists of their points."""
+    counts = np.diff(near.first)[codes]
+    first = np.concatenate([[0], np.cumsum(counts)])
+    places = np.arange(first[-1]) - np.repeat(first[:-1] - near.first[codes], counts)
+    return Graph(first, points[near.others[places]].astype(np.int32))

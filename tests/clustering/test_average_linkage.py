@@ -1,0 +1,192 @@
+"""Average linkage: the tree of all distances, without all distances."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.cluster.hierarchy import linkage
+from scipy.spatial.distance import pdist
+from sklearn.base import clone
+from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+from clustering.piles import blobs
+from facetric.clustering import AverageLinkage
+from facetric.clustering import linkage as linkage_module
+from facetric.clustering import tree as tree_module
+from facetric.clustering.links import Links
+from facetric.clustering.tree import average_linkage
+from oracles import linkage as oracle
+
+
+def clusters_of(labels):
+    return sorted(np.flatnonzero(labels == k).tolist() for k in range(labels.max() + 1))
+
+
+@pytest.fixture
+def small_limits(monkeypatch):
+    monkeypatch.setattr(tree_module, "MAX_ALL_PAIRS", 60)  # small data takes the way of large data
+
+
+def checks():
+    for _, check in estimator_checks_generator(AverageLinkage(0.7)):
+        yield pytest.param(check, id=getattr(check, "func", check).__name__)
+
+
+@pytest.mark.parametrize("check", list(checks()))
+def test_it_is_a_scikit_learn_clusterer(check):
+    check(clone(AverageLinkage(0.7)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_merges_what_plain_loops_merge(seed):
+    rng = np.random.default_rng(seed)
+    points = blobs(24, 5, seed, noise=0.5, dimension=3)[0]
+    threshold = rng.uniform(0.3, 2.5)
+    found = AverageLinkage(threshold).fit(points)
+    expected = oracle.average_linkage(points, threshold**2)
+    assert clusters_of(found.labels_) == expected
+    np.testing.assert_allclose(found.doubt_, oracle.doubt(points, expected, threshold), atol=1e-3)
+    for cluster, medoid, mean in zip(expected, found.medoid_indices_, found.cluster_centers_, strict=True):
+        np.testing.assert_allclose(mean, points[cluster].mean(axis=0), atol=1e-5)
+        totals = [oracle.mean_square(points, [i], cluster) for i in cluster]
+        assert totals[cluster.index(medoid)] == pytest.approx(min(totals), rel=1e-5)
+
+
+def test_the_whole_tree_has_the_heights_of_scipy():
+    points = blobs(700, 40, 0, noise=0.6)[0].astype(np.float32)
+    tree = average_linkage(points, np.inf, n_neighbors=8, links=Links.parse(None, None, 700))
+    expected = linkage(pdist(points.astype(np.float64), "sqeuclidean"), "average")[:, 2]
+    np.testing.assert_allclose(np.sort(tree.links), expected, rtol=1e-4)
+
+
+def test_cosine_is_the_mean_cosine_distance():
+    points = blobs(200, 12, 1, noise=0.3)[0]
+    unit = points / np.linalg.norm(points, axis=1, keepdims=True)
+    a = AverageLinkage(0.2, metric="cosine").fit(points)
+    b = AverageLinkage(np.sqrt(0.4)).fit(unit)
+    assert a.labels_.tolist() == b.labels_.tolist()
+    assert 5 < a.labels_.max() < 40
+    assert (a.predict(3 * points[a.medoid_indices_]) == np.arange(a.labels_.max() + 1)).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("small_limits")
+def test_neighbors_suffice_at_scale(seed, monkeypatch):
+    points, labels = blobs(1500, 50, seed, noise=0.35)
+    few = AverageLinkage(1.5, n_neighbors=16).fit(points).labels_
+    monkeypatch.setattr(tree_module, "MAX_ALL_PAIRS", 2000)
+    everything = AverageLinkage(1.5).fit(points).labels_
+    assert adjusted_rand_score(few, everything) > 0.98
+    scores = [adjusted_mutual_info_score(labels, clusters) for clusters in (few, everything)]
+    assert scores[0] > scores[1] - 0.005 > 0.8
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_clusters_larger_than_the_lists_of_neighbors_are_whole():
+    points, labels = blobs(1200, 6, 4, noise=0.1)
+    assert adjusted_rand_score(AverageLinkage(1.0, n_neighbors=5).fit_predict(points), labels) == 1.0
+
+
+def test_a_threshold_suits_classes_of_any_size():
+    rng = np.random.default_rng(0)
+    sizes = [400, 100, 20, 5, 2, 1, 1]
+    labels = np.repeat(np.arange(7), sizes)
+    points = (3 * np.eye(7, 8))[labels] + 0.3 * rng.normal(size=(len(labels), 8))
+    assert clusters_of(AverageLinkage(2.0).fit_predict(points)) == clusters_of(labels)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_links_are_those_of_plain_loops(seed):
+    points = blobs(20, 4, seed, noise=0.5, dimension=3)[0]
+    rng = np.random.default_rng(seed)
+    must, cannot = [(0, 7), (7, 11)], [(1, 5), (2, 3), (0, 13)]
+    threshold = rng.uniform(0.8, 2.5)
+    found = AverageLinkage(threshold).fit_predict(points, must_link=must, cannot_link=cannot)
+    assert clusters_of(found) == oracle.average_linkage(points, threshold**2, must, cannot)
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_links_are_respected_at_scale(monkeypatch):
+    points, _ = blobs(600, 20, 6, noise=0.3)
+    plain = AverageLinkage(1.2).fit_predict(points)
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(0, 600, (4000, 2))
+    must = pairs[plain[pairs[:, 0]] != plain[pairs[:, 1]]][:5]
+    inside = pairs[(plain[pairs[:, 0]] == plain[pairs[:, 1]]) & (pairs[:, 0] != pairs[:, 1])]
+    cannot = inside[~np.isin(inside, must).any(axis=1)][:10]
+    for limit in (linkage_module.MAX_ALL_PAIRS, 100):  # doubts by all clusters, or by those in reach
+        monkeypatch.setattr(linkage_module, "MAX_ALL_PAIRS", limit)
+        found = AverageLinkage(1.2).fit(points, must_link=must, cannot_link=cannot)
+        assert (found.labels_[must[:, 0]] == found.labels_[must[:, 1]]).all()
+        assert (found.labels_[cannot[:, 0]] != found.labels_[cannot[:, 1]]).all()
+        assert ((found.doubt_ >= 0) & (found.doubt_ <= 1)).all()
+    with pytest.raises(ValueError, match="links contradict each other"):
+        AverageLinkage(1.2).fit(points, must_link=[(0, 1)], cannot_link=[(1, 0)])
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_doubts_in_reach_are_those_of_all_clusters(monkeypatch):
+    points, _ = blobs(500, 20, 7, noise=0.4)
+    a = AverageLinkage(1.3).fit(points).doubt_
+    monkeypatch.setattr(linkage_module, "MAX_ALL_PAIRS", 100)
+    b = AverageLinkage(1.3).fit(points).doubt_
+    assert np.isclose(a, b, atol=1e-6).mean() > 0.98
+
+
+def test_a_fit_repeats_and_does_not_depend_on_the_order():
+    points, _ = blobs(400, 15, 6, noise=0.6)
+    order = np.random.default_rng(0).permutation(400)
+    a, b, c = (AverageLinkage(1.6).fit_predict(x) for x in (points, points, points[order]))
+    assert a.tolist() == b.tolist()
+    assert adjusted_rand_score(a[order], c) == 1.0
+
+
+def test_a_path_goes_from_fine_to_coarse_and_each_step_is_a_fit():
+    points, _ = blobs(300, 12, 8, noise=0.5)
+    thresholds = [2.0, 0.5, 1.0, 4.0]
+    path = AverageLinkage().path(points, thresholds)
+    for threshold, labels in zip(sorted(thresholds), path, strict=True):
+        assert labels.tolist() == AverageLinkage(threshold).fit_predict(points).tolist()
+    for fine, coarse in itertools.pairwise(path):  # every fine cluster is inside a coarse one
+        assert len(np.unique(np.column_stack([fine, coarse]), axis=0)) == fine.max() + 1
+    assert AverageLinkage().path(points, []) == []
+
+
+def test_new_points_join_the_nearest_cluster_or_none():
+    points, _ = blobs(200, 8, 9, noise=0.1)
+    found = AverageLinkage(1.0).fit(points)
+    assert found.predict(points).tolist() == found.labels_.tolist()
+    assert found.predict([[100.0] * 8]).tolist() == [-1]
+
+
+def test_progress_is_reported():
+    seen = []
+    AverageLinkage(1.0, n_neighbors=8).fit(blobs(2500, 20, 1)[0], on_step=lambda *step: seen.append(step))
+    assert {name for name, _, _ in seen} == {"neighbors", "merging"}
+    assert all(0 <= done <= total for _, done, total in seen)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("n", [1, 2, 500])
+def test_equal_points_are_one_cluster(n):
+    found = AverageLinkage(0.5, n_neighbors=4).fit(np.full((n, 3), 0.1))
+    assert found.labels_.tolist() == [0] * n
+    assert np.isfinite(found.doubt_).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "points", "message"),
+    [
+        ({"threshold": 0.0}, np.eye(3), "threshold must be a finite number above 0; got 0.0"),
+        ({"threshold": np.nan}, np.eye(3), "threshold must be a finite number"),
+        ({"metric": "manhattan"}, np.eye(3), "metric must be one of euclidean, cosine"),
+        ({"metric": "cosine"}, np.zeros((3, 2)), "vector 0 is zero"),
+        ({"n_neighbors": 0}, np.eye(3), "n_neighbors must be an integer of at least 1"),
+        ({}, np.full((3, 2), np.nan), "NaN"),
+        ({}, 1e30 * np.eye(3), "within 1e18"),
+    ],
+)
+def test_wrong_input_is_named(options, points, message):
+    with pytest.raises(ValueError, match=message):
+        AverageLinkage(**options).fit(points)

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from filelock import FileLock, Timeout
+from numpy.typing import NDArray
 
 from facetric.clustering import Agreement
 from facetric.data.images import printable
@@ -89,14 +90,12 @@ def cluster_folder(
             n_new=done.n_new,
         )
         if place is not None:
-            _write(groups, photo, points, place, step)
+            _write(groups, photo, place, step)
     return groups
 
 
-def _write(
-    groups: PhotoGroups, first: np.typing.NDArray[np.int64], points: np.typing.NDArray[np.int64], place: Path, step: OnStep
-) -> None:
-    """The pictures, the page and, last, the table."""
+def _write(groups: PhotoGroups, first: NDArray[np.int64], place: Path, step: OnStep) -> None:
+    """The pictures, the page and, last, the table; `first` are photos, one for each content."""
     paths = [groups.root / groups.photos[row] for row in first]
     copies = make_thumbnails(
         paths,
@@ -104,7 +103,7 @@ def _write(
         place / _THUMBNAILS,
         on_progress=lambda n, total: step("Thumbnails", n, total),
     )
-    write_page(groups, first[copies[points]], place / PAGE, thumbnails=_THUMBNAILS)
+    write_page(groups, copies, place / PAGE, thumbnails=_THUMBNAILS)
     groups.save_table(place / TABLE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ class Grouping:
     medoids: NDArray[np.int64]  # (n_groups,) the member nearest to the mean of each group
     doubt: NDArray[np.float64]  # (n,)
     names: Mapping[int, str]  # of groups that have one
-    questions: tuple[Question, ...]  # the most doubtful first
+    questions: tuple[Question, ...]  # the most doubtful first, about two groups and about a member in turn
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -65,12 +66,14 @@ def grouped(
         labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.doubt_
     means, spreads, medoids = _summaries(vectors, labels)
     names = {int(labels[point]): name for point, name in constraints.names.items()}
-    questions = [
-        *_about_members(labels, doubt, medoids, constraints),
-        *_about_groups(labels, means, spreads, medoids, constraints),
-    ]
-    questions.sort(key=lambda question: (-question.doubt, question.first, question.second))
+    members = _most_doubtful_first(_about_members(labels, doubt, medoids, constraints))
+    pairs = _most_doubtful_first(_about_groups(labels, means, spreads, medoids, constraints))
+    questions = (question for both in zip_longest(pairs, members) for question in both if question is not None)
     return Grouping(labels, medoids, doubt, names, tuple(questions))
+
+
+def _most_doubtful_first(questions: Iterator[Question]) -> list[Question]:
+    return sorted(questions, key=lambda question: (-question.doubt, question.first, question.second))
 
 
 def _largest_first(labels: NDArray[np.int64]) -> NDArray[np.int64]:

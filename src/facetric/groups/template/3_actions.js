@@ -129,11 +129,11 @@ function openQuestions() {
   });
 }
 
-function figure(id, photo) {
+function figure(id, photo, alone) {
   const picture = element("img", { src: original(photo), alt: nameIn(photo) });
   picture.addEventListener("error", () => { picture.src = thumbnail(photo); }, { once: true }); // a format that browsers do not show
   const group = now.of[photo];
-  const others = ordered(group).filter((other) => other !== photo).slice(0, 6);
+  const others = alone ? [] : ordered(group).filter((other) => other !== photo).slice(0, 6);
   byId(id).replaceChildren(picture, element("figcaption", {}, `${nameIn(photo)} · ${titleOf(group)}`),
     element("div", { class: "others" }, others.map((other) => element("img", { src: thumbnail(other), alt: "" }))));
 }
@@ -146,7 +146,7 @@ function ask() {
   dialog.classList.toggle("empty", !found);
   byId("question-about").textContent = found ? `${number(open.length)} questions left` : "No questions left. Save your decisions.";
   for (const id of ["first", "second"]) byId(id).replaceChildren();
-  if (found) { figure("first", found[0]); figure("second", found[1]); }
+  if (found) { figure("first", found[0], now.of[found[0]] === now.of[found[1]]); figure("second", found[1]); }
 }
 
 function answer(key) {

@@ -66,7 +66,8 @@ def finch(x):
         similarities = means @ means.T
         np.fill_diagonal(similarities, -np.inf)
         pairs = np.arange(len(means)), similarities.argmax(axis=1)
-        n_clusters, parts = connected_components(coo_array((np.ones(len(means)), pairs)), directed=False)
+        graph = coo_array((np.ones(len(means)), pairs), shape=similarities.shape)
+        n_clusters, parts = connected_components(graph, directed=False)
         if n_clusters in (1, len(means)):
             break
         labels = parts[labels]

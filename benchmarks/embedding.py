@@ -38,6 +38,11 @@ from facetric.models.input_spec import image_format  # noqa: E402
 Vectors = NDArray[np.float32]
 
 
+def pooled(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
+    """The backbone's features, of length one."""
+    return torch.nn.functional.normalize(embedder.features(images), dim=1)
+
+
 def plain(embedder: Embedder, paths: list[Path]) -> Vectors:
     """Batches of 64, all threads on one batch, whole files decoded."""
     crop = CenterCrop(image_format(embedder.input_spec, paths))
@@ -48,7 +53,7 @@ def plain(embedder: Embedder, paths: list[Path]) -> Vectors:
 
     tasks = (partial(batch, paths[first : first + 64]) for first in range(0, len(paths), 64))
     with torch.inference_mode():
-        return np.concatenate([embedder(images).numpy() for images in made_ahead(tasks, 2)])
+        return np.concatenate([pooled(embedder, images).numpy() for images in made_ahead(tasks, 2)])
 
 
 def batch_per_thread(embedder: Embedder, paths: list[Path], size: int = 8) -> Vectors:
@@ -56,7 +61,7 @@ def batch_per_thread(embedder: Embedder, paths: list[Path], size: int = 8) -> Ve
     crop = CenterCrop(image_format(embedder.input_spec, paths))
     rows = [np.arange(first, min(first + size, len(paths))) for first in range(0, len(paths), size)]
     tasks = (partial(views, paths, part, np.empty((len(part), 0)), crop) for part in rows)
-    return np.concatenate([vectors.numpy() for vectors in outputs_in_order(embedder, tasks, embedder)])
+    return np.concatenate([vectors.numpy() for vectors in outputs_in_order(embedder, tasks, partial(pooled, embedder))])
 
 
 def fused(embedder: Embedder, paths: list[Path]) -> Vectors:
@@ -69,7 +74,7 @@ STEPS: dict[str, Callable[[Embedder, list[Path]], Vectors]] = {
     "plain PyTorch": plain,
     "+ a small batch per thread": batch_per_thread,
     "+ fused convolutions": fused,
-    "embed()": lambda embedder, paths: embed(embedder, paths).vectors,
+    "embed()": lambda embedder, paths: embed(embedder, paths, features=True).vectors,
 }
 
 

@@ -110,6 +110,27 @@ def objective(problem, S):
     return -problem.distances[:, S].min(axis=1).sum() + GAMMA * (1 - score)
 
 
+def large_batches(repeats):
+    print(f"\nLoss + backward as the batch grows, d = {DIMENSION}, PAM on; gap: to the objective of exact inference")
+    print(f"{'m':>5} {'C':>5} {'inference':>11} {'γ':>8} {'minimum':>11} {'median':>11} {'gap':>7}")
+    for m, n_classes, inference in ((128, 32, "greedy"), (1024, 256, "greedy"), (4096, 1024, "stochastic")):
+        embeddings, labels = batch(m, n_classes)
+        for gamma in (GAMMA, None):
+            loss = FacilityLocationLoss(gamma, inference=inference)
+            times = []
+            for _ in range(1 + max(5, repeats * 128 // m)):
+                embeddings.grad = None
+                start = time.perf_counter()
+                loss(embeddings, labels).backward()
+                times.append(1e3 * (time.perf_counter() - start))
+            gap = ""
+            if inference == "stochastic":
+                exact = FacilityLocationLoss(gamma).explain(embeddings, labels).objective
+                gap = f"{(exact - loss.last.objective) / abs(exact):.2%}"
+            shown = f"{'m/2' if gamma is None else gamma:>8} {min(times[1:]):>8.2f} ms {np.median(times[1:]):>8.2f} ms {gap:>7}"
+            print(f"{m:>5} {n_classes:>5} {inference:>11} {shown}", flush=True)
+
+
 def growth(repeats):
     print(
         f"\nSolver alone as the batch grows, C = m/4, d = {DIMENSION}, γ = {GAMMA}; A is the objective reached (higher is better)"
@@ -177,6 +198,7 @@ if __name__ == "__main__":
     n_repeats = 10 if parser.parse_args().quick else 50
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, load average {os.getloadavg()[0]:.1f} before the start")
     print("(measure on an idle machine: torch's threads wait for each other when a core is busy with something else)")
+    large_batches(n_repeats)
     against_sklearn(n_repeats)
     growth(n_repeats)
     baselines(n_repeats)

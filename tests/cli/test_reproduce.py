@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -170,3 +171,37 @@ def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, stat
     lines = (tmp_path / "said").read_text().splitlines()
     assert lines[-1] == "facetric reproduce: interrupted; start the same command again to resume"
     assert "Traceback" not in "".join(lines)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads the children of a process from /proc")
+def test_workers_do_not_outlive_a_study_that_is_killed(place, tmp_path):
+    steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20")
+    arguments = [
+        *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
+        *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", 2, "--output", tmp_path / "study"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "facetric", *map(str, arguments)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=place
+    )
+    try:
+        deadline = time.monotonic() + 500
+        while not list(tmp_path.rglob("state_*.pt")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    finally:
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 60
+    while any(is_running(pid) for pid in children):
+        assert time.monotonic() < deadline, children
+        time.sleep(0.1)
+
+
+def is_running(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False

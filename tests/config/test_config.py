@@ -169,3 +169,18 @@ def test_an_unknown_loss_or_option_of_pytorch_metric_learning_is_refused(name, o
     with pytest.raises(ValueError, match=r"loss") as error:
         external_loss(name, options, dim=8, n_classes=5)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "setting", ["run.threads=100000", "data.threads=100000", "data.pad=100000", "data.size=100000", "model.image_size=100000"]
+)
+def test_sizes_that_no_machine_can_hold_are_refused(setting):
+    table, key = setting.split("=")[0].split(".")
+    with pytest.raises(ConfigError, match=rf"{table}\.{key}: .* (1024|4096); got 100000"):
+        parse_config({**DATA, table: {**DATA.get(table, {}), key: 100_000}})
+
+
+@pytest.mark.parametrize("name", [[], {}, 3, ["triplet"]])
+def test_a_loss_whose_name_is_no_text_is_refused_in_one_line(name):
+    with pytest.raises(ConfigError, match=r"loss\.name"):
+        parse_config({**DATA, "loss": {"name": name}})

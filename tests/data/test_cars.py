@@ -2,6 +2,7 @@
 
 import shutil
 
+import numpy as np
 import pytest
 from scipy.io import savemat
 
@@ -15,6 +16,7 @@ from data.official_layouts import (
     write_devkit,
 )
 from facetric.data import load_dataset
+from facetric.data.readers import cars_names
 from facetric.data.readers.published import PUBLISHED, SplitCount
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
@@ -83,6 +85,31 @@ def test_a_damaged_mat_file_is_named(tmp_path, content):
     (base / "cars_annos.mat").write_bytes(content)
     with pytest.raises(ValueError, match=r"cars_annos\.mat"):
         load_dataset("cars", base)
+
+
+def test_a_mat_file_that_crashes_its_reader_is_named(tmp_path, monkeypatch):
+    write_car_ims(tmp_path / "cars")
+    monkeypatch.setattr(cars_names, "_READ_MAT", "import os; os.abort()")  # as SciPy's reader does on some damaged files
+    with pytest.raises(ValueError, match=r"cars_annos\.mat is not a MATLAB file .* stopped with status -6\): download it again"):
+        load_dataset("cars", tmp_path / "cars")
+
+
+@pytest.mark.slow
+def test_flipped_bits_in_a_mat_file_never_crash(tmp_path):
+    base = tmp_path / "cars"
+    write_car_ims(base)
+    content = (base / "cars_annos.mat").read_bytes()
+    rng = np.random.default_rng(0)
+    n_refused = 0
+    for _ in range(150):
+        damaged = bytearray(content)
+        damaged[rng.integers(len(damaged))] ^= 1 << rng.integers(8)
+        (base / "cars_annos.mat").write_bytes(damaged)
+        try:
+            load_dataset("cars", base, check_counts=False)
+        except ValueError:
+            n_refused += 1
+    assert n_refused > 10
 
 
 def test_a_mat_file_of_something_else_is_named(tmp_path):

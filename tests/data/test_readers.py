@@ -323,3 +323,22 @@ def test_roots_without_the_official_files_say_what_to_pass(tmp_path):
         load_dataset("products", tmp_path)
     with pytest.raises(ValueError, match="holds no known layout of Cars196"):
         load_dataset("cars", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("folder", {"test_fraction": "abc"}, r"test_fraction must be a number; got 'abc': 0\.5 is the default"),
+        ("folder", {"test_fraction": float("nan")}, r"test_fraction must be a number; got nan"),
+        ("folder", {"seed": "abc"}, r"seed must be a whole number; got 'abc': 0 is the default \(--set data\.options\.seed=…\)"),
+        ("folder", {"seed": True}, r"seed must be a whole number; got True"),
+        ("csv", {"seed": 1.5}, r"seed must be a whole number; got 1\.5: leave it out"),
+        ("csv", {"shared_classes": "yes"}, r"shared_classes must be true or false; got 'yes': false is the default"),
+        ("csv", {"file": 3}, r"file must be a text; got 3: leave it out"),
+        ("cub", {"check_counts": 0}, r"check_counts must be true or false; got 0: true is the default"),
+        ("glyphs", {"min_images": "x"}, r"min_images must be a whole number; got 'x': 8 is the default"),
+    ],
+)
+def test_options_of_another_type_are_refused(tmp_path, name, options, message):
+    with pytest.raises(ValueError, match=message):
+        load_dataset(name, None if name == "glyphs" else tmp_path, **options)

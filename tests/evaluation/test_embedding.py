@@ -84,6 +84,16 @@ def test_a_killed_embedding_goes_on_and_gives_the_same_vectors(tmp_path, embedde
     np.testing.assert_array_equal(again, expected)
 
 
+@pytest.mark.parametrize("damage", ["flip a bit", "truncate", "empty"])
+def test_a_damaged_block_is_made_again(tmp_path, embedder, pictures, damage):
+    expected = embed(embedder, pictures, block_size=8, folder=tmp_path).vectors
+    for block in sorted(tmp_path.rglob("*.npy"))[2:4]:
+        content = bytearray(block.read_bytes())
+        content[len(content) // 2] ^= 1
+        block.write_bytes({"flip a bit": content, "truncate": content[:-40], "empty": b""}[damage])
+    np.testing.assert_array_equal(embed(embedder, pictures, block_size=8, folder=tmp_path).vectors, expected)
+
+
 def test_blocks_of_another_model_or_view_are_not_used(tmp_path, embedder, pictures):
     first = embed(embedder, pictures, folder=tmp_path).vectors
     other = embed(build_embedder("glyphnet", dim=8, weights="none", seed=2), pictures, folder=tmp_path).vectors

@@ -199,6 +199,51 @@ def test_stochastic_inference_is_repeated_by_the_seed():
     assert first[0].medoids.tolist() == first[1].medoids.tolist() != other.medoids.tolist()
 
 
+def test_auto_is_exact_up_to_the_limit_and_says_once_when_it_is_not(caplog):
+    embeddings, labels = clustered(m=64, n_classes=16)
+    exact, auto = (FacilityLocationLoss(inference=name).explain(embeddings, labels) for name in ("greedy", "auto"))
+    assert auto.medoids.tolist() == exact.medoids.tolist()
+    assert not caplog.records
+    embeddings, labels = clustered(m=1400, n_classes=300, d=2)
+    sampled, auto = (FacilityLocationLoss(inference=name, refine=None, seed=4) for name in ("stochastic", "auto"))
+    for _ in range(2):
+        sampled(embeddings, labels)
+        auto(embeddings, labels)
+        assert auto.last.medoids.tolist() == sampled.last.medoids.tolist()
+    assert [record.getMessage().split(";")[0] for record in caplog.records] == [
+        'inference "auto" is stochastic for batches such as this one, of 1400 images in 300 classes'
+    ]
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("squared", [True, False])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_value_and_gradient_are_those_of_plain_torch_at_the_medoids_found(normalize, squared, reduction):
+    embeddings, labels = clustered(m=40, n_classes=10)
+    loss = FacilityLocationLoss(normalize=normalize, squared=squared, reduction=reduction)
+    value = loss(embeddings, labels)
+    (gradient,) = torch.autograd.grad(3.0 * value, embeddings)
+    last = loss.last
+    points = embeddings / embeddings.norm(dim=1, keepdim=True) if normalize else embeddings
+    at = torch.tensor(np.stack([last.medoids[last.assignment], last.oracle_medoids[labels]]))
+    travel = (points - points[at]).square().sum(dim=2)
+    if not squared:
+        travel = travel.clamp_min(1e-300).sqrt()
+    plain = (travel[1] - travel[0]).sum() + last.margin_weight * last.margin
+    plain = plain / 40 if reduction == "mean" else plain
+    assert last.active
+    torch.testing.assert_close(value, plain, rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, torch.autograd.grad(3.0 * plain, embeddings)[0], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_the_gradient_has_a_gradient(normalize):
+    embeddings, labels = clustered(m=12, n_classes=4, d=3)
+    loss = FacilityLocationLoss(normalize=normalize)
+    assert torch.autograd.gradcheck(lambda x: loss(x, labels), (embeddings,))
+    assert torch.autograd.gradgradcheck(lambda x: loss(x, labels), (embeddings,))
+
+
 GOOD, LABELS = torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
 
 

@@ -211,6 +211,22 @@ def test_an_output_that_cannot_be_is_refused_at_once(run, tmp_path, output, mess
     assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
 
 
+@pytest.mark.skipif(os.name != "posix", reason="such names cannot exist elsewhere")
+def test_names_cannot_send_control_characters_to_the_terminal(run, tmp_path):
+    root = tmp_path / "\x1b[31mphotos"
+    root.mkdir()
+    for name in ("a\x1b[2J.png", "copy\x1b[2J.png"):
+        photo(0).save(root / name)
+    (root / "broken\x1b]0;title\x07.jpg").write_bytes(b"text")
+    embedded = invoke("embed", root, "--model", run, "-o", root / "v.npz")
+    found = invoke("duplicates", root, "--no-look-alikes", "-o", root / "d.csv")
+    for result in (embedded, found):
+        assert result.exit_code == 0, result.stderr
+        assert "\x1b" not in result.output
+        assert "broken\\x1b]0;title\\x07.jpg is not an image" in result.stderr
+    assert "a\\x1b[2J.png" in found.stdout
+
+
 def test_a_known_content_is_not_decoded_again(model, tmp_path, monkeypatch):
     write_photos(tmp_path / "photos", 3)
     embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")

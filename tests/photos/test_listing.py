@@ -63,7 +63,7 @@ def test_a_folder_that_cannot_be_read_is_a_problem_and_the_others_are_listed(tmp
     found = list_photos(tmp_path)
     assert names(found) == ["a.jpg"]
     assert [(str(problem.path), problem.reason) for problem in found.problems] == [
-        ("locked", "the folder cannot be read (Permission denied)")
+        ("locked", f"the folder {tmp_path / 'locked'} cannot be read (Permission denied): change its permissions")
     ]
 
 

@@ -53,7 +53,7 @@ def test_bad_margins_are_refused(options, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"inference": "gready"}, "greedy, stochastic, random; got 'gready'"),
+        ({"inference": "gready"}, "greedy, stochastic, random, auto; got 'gready'"),
         ({"refine": "pamm"}, "pam, local_search or None; got 'pamm'"),
         ({"max_sweeps": -1}, "max_sweeps .* got -1"),
         ({"max_sweeps": 2.5}, "max_sweeps .* got 2.5"),
@@ -77,7 +77,7 @@ def test_an_error_inside_a_margin_function_reaches_the_caller():
         solve(ClusteringProblem(GOOD, [0, 0, 1], margin=broken))
 
 
-@pytest.mark.parametrize("inference", ["greedy", "stochastic", "random"])
+@pytest.mark.parametrize("inference", ["greedy", "stochastic", "random", "auto"])
 @pytest.mark.parametrize("refine", ["pam", "local_search", None])
 @pytest.mark.parametrize("labels", [[5, 5, 5], [7, 1, 3]], ids=["one class", "all distinct"])
 def test_trivial_problems_are_defined(inference, refine, labels):

@@ -56,6 +56,8 @@ def duplicates(
 
 
 def _print(found: Duplicates, output: Path | None) -> None:
+    from facetric.data.images import printable
+
     for kind, title in _TITLES.items():
         if groups := found.of_kind(kind):
             typer.echo(f"{title}: {len(groups):,} group{'s' * (len(groups) != 1)}")
@@ -66,7 +68,7 @@ def _print(found: Duplicates, output: Path | None) -> None:
     similarity = "" if found.similarity is None else f"; look-alikes have a cosine similarity of {found.similarity:.3f} or more"
     typer.echo(f"{found.n_photos:,} photos, {found.n_copies:,} of them copies of others{similarity}. Nothing was deleted.")
     if output is not None:
-        typer.echo(f"Written: {output}")
+        typer.echo(f"Written: {printable(output)}")
     print_problems(found.problems)
 
 

@@ -48,12 +48,14 @@ def embed(
             loaded = load(model, checkpoint=checkpoint, device=device)
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)
+    from facetric.data.images import printable
+
     known = found.n_photos - found.n_new
     counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
-    typer.echo(f"{found.output}: {found.n_photos:,} photos, {loaded.dimensions} dimensions ({counts})")
+    typer.echo(f"{printable(found.output)}: {found.n_photos:,} photos, {loaded.dimensions} dimensions ({counts})")
     if found.problems:
         print_problems(found.problems)
-        typer.echo(f"{len(found.problems):,} broken and left out, listed in {found.problems_file}")
+        typer.echo(f"{len(found.problems):,} broken and left out, listed in {printable(found.problems_file)}")
 
 
 def print_problems(problems: Sequence[Problem]) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from facetric.cli.compilation import compile_kernels
 from facetric.cli.errors import is_first_process, one_line_errors
-from facetric.cli.waiting import compile_kernels, said_if_slow
+from facetric.cli.waiting import said_if_slow
 
 if TYPE_CHECKING:
     from rich.console import Console

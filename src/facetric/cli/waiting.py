@@ -1,4 +1,4 @@
-"""Progress of long work: a bar on a terminal, a line elsewhere, and a message for the first compilation."""
+"""Progress of long work: a bar on a terminal, a line elsewhere."""
 
 from __future__ import annotations
 
@@ -50,21 +50,3 @@ def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def compile_kernels() -> None:
-    """Compile the kernels of a run now, with a message; numba caches them on disk."""
-    with said_if_slow("loading torch"):
-        import numpy as np
-        import torch
-
-        from facetric.evaluation import evaluate
-        from facetric.losses import FacilityLocationLoss
-
-    vectors = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
-    labels = np.arange(32) // 4
-    n_threads = torch.get_num_threads()
-    with said_if_slow("compiling the solver and the scores, about half a minute, only once", seconds=3.0):
-        evaluate(vectors, labels, facility=False, n_restarts=1)
-        FacilityLocationLoss()(torch.from_numpy(vectors), torch.from_numpy(labels))
-    torch.set_num_threads(n_threads)  # numba's first parallel kernel resets them

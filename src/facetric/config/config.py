@@ -26,7 +26,9 @@ class RunTable(Table):
         "32", description="Precision of the forward pass; the loss is always float32."
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to compute.")
-    threads: int | None = Field(None, ge=1, description="CPU threads of torch; torch's default when left out, which is recorded.")
+    threads: int | None = Field(
+        None, ge=1, le=1024, description="CPU threads of torch; torch's default when left out, which is recorded."
+    )
     log_every: int = Field(10, ge=1, description="Steps between rows of metrics.jsonl.")
     validate_every: int = Field(
         200, ge=0, description="Steps between validations; 0 for none. The last step is always validated."
@@ -44,22 +46,24 @@ class DataTable(Table):
     )
     validation_fraction: float = Field(0.2, gt=0, lt=1, description="Fraction of the training classes held out for validation.")
     validation_seed: int = Field(0, ge=0, description="Seed of the random choice of validation classes.")
-    size: int = Field(256, ge=8, description="Image files are resized to size × size before cropping.")
+    size: int = Field(256, ge=8, le=4096, description="Image files are resized to size × size before cropping.")
     pad: int = Field(
-        0, ge=0, description="Black pixels added on every side of in-memory images, so that random crops shift them."
+        0, ge=0, le=1024, description="Black pixels added on every side of in-memory images, so that random crops shift them."
     )
     augment: Literal["crop", "resized_crop", "none"] = Field(
         "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
     )
     flip: bool = Field(True, description="Random horizontal flips; turn off where orientation matters.")
-    threads: int = Field(2, ge=1, description="Threads that prepare batches ahead.")
+    threads: int = Field(2, ge=1, le=1024, description="Threads that prepare batches ahead.")
 
 
 class ModelTable(Table):
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
-    dim: int = Field(64, ge=1, description="d: dimensions of the embedding.")
+    dim: int = Field(64, ge=1, le=65536, description="d: dimensions of the embedding.")
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
-    image_size: int | None = Field(None, ge=1, description="Side of the square input crop; the backbone's default when left out.")
+    image_size: int | None = Field(
+        None, ge=1, le=4096, description="Side of the square input crop; the backbone's default when left out."
+    )
     freeze_through: str | None = Field(
         None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'
     )

@@ -128,7 +128,7 @@ def embed(
     with inference(embedder) as network:
         for start in share:
             rows = np.arange(start, min(start + block_size, n))
-            if folder is None or not blocks.file(start).exists():
+            if folder is None or not blocks.has(start):
                 done = start - share[0]
                 tell = None if on_progress is None else lambda more, done=done: on_progress(done + more, n_share)
                 vectors = _block(network, take_images(dataset_images, rows), transform, features, batch_size, tell)

@@ -124,11 +124,36 @@ class BlockFolder:
         self.path.mkdir(parents=True, exist_ok=True)
         buffer = io.BytesIO()
         np.save(buffer, vectors)
-        write_atomically(self.file(start), buffer.getvalue())
+        content = buffer.getvalue()
+        write_atomically(self.file(start), content + hashlib.sha256(content).digest())
+
+    def has(self, start: int) -> bool:
+        """Whether a block is there as it was written. A damaged one is removed, to be made again."""
+        try:
+            self._vectors(start)
+        except FileNotFoundError:
+            return False
+        except ValueError:
+            self.file(start).unlink(missing_ok=True)
+            return False
+        return True
 
     def read(self, starts: range) -> NDArray[np.float32]:
-        """The vectors of these blocks, one below the other."""
-        return np.concatenate([np.load(self.file(start), allow_pickle=False) for start in starts])
+        """The vectors of these blocks, one below the other; a ValueError that names a damaged one, which is removed."""
+        try:
+            return np.concatenate([self._vectors(start) for start in starts])
+        except ValueError:
+            for start in starts:
+                self.has(start)
+            raise
+
+    def _vectors(self, start: int) -> NDArray[np.float32]:
+        data = self.file(start).read_bytes()
+        content, digest = data[:-32], data[-32:]
+        if hashlib.sha256(content).digest() != digest:
+            raise ValueError(f"{self.file(start)} is damaged: run the command again, which makes it again")
+        vectors: NDArray[np.float32] = np.load(io.BytesIO(content), allow_pickle=False)
+        return vectors
 
     def wait_for_all(self, *, patience: float, on_progress: Callable[[int], None]) -> None:
         """Wait until every block exists. Blocks come from processes that share only this folder."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -87,10 +88,10 @@ class Model:
 
     @cached_property
     def calibration(self) -> Calibration | None:
-        """How to cluster these vectors without a number of clusters.
+        """How to cluster these vectors without a number of clusters: as the run's evaluation chose it on validation classes, or,
+        where those are too few, on the evaluated test classes. That of the packaged network comes with the install.
 
-        For a run it is chosen on its evaluated test or validation classes; None where their embeddings are missing or too few.
-        For the packaged network it comes with the install.
+        None for a run that is not evaluated or has fewer than four such classes.
         """
         return self._calibrated[0]
 
@@ -104,6 +105,10 @@ class Model:
         if self.run is None:
             return packaged_calibration(self.fingerprint)
         opened = Run(self.run)
+        with suppress(ValueError):  # not evaluated, or too few validation classes
+            kept, source = opened.calibration()
+            if source.get("model") == self.fingerprint and source.get("n_views") == 1:
+                return kept, f"the validation classes of {opened.path.name}"
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)

@@ -50,13 +50,41 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
     The gradient is inversely proportional to a row's length. It is zero for rows so short (1e-33 in float32, 1e-303 in float64)
     that it would overflow.
     """
-    norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)  # (m, 1)
+    norm = torch.linalg.vector_norm(embeddings.detach(), dim=1, keepdim=True)  # (m, 1)
     tiny = torch.finfo(norm.dtype).tiny
     usual = tiny**0.25, tiny**-0.25  # between these no square comes near overflow or underflow
-    if not bool(((norm >= usual[0]) & (norm <= usual[1])).all()):
+    shortest, longest = norm.aminmax()
+    if shortest >= usual[0] and longest <= usual[1]:
+        inverse = 1.0 / norm
+    else:
         embeddings = _moderate(embeddings)
-        norm = torch.linalg.vector_norm(embeddings, dim=1, keepdim=True)
-    return embeddings * torch.where(norm > 0, 1.0 / norm.clamp_min(tiny), 0.0)
+        inverse = _inverse_norms(embeddings.detach())
+    unit: Tensor = _Normalize.apply(embeddings, inverse)
+    return unit
+
+
+class _Normalize(torch.autograd.Function):
+    """Rows times their inverse norms. The gradient, (g − u·⟨u, g⟩) / norm, takes autograd three times as many operations."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, inverse: Tensor) -> Tensor:
+        unit = rows * inverse
+        ctx.save_for_backward(rows, unit, inverse)
+        return unit
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None]:
+        rows, unit, inverse = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of this gradient is wanted: it goes through the norm
+            inverse = _inverse_norms(rows)
+        gradient = upstream[0]
+        return (gradient - unit * (unit * gradient).sum(dim=1, keepdim=True)) * inverse, None
+
+
+def _inverse_norms(rows: Tensor) -> Tensor:
+    """1 / norm of every row, 0 for a zero row. (m, 1)"""
+    norm = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return torch.where(norm > 0, 1.0 / norm.clamp_min(torch.finfo(norm.dtype).tiny), 0.0)
 
 
 def pairwise_distances(points: Tensor) -> Tensor:

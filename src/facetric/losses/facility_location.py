@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -12,11 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from facetric.losses.arguments import flag, nonnegative, whole
-from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, pairwise_distances, unit_vectors, zero_loss
+from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
 from facetric.metrics import nmi
 from facetric.solver import ClusteringProblem, Solution, oracle_medoids, solve
+from facetric.solver.oracle import score_gap
 from facetric.solver.problem import MarginFunction, check_margin
-from facetric.solver.solve import Inference, Refinement, check_solver_options
+from facetric.solver.solve import Inference, Refinement, check_solver_options, inference_for
+
+_log = logging.getLogger("facetric")
 
 Reduction = Literal["sum", "mean"]
 Inferred = tuple[Solution, NDArray[np.int64]]  # S_PAM, and the oracle medoids
@@ -58,7 +62,8 @@ class FacilityLocationLoss(nn.Module):
     Args:
         margin_weight: γ; None is half of the number of images in the batch (of the subset inside `SubsampledLoss`).
         margin: the score behind Δ: "nmi", "vmeasure", "ami", "ari", "f1", "zero_one" or a callable on a contingency table.
-        inference: "greedy" (Algorithm 1), "stochastic" (greedy on random samples of candidates) or "random".
+        inference: "greedy" (Algorithm 1), "stochastic" (greedy on random samples of candidates), "random", or "auto":
+            "greedy" as long as m·ln|Y| ≤ 7,000 (1,024 images of 900 classes), "stochastic" for larger batches.
         refine: "pam" (Algorithm 2), "local_search" (Lemma 2) or None.
         max_sweeps: T, the most sweeps of "pam".
         normalize: l2-normalize the embeddings first, as the paper does for this loss.
@@ -108,6 +113,7 @@ class FacilityLocationLoss(nn.Module):
         self.reduction = reduction
         self.rng = np.random.default_rng(whole("seed", seed, at_least=0, hint="the default is 0"))
         self.last = None
+        self._said_stochastic = False
         self.share = _infer_here
 
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
@@ -146,20 +152,24 @@ class FacilityLocationLoss(nn.Module):
     def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, BatchExplanation]:
         with torch.autocast(embeddings.device.type, enabled=False):
             points = unit_vectors(embeddings) if self.normalize else embeddings
-            distances = pairwise_distances(points.detach())  # (m, m)
-            problem = ClusteringProblem(
-                (distances.square() if self.squared else distances).cpu().numpy(),
+            on_host = np.ascontiguousarray(points.detach().cpu().numpy())  # (m, d)
+            problem = ClusteringProblem.from_points(
+                on_host,
                 labels.cpu().numpy(),
                 margin_weight=self.gamma(len(points)),
                 margin=self.margin,
+                squared=self.squared,
             )
             solution, oracle = self.share(lambda: self._infer(problem))
             oracle_of = oracle[problem.classes]  # (m,)
-            m = problem.n_points
-            oracle_score = -float(problem.distances[np.arange(m), oracle_of].sum())
-            trivial = problem.n_clusters in (1, m) and is_degenerate(self, batch_pairs(labels))
+            oracle_score = problem.facility_score(oracle_of)
+            trivial = problem.n_clusters in (1, problem.n_points) and is_degenerate(self, batch_pairs(labels))
             active = not trivial and solution.objective - oracle_score > problem.tolerance
-            value = self._hinge(points, solution, oracle_of, problem.margin_weight) if active else zero_loss(embeddings)
+            if active:
+                medoid_of = solution.medoids[solution.assignment]  # (m,)
+                value = self._hinge(points, on_host, medoid_of, oracle_of, problem.margin_weight * solution.margin)
+            else:
+                value = zero_loss(embeddings)
         return value, BatchExplanation(
             medoids=solution.medoids,
             assignment=solution.assignment,
@@ -177,20 +187,71 @@ class FacilityLocationLoss(nn.Module):
         )
 
     def _infer(self, problem: ClusteringProblem) -> Inferred:
-        solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
+        inference = self.inference
+        if inference == "auto":
+            inference = inference_for(problem.n_points, problem.n_clusters)
+            if inference == "stochastic" and not self._said_stochastic:
+                self._said_stochastic = True
+                _log.warning(
+                    'inference "auto" is stochastic for batches such as this one, of %d images in %d classes; '
+                    'for exact inference: inference="greedy" (--set loss.inference=greedy)',
+                    problem.n_points,
+                    problem.n_clusters,
+                )
+        solution = solve(problem, inference=inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
         return solution, oracle_medoids(problem)
 
-    def _hinge(self, points: Tensor, solution: Solution, oracle_of: NDArray[np.int64], gamma: float) -> Tensor:
-        """[F − F̃ + γΔ]₊ with gradient; F − F̃ point by point, so that points at the same medoid in both cancel exactly."""
-        travel = self._distances_to(points, solution.medoids[solution.assignment])
-        oracle_travel = self._distances_to(points, oracle_of)
-        value = torch.clamp_min((oracle_travel - travel).sum() + gamma * solution.margin, 0.0)
-        return value / len(points) if self.reduction == "mean" else value
+    def _hinge(
+        self,
+        points: Tensor,
+        on_host: NDArray[np.floating],
+        medoid_of: NDArray[np.int64],
+        oracle_of: NDArray[np.int64],
+        margin: float,
+    ) -> Tensor:
+        """[F − F̃ + γΔ]₊ with gradient; γΔ, a constant, is `margin`."""
+        gap, gradient = score_gap(on_host, medoid_of, oracle_of, self.squared)
+        if gap + margin <= 0.0:
+            return zero_loss(points)
+        scale = 1.0 / len(points) if self.reduction == "mean" else 1.0
+
+        def recompute(points: Tensor) -> Tensor:
+            return scale * (self._distances_to(points, oracle_of) - self._distances_to(points, medoid_of)).sum()
+
+        value: Tensor = _KnownGradient.apply(points, scale * (gap + margin), scale * gradient, recompute)
+        return value
 
     def _distances_to(self, points: Tensor, medoid_of: NDArray[np.int64]) -> Tensor:
-        """The distance of each point to its medoid, with gradient (zero at distance zero). (m,)"""
-        difference = points - points[torch.from_numpy(medoid_of).to(points.device)]
-        return difference.square().sum(dim=1) if self.squared else torch.linalg.vector_norm(difference, dim=1)
+        """The distance of each point to its medoid; at distance zero all its derivatives are zero. (m,)"""
+        square = (points - points[torch.from_numpy(medoid_of).to(points.device)]).square().sum(dim=1)
+        if self.squared:
+            return square
+        apart = square > 0
+        return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
+
+
+class _KnownGradient(torch.autograd.Function):
+    """A function of the points whose value and gradient have been found on the host, from the copy that the solver works on.
+
+    Only for a gradient of the gradient (`create_graph=True`) is it computed in torch, by `recompute`, up to a constant.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, points: Tensor, value: float, gradient: NDArray[np.floating], recompute: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        ctx.save_for_backward(points)
+        ctx.gradient, ctx.recompute = gradient, recompute
+        return points.new_tensor(value)
+
+    @staticmethod
+    def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor, None, None, None]:
+        (points,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            (gradient,) = torch.autograd.grad(ctx.recompute(points), points, create_graph=True)
+        else:
+            gradient = torch.from_numpy(ctx.gradient).to(points.device)
+        return upstream[0] * gradient, None, None, None
 
 
 def _infer_here(infer: Callable[[], Inferred]) -> Inferred:

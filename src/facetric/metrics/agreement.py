@@ -44,9 +44,8 @@ def phi_table(score: int, n: int) -> NDArray[np.float64]:
 
 
 @njit(cache=True, nogil=True)
-def agreement(score: int, n_points: int, cells: float, rows: float, columns: float, expected: float) -> float:
-    """The score of a table with these sums of φ; `expected` is the expected mutual information (AMI only)."""
-    total = phi(score, float(n_points))
+def agreement(score: int, n_points: int, total: float, cells: float, rows: float, columns: float, expected: float) -> float:
+    """The score of a table with these sums of φ; total is φ(n_points), expected the expected mutual information (AMI only)."""
     if score <= AMI:
         mutual = (cells - rows - columns + total) / n_points
         rows_entropy = (total - rows) / n_points
@@ -131,9 +130,8 @@ def score_contingency(score: int, table: Contingency) -> float:
     if score == ZERO_ONE:
         return float(matched_points(table.dense())) / n_points
     expected = float(expected_mutual_information(table.rows, table.columns, n_points).sum()) if score == AMI else 0.0
-    value = agreement(
-        score, n_points, _phi_sum(score, table.cells), _phi_sum(score, table.rows), _phi_sum(score, table.columns), expected
-    )
+    cells, rows, columns = (_phi_sum(score, counts) for counts in (table.cells, table.rows, table.columns))
+    value = agreement(score, n_points, phi(score, float(n_points)), cells, rows, columns, expected)
     return float(value)
 
 

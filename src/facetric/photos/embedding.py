@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from facetric.data.fingerprints import content_digest
-from facetric.data.images import ImageError, decode_image, open_file
+from facetric.data.images import ImageError, decode_image, open_file, printable
 from facetric.data.loader import made_ahead
 from facetric.photos.encoder import BATCH, Encoder
 from facetric.photos.listing import PhotoList, Problem
@@ -100,7 +100,7 @@ def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes]) -> _Pict
     except ImageError as error:
         return _Picture(photo, problem=str(error))
     except OSError as error:  # a read error of the disk
-        return _Picture(photo, problem=f"{path} cannot be read ({error.strerror}): check the disk")
+        return _Picture(photo, problem=f"{printable(path)} cannot be read ({error.strerror}): check the disk")
     return _Picture(photo, state, content, pixels)
 
 

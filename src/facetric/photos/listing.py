@@ -77,7 +77,8 @@ class _Walk:
             with os.scandir(self.root / folder) as entries:
                 found = list(entries)
         except OSError as error:
-            self.problems.append(Problem(folder, f"the folder cannot be read ({error.strerror})"))
+            reason = f"the folder {printable(self.root / folder)} cannot be read ({error.strerror}): change its permissions"
+            self.problems.append(Problem(folder, reason))
             return [], []
         self._seen.add((status.st_dev, status.st_ino))
         for entry in found:

@@ -17,7 +17,7 @@ from PIL import Image
 from scipy.fft import dctn  # type: ignore[import-untyped]
 
 from facetric.data.fingerprints import content_digest
-from facetric.data.images import ImageError, decode_image, known_formats, open_file
+from facetric.data.images import ImageError, decode_image, known_formats, open_file, printable
 from facetric.machine import available_cores
 from facetric.photos.listing import PhotoList, Problem
 from facetric.progress import Progress
@@ -70,7 +70,7 @@ def _sketch(root: Path, photo: Path) -> Sketch | Problem:
     except ImageError as error:
         return Problem(photo, str(error))
     except OSError as error:  # a read error of the disk
-        return Problem(photo, f"{path} cannot be read ({error.strerror}): check the disk")
+        return Problem(photo, f"{printable(path)} cannot be read ({error.strerror}): check the disk")
     return Sketch(photo, content_digest(data), width, height, len(data), *drawn(image))
 
 

@@ -15,21 +15,17 @@ from facetric.runs.images import padded, run_images
 from facetric.runs.run import Run
 
 MIN_CLASSES = 4  # what `calibrate` asks for
-_MAX_LINKED = 10_000  # points of which average linkage can hold all distances
 
 
-def run_calibration(
-    run: Run, embedder: Embedder, source: dict[str, Any], *, n_points: int, on_step: OnStep
-) -> Calibration | None:
+def run_calibration(run: Run, embedder: Embedder, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
     """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
 
-    `source` is that of the embeddings to cluster, of which there are `n_points`. None for a run with fewer than four validation
-    classes: the training classes are no measure of how far apart new classes lie.
+    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: the training classes
+    are no measure of how far apart new classes lie.
     """
-    method = None if n_points <= _MAX_LINKED else "facility_location"
     with suppress(ValueError):  # missing, damaged or of another checkpoint
         kept, kept_source = run.calibration()
-        if kept_source == source and method in (None, kept.method):
+        if kept_source == source:
             return kept
     if run.manifest.count("validation")[1] < MIN_CLASSES:
         return None
@@ -47,7 +43,7 @@ def run_calibration(
         on_progress=lambda done, total: on_step("Embedding validation classes", done, total),
     )
     on_step("Calibration", 0, 1)
-    calibration = calibrate(found.vectors, found.labels, method=method)  # type: ignore[arg-type]
+    calibration = calibrate(found.vectors, found.labels)
     run.save_calibration(calibration, source)
     on_step("Calibration", 1, 1)
     return calibration

@@ -120,7 +120,7 @@ def evaluate_run(
         on_step = on_progress or (lambda name, done, total: None)
         calibration = None
         if facility and split == "test":
-            calibration = run_calibration(opened, embedder, source, n_points=len(embeddings), on_step=on_step)
+            calibration = run_calibration(opened, embedder, source, on_step=on_step)
         scored = partial(
             evaluate, labels=embeddings.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )

@@ -17,257 +17,223 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.solver.margin import Counts, Margin, compiled_margin, count, delta, move, move_back
+from facetric.solver.kernels import Distances, Threads, inner_kernel, use_threads
+from facetric.solver.margin import Counts, Margin, compiled_margin, count, delta, gather, gathered_delta, scatter
+from facetric.solver.nearest import Nearest, find_won, nearest_medoids, put_back, put_in, remove
 from facetric.solver.problem import ClusteringProblem
-
-_OWN = -1.0  # a medoid's distance to itself for the purpose of assignment: nearer than any duplicate
 
 
 class Refined(NamedTuple):
-    """Medoids after refinement, how many sweeps it took, and A(S) before them and after each."""
+    """Medoids after refinement, g(S), how many sweeps it took, and A(S) before them and after each."""
 
     medoids: NDArray[np.int64]
+    assignment: NDArray[np.int64]
     n_sweeps: int
     trace: tuple[float, ...]
 
 
-def pam(problem: ClusteringProblem, medoids: NDArray[np.int64], *, max_sweeps: int = 5, prune: bool = True) -> Refined:
+def pam(
+    problem: ClusteringProblem,
+    medoids: NDArray[np.int64],
+    *,
+    max_sweeps: int = 5,
+    prune: bool = True,
+    threads: Threads | int | None = None,
+) -> Refined:
     """Algorithm 2: at most T = `max_sweeps` sweeps, fewer when one changes nothing."""
-    return _refine(problem, medoids, max_sweeps, prune, everywhere=False)
+    return _refine(problem, medoids, max_sweeps, prune, threads, everywhere=False)
 
 
-def local_search(problem: ClusteringProblem, medoids: NDArray[np.int64], *, prune: bool = True) -> Refined:
+def local_search(
+    problem: ClusteringProblem, medoids: NDArray[np.int64], *, prune: bool = True, threads: Threads | int | None = None
+) -> Refined:
     """Lemma 2: sweeps over all exchanges with points of X until none of them raises A(S)."""
-    return _refine(problem, medoids, int(np.iinfo(np.int64).max), prune, everywhere=True)
+    return _refine(problem, medoids, int(np.iinfo(np.int64).max), prune, threads, everywhere=True)
 
 
-def _refine(problem: ClusteringProblem, medoids: NDArray[np.int64], max_sweeps: int, prune: bool, *, everywhere: bool) -> Refined:
-    with compiled_margin(problem) as margin:
-        refined, trace = _exchange_sweeps(
-            problem.from_medoid,
-            problem.classes,
-            medoids,
-            problem.margin_weight,
-            margin,
-            problem.tolerance,
-            max_sweeps,
-            everywhere,
-            prune,
-        )
-    return Refined(refined, len(trace) - 1, tuple(trace))
+class _State(NamedTuple):
+    """S, and what the sweeps need to change it."""
+
+    D: Distances  # (m, m) row j: the distance of every point to medoid j
+    by_point: Distances  # (m, m) row i: the distance of point i to every medoid
+    gamma: float
+    margin: Margin
+    tolerance: float
+    medoids: NDArray[np.int64]  # (n_clusters,) S
+    nearest: Nearest
+    counts: Counts  # of the clustering that `nearest` is
 
 
-class _Nearest(NamedTuple):
-    """For each point the positions of its nearest and second nearest medoid, and the distances that ranked them."""
-
-    first: NDArray[np.int64]
-    first_distance: NDArray[np.float64]
-    second: NDArray[np.int64]
-    second_distance: NDArray[np.float64]
-
-
-@njit(cache=True, nogil=True)
-def _exchange_sweeps(
-    D: NDArray[np.float64],
-    classes: NDArray[np.int64],
-    initial: NDArray[np.int64],
-    gamma: float,
-    margin: Margin,
-    tolerance: float,
+def _refine(
+    problem: ClusteringProblem,
+    medoids: NDArray[np.int64],
     max_sweeps: int,
-    everywhere: bool,
     prune: bool,
-) -> tuple[NDArray[np.int64], list[float]]:
-    # Legend: D[j, i] distance of point i to medoid j; F, A, γ as in the paper; k a position in S = medoids.
+    threads: Threads | int | None,
+    *,
+    everywhere: bool,
+) -> Refined:
+    with compiled_margin(problem) as margin, use_threads(threads) as crew:
+        nearest = nearest_medoids(problem, medoids, crew)
+        state = _State(
+            D=problem.from_medoid,
+            by_point=problem.distances,
+            gamma=problem.margin_weight,
+            margin=margin,
+            tolerance=problem.tolerance,
+            medoids=medoids.copy(),
+            nearest=nearest,
+            counts=count(margin, nearest.first, len(medoids)),
+        )
+        trace = _sweeps(state, everywhere, prune, max_sweeps)
+    return Refined(state.medoids, nearest.first.astype(np.int64), len(trace) - 1, tuple(trace))
+
+
+@njit(cache=True, nogil=True)
+def _sweeps(state: _State, everywhere: bool, prune: bool, max_sweeps: int) -> list[float]:
+    """Sweep until nothing changes; A(S) before and after each sweep."""
+    trace = [_objective(state)]
+    changed = True
+    while changed and len(trace) <= max_sweeps:
+        changed = _sweep(state, everywhere, prune)
+        trace.append(_objective(state))
+    return trace
+
+
+@inner_kernel()
+def _objective(state: _State) -> float:
+    """A(S)."""
+    score = 0.0
+    for distance in state.nearest.first_distance:
+        score -= max(distance, 0.0)
+    return score + (state.gamma * delta(state.margin, state.counts, len(state.medoids)) if state.gamma > 0.0 else 0.0)
+
+
+@inner_kernel()
+def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
+    """Offer every medoid in turn to be exchanged; whether any was."""
+    # Legend: k a position in S; F, A, γ as in the paper.
+    D, medoids, margin, counts, gamma = state.D, state.medoids, state.margin, state.counts, state.gamma
+    nearest = state.nearest
+    counted = gamma > 0.0 and len(medoids) > 1
     m = len(D)
-    n_clusters = len(initial)
-    medoids = initial.copy()
-    is_medoid = np.zeros(m, dtype=np.bool_)
-    is_medoid[medoids] = True
-    nearest = _Nearest(np.empty(m, np.int64), np.empty(m), np.empty(m, np.int64), np.empty(m))
-    for i in range(m):
-        _rank(D, medoids, nearest, i)
-    counts = count(margin, nearest.first, classes, n_clusters)
-    rival = np.empty(m, dtype=np.int64)  # position of the nearest medoid other than k
-    rival_distance = np.empty(m)
-    F = np.empty(m)
-    A = np.empty(m)
-
-    trace = [_facility_score(nearest) + gamma * delta(margin, counts, n_clusters)]
-    sweep = 0
-    while sweep < max_sweeps:
-        sweep += 1
-        changed = False
-        members, starts = _group(nearest.first, n_clusters)
-        for k in range(n_clusters):
-            _remove(margin, counts, classes, nearest, k, rival, rival_distance)
-            if everywhere:
-                candidates = np.flatnonzero(~is_medoid | (np.arange(m) == medoids[k]))
-                for j in candidates:
-                    F[j] = _true_facility_score(D[j], rival_distance)
-            else:
-                candidates = members[starts[k] : starts[k + 1]]
-                for j in candidates:
-                    F[j] = _cluster_facility_score(D[j], candidates)
-
-            current = medoids[k]
-            A[current] = F[current] + gamma * _exchange_delta(
-                margin, counts, classes, D[current], rival, rival_distance, k, current
-            )
-            best = A[current]
-            for j in candidates:
-                if j == current:
-                    continue
-                if prune and F[j] + gamma < best - tolerance:
-                    A[j] = -np.inf
-                    continue
-                A[j] = F[j] + gamma * _exchange_delta(margin, counts, classes, D[j], rival, rival_distance, k, int(j))
-                best = max(best, A[j])
-            if best > A[current] + tolerance:
-                for j in candidates:  # in ascending order: the lowest index among equals
-                    if A[j] >= best - tolerance:
-                        is_medoid[current], is_medoid[j] = False, True
-                        medoids[k] = j
-                        changed = True
-                        break
-            _insert(margin, counts, classes, D, medoids, nearest, k, rival, rival_distance)
-        trace.append(_facility_score(nearest) + gamma * delta(margin, counts, n_clusters))
-        if not changed:
-            break
-    return medoids, trace
-
-
-@njit(cache=True, nogil=True)
-def _rank(D: NDArray[np.float64], medoids: NDArray[np.int64], nearest: _Nearest, i: int) -> None:
-    """Find point i's two nearest medoids; of equal distances the first position wins, a medoid prefers itself."""
-    first, second = -1, -1
-    first_distance, second_distance = np.inf, np.inf
+    members, starts = _group(nearest.first, len(medoids))
+    is_medoid = np.zeros(m, np.bool_)
+    for j in medoids:
+        is_medoid[j] = True
+    F, A = np.empty(m), np.empty(m)
+    orphans, won = np.empty(m, np.uint32), np.empty(m, np.uint32)  # space for lists of points
+    margin_now = delta(margin, counts, len(medoids)) if gamma > 0.0 else 0.0
+    changed = False
     for k in range(len(medoids)):
-        distance = _OWN if medoids[k] == i else D[medoids[k], i]
-        if distance < first_distance:
-            second, second_distance = first, first_distance
-            first, first_distance = k, distance
-        elif distance < second_distance:
-            second, second_distance = k, distance
-    nearest.first[i], nearest.first_distance[i] = first, first_distance
-    nearest.second[i], nearest.second_distance[i] = second, second_distance
+        current = medoids[k]
+        sums = counts.sums[0], counts.sums[1], counts.sums[2]
+        n_orphans = remove(nearest, k, orphans)
+        if counted:
+            scatter(margin, counts, orphans[:n_orphans], k, nearest.second)
+        if everywhere:
+            candidates = _others(is_medoid, current)
+            for j in candidates:
+                F[j] = _true_facility_score(D[j], nearest.first_distance)
+        else:
+            candidates = members[starts[k] : starts[k + 1]]
+            for j in candidates:
+                F[j] = _cluster_facility_score(D[j], candidates)
+        A[current] = F[current] + gamma * margin_now
+        best = _evaluate(state, k, candidates, prune, won, F, A)
+        chosen = current
+        if best > A[current] + state.tolerance:
+            for j in candidates:  # in ascending order: the lowest index among equals
+                if A[j] >= best - state.tolerance:
+                    chosen = j
+                    break
+        if chosen == current:
+            put_back(nearest, D[current], current, k, orphans[:n_orphans])
+            if counted:
+                gather(margin, counts, orphans[:n_orphans], nearest.second, k)
+                counts.sums[0], counts.sums[1], counts.sums[2] = sums
+        else:
+            medoids[k] = chosen
+            is_medoid[current], is_medoid[chosen] = False, True
+            n_won = find_won(nearest, D[chosen], chosen, k, won)
+            if counted:
+                gather(margin, counts, won[:n_won], nearest.first, k)
+                margin_now = delta(margin, counts, len(medoids))
+            put_in(nearest, D[chosen], state.by_point, medoids, k, orphans[:n_orphans], won[:n_won])
+            changed = True
+    return changed
 
 
-@njit(cache=True, nogil=True)
-def _group(assignment: NDArray[np.int64], n_clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+@inner_kernel()
+def _group(clusters: NDArray[np.uint32], n_clusters: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Points by cluster, ascending inside each: cluster k is members[starts[k] : starts[k + 1]]."""
     starts = np.zeros(n_clusters + 1, dtype=np.int64)
-    for k in assignment:
+    for k in clusters:
         starts[k + 1] += 1
-    starts = np.cumsum(starts)
-    fill = starts[:-1].copy()
-    members = np.empty(len(assignment), dtype=np.int64)
-    for i in range(len(assignment)):
-        members[fill[assignment[i]]] = i
-        fill[assignment[i]] += 1
+    for k in range(n_clusters):
+        starts[k + 1] += starts[k]
+    fill = starts.copy()
+    members = np.empty(len(clusters), dtype=np.int64)
+    for i in range(len(clusters)):
+        members[fill[clusters[i]]] = i
+        fill[clusters[i]] += 1
     return members, starts
 
 
-@njit(cache=True, nogil=True)
-def _facility_score(nearest: _Nearest) -> float:
-    score = 0.0
-    for distance in nearest.first_distance:
-        score -= max(distance, 0.0)
-    return score
+@inner_kernel()
+def _others(is_medoid: NDArray[np.bool_], current: int) -> NDArray[np.int64]:
+    """The points outside S, and the current medoid, in ascending order."""
+    others = np.empty(len(is_medoid), dtype=np.int64)
+    n_others = 0
+    for j in range(len(is_medoid)):
+        if j == current or not is_medoid[j]:
+            others[n_others] = j
+            n_others += 1
+    return others[:n_others]
 
 
-@njit(cache=True, nogil=True)
-def _cluster_facility_score(distance: NDArray[np.float64], members: NDArray[np.int64]) -> float:
+@inner_kernel()
+def _cluster_facility_score(distance: Distances, members: NDArray[np.int64]) -> float:
     score = 0.0
     for i in members:
         score -= distance[i]
     return score
 
 
-@njit(cache=True, nogil=True)
-def _true_facility_score(distance: NDArray[np.float64], rival_distance: NDArray[np.float64]) -> float:
+@inner_kernel(fastmath=frozenset({"reassoc", "nnan"}))
+def _true_facility_score(distance: Distances, rival_distance: Distances) -> float:
     score = 0.0
     for i in range(len(distance)):
         score -= max(min(distance[i], rival_distance[i]), 0.0)
     return score
 
 
-@njit(cache=True, nogil=True)
-def _remove(
-    margin: Margin,
-    counts: Counts,
-    classes: NDArray[np.int64],
-    nearest: _Nearest,
+@inner_kernel()
+def _evaluate(
+    state: _State,
     k: int,
-    rival: NDArray[np.int64],
-    rival_distance: NDArray[np.float64],
-) -> None:
-    """Take medoid k away: everybody's rival is the nearest other medoid, and the counts follow (unless there is none)."""
-    for i in range(len(rival)):
-        if nearest.first[i] == k:
-            rival[i], rival_distance[i] = nearest.second[i], nearest.second_distance[i]
-            if rival[i] >= 0:
-                move(margin, counts, classes[i], k, rival[i])
-        else:
-            rival[i], rival_distance[i] = nearest.first[i], nearest.first_distance[i]
-
-
-@njit(cache=True, nogil=True, inline="always")
-def _joins(distance: float, rival_distance: float, k: int, rival: int) -> bool:
-    return distance < rival_distance or (distance == rival_distance and k < rival)
-
-
-@njit(cache=True, nogil=True)
-def _exchange_delta(
-    margin: Margin,
-    counts: Counts,
-    classes: NDArray[np.int64],
-    distance: NDArray[np.float64],
-    rival: NDArray[np.int64],
-    rival_distance: NDArray[np.float64],
-    k: int,
-    j: int,
+    candidates: NDArray[np.int64],
+    prune: bool,
+    won: NDArray[np.uint32],
+    F: NDArray[np.float64],
+    A: NDArray[np.float64],
 ) -> float:
-    """Δ with point j as medoid k: the points that j wins from their rivals move to cluster k, and back."""
-    if rival[j] < 0:  # a single cluster: nothing moves
-        return delta(margin, counts, 1)
-    cells, rows, expected = counts.sums[0], counts.sums[1], counts.sums[2]
-    won = np.empty(len(distance), dtype=np.int64)
-    n_won = 0
-    for i in range(len(distance)):
-        if i == j or _joins(distance[i], rival_distance[i], k, rival[i]):
-            won[n_won] = i
-            n_won += 1
-            move(margin, counts, classes[i], rival[i], k)
-    value = delta(margin, counts, len(counts.sizes))
-    for i in won[:n_won]:
-        move_back(counts, classes[i], rival[i], k)
-    counts.sums[0], counts.sums[1], counts.sums[2] = cells, rows, expected
-    return value
-
-
-@njit(cache=True, nogil=True)
-def _insert(
-    margin: Margin,
-    counts: Counts,
-    classes: NDArray[np.int64],
-    D: NDArray[np.float64],
-    medoids: NDArray[np.int64],
-    nearest: _Nearest,
-    k: int,
-    rival: NDArray[np.int64],
-    rival_distance: NDArray[np.float64],
-) -> None:
-    """Put medoid k (old or new) back: update counts and everybody's two nearest medoids."""
-    j = medoids[k]
-    for i in range(len(rival)):
-        distance = _OWN if i == j else D[j, i]
-        if nearest.first[i] == k or nearest.second[i] == k:
-            _rank(D, medoids, nearest, i)
-        elif _joins(distance, nearest.first_distance[i], k, nearest.first[i]):
-            nearest.second[i], nearest.second_distance[i] = nearest.first[i], nearest.first_distance[i]
-            nearest.first[i], nearest.first_distance[i] = k, distance
-        elif _joins(distance, nearest.second_distance[i], k, nearest.second[i]):
-            nearest.second[i], nearest.second_distance[i] = k, distance
-        if nearest.first[i] == k and rival[i] >= 0:
-            move(margin, counts, classes[i], rival[i], k)
+    """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
+    D, margin, counts, nearest, gamma = state.D, state.margin, state.counts, state.nearest, state.gamma
+    n_clusters, current = len(state.medoids), state.medoids[k]
+    best = A[current]
+    for j in candidates:
+        if j == current:
+            continue
+        A[j] = -np.inf
+        if prune and F[j] + gamma < best - state.tolerance:
+            continue
+        if gamma == 0.0:
+            A[j] = F[j]
+        elif n_clusters == 1:  # Δ is the same for all
+            A[j] = F[j] + A[current] - F[current]
+        else:
+            n_won = find_won(nearest, D[j], j, k, won)
+            A[j] = F[j] + gamma * gathered_delta(margin, counts, won[:n_won], nearest.first, k, n_clusters)
+        best = max(best, A[j])
+    return float(best)

@@ -12,6 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from facetric.metrics.agreement import SCORES
 from facetric.metrics.contingency import label_codes
+from facetric.solver.distances import euclidean_distances, is_symmetric, largest_distance
+from facetric.solver.kernels import Distances
+from facetric.solver.margin import Margin, margin_tables
 
 MarginFunction = Callable[[NDArray[np.int64]], float]
 
@@ -32,14 +35,15 @@ class ClusteringProblem:
       score that is 1 for a perfect clustering. It must not depend on the order of rows or columns. Scores are clipped to [0, 1].
     """
 
-    distances: NDArray[np.float64]
+    distances: Distances
     labels: NDArray[np.int64]
     margin_weight: float = 1.0
     margin: str | MarginFunction = "nmi"
     classes: NDArray[np.int64] = field(init=False, repr=False)  # (m,) labels as codes 0 … n_clusters − 1
+    largest_distance: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        distances = _checked_distances(self.distances)
+        distances, largest = _checked_distances(self.distances)
         labels = np.asarray(self.labels)
         codes = label_codes(labels)
         if len(codes) != len(distances):
@@ -49,15 +53,31 @@ class ClusteringProblem:
             )
         check_margin(self.margin, self.margin_weight)
         object.__setattr__(self, "distances", distances)
+        object.__setattr__(self, "largest_distance", largest)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "classes", codes)
         object.__setattr__(self, "margin_weight", float(self.margin_weight))
+
+    @classmethod
+    def from_points(
+        cls,
+        points: Distances,
+        labels: NDArray[np.int64],
+        margin_weight: float = 1.0,
+        margin: str | MarginFunction = "nmi",
+        *,
+        squared: bool = False,
+    ) -> ClusteringProblem:
+        """The problem of points (m, d) under their Euclidean distances, or the squares of these."""
+        problem = cls(euclidean_distances(points, squared=squared), labels, margin_weight, margin)
+        problem.__dict__["from_medoid"] = problem.distances  # symmetric by construction: no need to look
+        return problem
 
     @property
     def n_points(self) -> int:
         return len(self.distances)
 
-    @property
+    @cached_property
     def n_clusters(self) -> int:
         """|Y|: the number of distinct classes in the batch, and of medoids in a solution."""
         return int(self.classes.max()) + 1
@@ -65,12 +85,20 @@ class ClusteringProblem:
     @property
     def tolerance(self) -> float:
         """Two objectives nearer than this are equal; a tie goes to the lowest index."""
-        return TIE_TOLERANCE * (self.n_points * float(self.distances.max()) + self.margin_weight)
+        return TIE_TOLERANCE * (self.n_points * self.largest_distance + self.margin_weight)
 
     @cached_property
-    def from_medoid(self) -> NDArray[np.float64]:
+    def from_medoid(self) -> Distances:
         """(m, m) row j: the distance of every point to medoid j, contiguous for the kernels."""
-        return np.ascontiguousarray(self.distances.T)
+        return self.distances if is_symmetric(self.distances) else np.ascontiguousarray(self.distances.T)
+
+    @cached_property
+    def margin_tables(self) -> Margin:
+        return margin_tables(self.margin, self.classes)
+
+    def facility_score(self, medoid_of: NDArray[np.int64]) -> float:
+        """F of the clustering that gives point i to medoid medoid_of[i], summed in float64."""
+        return -float(self.distances[np.arange(self.n_points), medoid_of].astype(np.float64).sum())
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,15 +122,31 @@ def check_margin(margin: object, margin_weight: float) -> None:
         raise ValueError(f"margin must be one of {', '.join(SCORES)} or a callable; got {margin!r}: choose one of these")
 
 
-def _checked_distances(distances: ArrayLike) -> NDArray[np.float64]:
+def _checked_distances(distances: ArrayLike) -> tuple[Distances, float]:
+    """The distances in the kernels' layout, and the largest of them."""
+    kept = np.float32 if getattr(distances, "dtype", None) == np.float32 else np.float64
     try:
-        array = np.asarray(distances, dtype=np.float64)
+        array = np.require(distances, kept, ["C", "W"])
     except (TypeError, ValueError):
         raise ValueError("distances must be a square matrix of numbers: pass an (m, m) array") from None
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise ValueError(f"distances must be a square matrix; got shape {array.shape}: pass all m × m distances of the batch")
     if len(array) < 2:
         raise ValueError(f"clustering needs at least 2 points; got a batch of {len(array)}: enlarge the batch")
+    largest = largest_distance(array)
+    if math.isnan(largest):
+        largest = _refuse_bad_entries(array)
+    diagonal = array.diagonal()
+    if diagonal.any():
+        i = int(np.flatnonzero(diagonal)[0])
+        raise ValueError(
+            f"a point is at distance 0 from itself; entry [{i}, {i}] is {diagonal[i]}: np.fill_diagonal(distances, 0) first"
+        )
+    return array, largest
+
+
+def _refuse_bad_entries(array: Distances) -> float:
+    """Say which entry is not finite or negative; the largest if it is only a negative zero."""
     if not np.isfinite(array).all():
         i, j = np.argwhere(~np.isfinite(array))[0]
         raise ValueError(
@@ -111,10 +155,4 @@ def _checked_distances(distances: ArrayLike) -> NDArray[np.float64]:
     if array.min() < 0:
         i, j = np.argwhere(array < 0)[0]
         raise ValueError(f"distances must not be negative; entry [{i}, {j}] is {array[i, j]}: pass distances, not similarities")
-    diagonal = array.diagonal()
-    if diagonal.any():
-        i = int(np.flatnonzero(diagonal)[0])
-        raise ValueError(
-            f"a point is at distance 0 from itself; entry [{i}, {i}] is {diagonal[i]}: np.fill_diagonal(distances, 0) first"
-        )
-    return array
+    return float(array.max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
 import numpy as np
@@ -9,11 +10,17 @@ from numpy.typing import NDArray
 
 from facetric.solver.exchange import Refined, local_search, pam
 from facetric.solver.greedy import greedy, random_medoids, stochastic_greedy
+from facetric.solver.kernels import use_threads
 from facetric.solver.margin import compiled_margin, count, delta
+from facetric.solver.nearest import nearest_medoids
 from facetric.solver.problem import ClusteringProblem, Solution
 
-Inference = Literal["greedy", "stochastic", "random"]
+Inference = Literal["greedy", "stochastic", "random", "auto"]
 Refinement = Literal["pam", "local_search"]
+
+# Exact greedy takes about 7 ns · m²·ln|Y| on an undisturbed core (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y|
+# that is 5% of a step in which the network takes 1 ms per image: m = 1,024 with up to 900 classes.
+EXACT_LIMIT = 7_000
 
 
 def solve(
@@ -23,12 +30,15 @@ def solve(
     refine: Refinement | None = "pam",
     max_sweeps: int = 5,
     rng: np.random.Generator | int | None = None,
+    n_threads: int | None = None,
 ) -> Solution:
     """Approximate the maximum over S of A(S) = F(X, S) + γ·Δ(g(S), y*), with |S| = the number of classes.
 
-    * ``inference``: "greedy" (Algorithm 1), "stochastic" (a random sample of candidates per step) or "random" medoids.
+    * ``inference``: "greedy" (Algorithm 1), "stochastic" (a random sample of candidates per step), "random" medoids, or "auto":
+      "greedy" as long as m·ln|Y| ≤ 7,000, "stochastic" for larger batches.
     * ``refine``: "pam" (Algorithm 2, at most ``max_sweeps`` sweeps), "local_search" (until no exchange helps) or None.
     * ``rng``: a generator or a seed for "stochastic" and "random"; None is seed 0. Everything else is deterministic.
+    * ``n_threads``: None takes NUMBA_NUM_THREADS, without it all available cores. It never changes the result.
 
     >>> import numpy as np
     >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
@@ -38,20 +48,35 @@ def solve(
     ([0, 0, 0, 1, 1, 1], -0.4, 0.0)
     """
     check_solver_options(inference, refine, max_sweeps)
-    generator = np.random.default_rng(0 if rng is None else rng)
-    if inference == "greedy":
-        medoids = greedy(problem)
-    elif inference == "stochastic":
-        medoids = stochastic_greedy(problem, generator)
-    else:
-        medoids = random_medoids(problem, generator)
-    if refine == "pam":
-        refined = pam(problem, medoids, max_sweeps=max_sweeps)
-    elif refine == "local_search":
-        refined = local_search(problem, medoids)
-    else:
-        refined = Refined(medoids, 0, ())
+    if inference == "auto":
+        inference = inference_for(problem.n_points, problem.n_clusters)
+    with use_threads(n_threads) as threads:
+        if inference == "greedy":
+            medoids = greedy(problem, threads=threads)
+        elif inference == "stochastic":
+            medoids = stochastic_greedy(problem, _generator(rng))
+        else:
+            medoids = random_medoids(problem, _generator(rng))
+        if refine == "pam":
+            refined = pam(problem, medoids, max_sweeps=max_sweeps, threads=threads)
+        elif refine == "local_search":
+            refined = local_search(problem, medoids, threads=threads)
+        else:
+            refined = Refined(medoids, assign(problem, medoids), 0, ())
     return _solution(problem, refined)
+
+
+def _generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    return np.random.default_rng(0 if rng is None else rng)
+
+
+def inference_for(n_points: int, n_clusters: int) -> Literal["greedy", "stochastic"]:
+    """What "auto" is for a batch of this size. A rule, not a measurement: a run repeats itself on any machine.
+
+    >>> inference_for(1024, 256), inference_for(2048, 512)
+    ('greedy', 'stochastic')
+    """
+    return "greedy" if n_points * math.log(n_clusters) <= EXACT_LIMIT else "stochastic"
 
 
 def check_solver_options(inference: str, refine: str | None, max_sweeps: int) -> None:
@@ -66,22 +91,19 @@ def check_solver_options(inference: str, refine: str | None, max_sweeps: int) ->
 
 def assign(problem: ClusteringProblem, medoids: NDArray[np.int64]) -> NDArray[np.int64]:
     """g(S): the position of each point's nearest medoid; ties to the first position, a medoid always to itself. (m,)"""
-    assignment: NDArray[np.int64] = problem.distances[:, medoids].argmin(axis=1).astype(np.int64)
-    assignment[medoids] = np.arange(len(medoids))
-    return assignment
+    with use_threads(None) as threads:
+        return nearest_medoids(problem, np.asarray(medoids, np.int64), threads).first.astype(np.int64)
 
 
 def _solution(problem: ClusteringProblem, refined: Refined) -> Solution:
-    medoids = refined.medoids
-    assignment = assign(problem, medoids)
-    facility_score = -float(problem.distances[np.arange(problem.n_points), medoids[assignment]].sum())
+    facility_score = problem.facility_score(refined.medoids[refined.assignment])
     with compiled_margin(problem) as margin:
-        counts = count(margin, assignment, problem.classes, problem.n_clusters)
+        counts = count(margin, refined.assignment.astype(np.uint32), problem.n_clusters)
         margin_value = float(delta(margin, counts, problem.n_clusters))
     objective = facility_score + problem.margin_weight * margin_value
     return Solution(
-        medoids=medoids,
-        assignment=assignment,
+        medoids=refined.medoids,
+        assignment=refined.assignment,
         facility_score=facility_score,
         margin=margin_value,
         objective=objective,

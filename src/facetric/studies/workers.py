@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
@@ -13,6 +15,8 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from facetric.machine import prepare_process
+
+_SECONDS_TO_SAVE = 20.0
 
 
 class Interrupted(KeyboardInterrupt):
@@ -63,6 +67,7 @@ def start_worker() -> None:
     Ctrl-C reaches the workers too. Outside training they leave it to the parent, which stops them.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_stop_with_parent, daemon=True).start()
     prepare_process()
     import numba
     import torch
@@ -71,6 +76,18 @@ def start_worker() -> None:
     numba.set_num_threads(1)
     torch.set_num_threads(1)
     threadpool_limits(1)
+
+
+def _stop_with_parent() -> None:
+    """Wait for the end of the study's process, then stop as if it had stopped this one: training saves a checkpoint.
+
+    The pool's loop survives the signal and would wait for work forever.
+    """
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_SECONDS_TO_SAVE)
+        os._exit(1)
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -89,12 +88,10 @@ def _listing(paths: list[Path], labels: list[int], names: tuple[str, ...]) -> Li
 
 def _annotations(path: Path, file_field: str) -> list[tuple[str, int]]:
     """File name and class (from 1) of every image."""
-    table: Any = read_mat(path).get("annotations")
-    fields = getattr(getattr(table, "dtype", None), "names", None) or ()
-    if file_field not in fields or "class" not in fields:
+    found = read_mat(path)
+    if file_field not in found or "class" not in found:
         raise ValueError(f"{printable(path)} has no annotations with {file_field} and class: download it again")
-    table = np.atleast_1d(table)
-    rows = [(str(name), int(class_id)) for name, class_id in zip(table[file_field], table["class"], strict=True)]
+    rows = list(zip(found[file_field], found["class"], strict=True))
     if not rows or min(class_id for _, class_id in rows) < 1:
         raise ValueError(f"{printable(path)} must give every image a class of 1 or more: download it again")
     return rows

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from facetric.data.images import printable
 from facetric.data.readers.listing import read_lines, sub_folders
@@ -45,16 +46,46 @@ def find_beside(root: Path, name: str) -> Path | None:
 
 
 def read_mat(path: Path) -> dict[str, Any]:
-    """A MATLAB file as a dictionary, or a ValueError that names it."""
-    from scipy.io import loadmat  # type: ignore[import-untyped]
+    """The class names and annotations in a MATLAB file, or a ValueError that names it.
 
+    SciPy's reader can crash on a damaged file, so it runs in a process of its own.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", _READ_MAT, str(path)], capture_output=True, encoding="utf-8", errors="replace", check=False
+    )
     try:
-        return dict(loadmat(path, squeeze_me=True))
-    except Exception as error:  # scipy raises many kinds on damaged files
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise ValueError(f"{printable(path)} is not a MATLAB file that can be read ({reason}): download it again") from None
+        found = json.loads(done.stdout)
+    except ValueError:
+        found = {"error": f"the reader stopped with status {done.returncode}"}
+    if not isinstance(found, dict) or "error" in found:
+        reason = printable(" ".join(str(found.get("error") if isinstance(found, dict) else "no table").split()))
+        raise ValueError(f"{printable(path)} is not a MATLAB file that can be read ({reason}): download it again")
+    return found
+
+
+_READ_MAT = """
+import json, sys
+import numpy as np
+try:
+    from scipy.io import loadmat
+    tables = loadmat(sys.argv[1], squeeze_me=True)
+    found = {}
+    if "class_names" in tables:
+        found["class_names"] = [str(name) for name in np.atleast_1d(tables["class_names"])]
+    table = tables.get("annotations")
+    if table is not None and table.dtype.names:
+        table = np.atleast_1d(table)
+        for field in ("fname", "relative_im_path"):
+            if field in table.dtype.names:
+                found[field] = [str(name) for name in table[field]]
+        if "class" in table.dtype.names:
+            found["class"] = [int(number) for number in table["class"]]
+except BaseException as error:
+    found = {"error": str(error) or type(error).__name__}
+print(json.dumps(found))
+"""
 
 
 def _names_in(path: Path) -> tuple[str, ...] | None:
     names = read_mat(path).get("class_names")
-    return None if names is None else tuple(str(name) for name in np.atleast_1d(names))
+    return None if names is None else tuple(names)

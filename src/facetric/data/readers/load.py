@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from facetric.data.dataset import ImageDataset
 from facetric.data.readers.cars import read_cars
@@ -43,21 +45,46 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
             raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
         from facetric.data.glyphs import load_glyphs
 
-        _refuse_unknown_options(name, load_glyphs, options)
+        _check_options(name, load_glyphs, options)
         return load_glyphs(**options)
     reader = READERS[name]
-    _refuse_unknown_options(name, reader, options)
+    _check_options(name, reader, options)
     if root is None:
         raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
     return reader(root, **options)
 
 
-def _refuse_unknown_options(name: str, reader: Callable[..., ImageDataset], options: dict[str, Any]) -> None:
-    parameters = inspect.signature(reader).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict[str, Any]) -> None:
+    """Refuse options that the reader does not have, and values of another type than it takes."""
+    parameters = inspect.signature(reader).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    for option in options:
+    known = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
+    types = get_type_hints(reader)
+    for option, value in options.items():
         if option not in known:
             offer = ", ".join(known) or "none"
             raise ValueError(f"dataset {name!r} has no option {option!r}; it has {offer}{did_you_mean(option, known)}")
+        if not _is_of(value, types[option]):
+            default = parameters[option].default
+            way_out = "leave it out" if default is None else f"{str(default).lower()} is the default"
+            raise ValueError(
+                f"{option} must be {_in_words(types[option])}; got {value!r}: {way_out} (--set data.options.{option}=…)"
+            )
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, or of one of several; an integer is a number, True is not."""
+    if get_origin(kind) is UnionType:
+        return any(_is_of(value, one) for one in get_args(kind))
+    kind = get_origin(kind) or kind
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is float:
+        return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, kind)
+
+
+def _in_words(kind: Any) -> str:
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return next(words[one] for one in (kind, *get_args(kind)) if one in words)

@@ -98,7 +98,8 @@ def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
     assert vectors.shape == (3, packaged.dimensions)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert 1 - vectors[0] @ vectors[1] < (1 - vectors[0] @ vectors[2]) / 2
-    assert packaged.calibration is None
+    assert packaged.calibration is not None
+    assert "CUB-200-2011" in packaged.calibrated_on
     assert packaged.fingerprint == facetric.load().fingerprint
     assert "packaged" in repr(packaged)
 

@@ -8,6 +8,7 @@ import typer
 
 import facetric
 from facetric.cli.cache import app as cache_app
+from facetric.cli.cluster import cluster
 from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
 from facetric.cli.duplicates import duplicates
@@ -31,6 +32,10 @@ app.command(epilog="Example: facetric evaluate runs/first")(evaluate)
 app.command(epilog="Example: facetric report runs/first")(report)
 app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
 app.command(epilog="Example: facetric embed new-photos --model runs/photos --output vectors.parquet")(embed)
+app.command(
+    epilog="Examples: facetric cluster new-photos --model runs/photos --output groups; "
+    "facetric cluster new-photos --output groups --decisions decisions.json --copy-to sorted"
+)(cluster)
 app.command(epilog="Example: facetric duplicates new-photos --output duplicates.csv")(duplicates)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(data_app, name="data")

@@ -15,18 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.clustering import Calibration, calibrate
+from facetric.clustering import Agreement, AverageLinkage, Calibration, FacilityLocation, calibrate
 from facetric.data.images import open_image, printable, upright_rgb
 from facetric.data.loader import made_ahead
+from facetric.groups import Decisions, PhotoGroups, cluster_folder
+from facetric.inference.packaged import packaged_calibration
 from facetric.models import Embedder, build_embedder, load_embedder
 from facetric.models.storage import embedder_fingerprint
 from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
 from facetric.photos.listing import list_photos
-from facetric.progress import Progress
+from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
 from facetric.runs.evaluate import usable_device
 
 PACKAGED = "tf_efficientnet_lite0"
+CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
 _TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
 Photos: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[Photos]"
@@ -86,25 +89,82 @@ class Model:
     @cached_property
     def calibration(self) -> Calibration | None:
         """How to cluster these vectors without a number of clusters: as the run's evaluation chose it on validation classes, or,
-        where those are too few, on the evaluated test classes.
+        where those are too few, on the evaluated test classes. That of the packaged network comes with the install.
 
-        None for the packaged network, and for a run that is not evaluated or has fewer than four such classes.
+        None for a run that is not evaluated or has fewer than four such classes.
         """
+        return self._calibrated[0]
+
+    @property
+    def calibrated_on(self) -> str:
+        """The labeled classes that the calibration was chosen on, in words."""
+        return self._calibrated[1]
+
+    @cached_property
+    def _calibrated(self) -> tuple[Calibration | None, str]:
         if self.run is None:
-            return None
+            return packaged_calibration(self.fingerprint)
         opened = Run(self.run)
         with suppress(ValueError):  # not evaluated, or too few validation classes
             kept, source = opened.calibration()
             if source.get("model") == self.fingerprint and source.get("n_views") == 1:
-                return kept
+                return kept, f"the validation classes of {opened.path.name}"
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)
                 if found.source.get("model") == self.fingerprint and found.source.get("n_views") == 1:
-                    return calibrate(found.vectors, found.labels)
+                    what = f"{len(np.unique(found.labels)):,} {split} classes of {opened.path.name}"
+                    return calibrate(found.vectors, found.labels), what
             except ValueError:  # not evaluated, stale, or too few classes
                 continue
-        return None
+        return None, ""
+
+    def cluster(
+        self,
+        photos: str | os.PathLike[str],
+        *,
+        output: str | os.PathLike[str] | None = None,
+        n_clusters: int | None = None,
+        finer: int = 0,
+        coarser: int = 0,
+        decisions: Decisions | None = None,
+        n_processes: int = 1,
+        on_step: OnStep | None = None,
+    ) -> PhotoGroups:
+        """Group all photos in a folder: as many groups as the calibration finds, or `n_clusters`.
+
+        `finer` and `coarser` move the calibration's threshold by steps. With an `output` folder, clusters.csv and the page
+        clusters.html are written there, and vectors are kept for the next time. `decisions` are corrections from that page.
+        """
+        clusterer, expected, made_by = self._clusterer(n_clusters, coarser - finer)
+        return cluster_folder(
+            photos,
+            self,
+            clusterer,
+            output,
+            decisions=decisions,
+            expected=expected,
+            made_by=made_by,
+            n_processes=n_processes,
+            on_step=on_step,
+        )
+
+    def _clusterer(self, n_clusters: int | None, n_steps: int) -> tuple[AverageLinkage | FacilityLocation, Agreement | None, str]:
+        name = f"the packaged {self.embedder.name}" if self.run is None else Path(self.run).name
+        if n_clusters is not None:
+            if n_steps:
+                raise ValueError(
+                    "a number of groups is neither fine nor coarse: pass one of --clusters, --finer and --coarser (n_clusters, "
+                    "finer, coarser)"
+                )
+            return FacilityLocation(n_clusters), None, f"model: {name}; {n_clusters} groups as asked"
+        if self.calibration is None:
+            raise ValueError(
+                f"{name} has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate "
+                f"{printable(self.run)}`, or pass a number of groups (--clusters 8)"
+            )
+        calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
+        return calibration.clusterer(), calibration.expected, f"model: {name}, calibrated on {self.calibrated_on}"
 
     def embed(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
         """The vectors (n, dimensions) of photos, in their order: one row per picture, a folder giving all photos below it.

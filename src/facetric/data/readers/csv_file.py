@@ -1,4 +1,4 @@
-"""Your own images: a table ``path,label[,split]`` as a CSV file."""
+"""Your own images: a table ``path,label[,split]`` as a CSV file, or clusters.csv of `facetric cluster` with named groups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def read_csv(
 
     Without ``file``, a folder must hold exactly one CSV file. Paths start from the folder of the CSV file when root is the file.
     A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes are test classes,
-    drawn by ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true.
+    drawn by ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true. In a table of `facetric cluster`,
+    the names of groups are the labels, and photos without one are left out.
     """
     listing = list_csv(root, file=file)
     if UNDECIDED in listing.splits:
@@ -87,12 +88,22 @@ def find_csv(root: str | os.PathLike[str], file: str | os.PathLike[str] | None =
 
 
 def has_header(path: Path) -> bool:
-    """Whether this is a table with the columns path and label."""
+    """Whether this is a table with the columns path and label, or one of named groups."""
     try:
         first = next(csv.reader(read_lines(path)[:1]), [])
     except (ValueError, csv.Error):
         return False
-    return {"path", "label"} <= {name.strip().lower() for name in first}
+    return {"path", "label"} <= set(_header(first))
+
+
+def _header(first: list[str]) -> list[str]:
+    """The names of the columns; in a table of groups, "name" is the label."""
+    header = [name.strip().lower() for name in first]
+    return ["label" if name == "name" else name for name in header] if _is_of_groups(header) else header
+
+
+def _is_of_groups(header: list[str]) -> bool:
+    return {"path", "cluster", "medoid"} <= set(header) and "label" not in header
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
@@ -100,7 +111,13 @@ def _rows(table: Path) -> list[dict[str, str]]:
         rows = list(csv.reader(read_lines(table), strict=True))
     except csv.Error as error:
         raise ValueError(f"{printable(table)} is not a CSV file that can be read ({error}): correct it") from None
-    header = [name.strip().lower() for name in rows[0]] if rows else []
+    of_groups = bool(rows) and _is_of_groups([name.strip().lower() for name in rows[0]])
+    header = _header(rows[0]) if rows else []
+    if of_groups and "label" not in header:
+        raise ValueError(
+            f"{printable(table)} has no names to train on: name some groups on the page clusters.html, save decisions.json, and "
+            "run `facetric cluster … --decisions decisions.json`"
+        )
     if not {"path", "label"} <= set(header):
         raise ValueError(
             f"{printable(table)} must start with the line path,label or path,label,split; got {','.join(header)!r}: add it"
@@ -111,6 +128,8 @@ def _rows(table: Path) -> list[dict[str, str]]:
         if not any(field.strip() for field in row):
             continue
         values = {name: row[column].strip() if column < len(row) else "" for name, column in wanted.items()}
+        if of_groups and not values["label"]:
+            continue
         if empty := [name for name, value in values.items() if not value]:
             raise ValueError(
                 f"{printable(table)}, row {number}: {' and '.join(empty)} must not be empty: fill in or remove the row"

@@ -1,6 +1,6 @@
 """report.html: one file that shows a run, works from disk and makes no network requests.
 
-Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names as JSON (see page.py).
+Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names as JSON (see html_page.py).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from facetric.figures.kept_results import kept_clusters, kept_positions
 from facetric.figures.neighbors import nearest_neighbors
 from facetric.figures.report.data import EmbeddedImages, RunRecord, read_run, without_common_folder
-from facetric.figures.report.page import page
 from facetric.figures.report.sprite_sheets import SIDES, SpriteSheets, pack
 from facetric.figures.selection import cluster_medoids, worst_queries
 from facetric.figures.thumbnails import Thumbnails
 from facetric.files import write_atomically
+from facetric.html_page import html_page
 from facetric.progress import OnStep
 from facetric.runs.run import Run
 
@@ -110,7 +110,10 @@ def write_report(
     about = _about(run, data, sheets, largest_side, footer)
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, page(title=f"{run.title} · facetric report", about=about, binary=binary, made_from=run.made_from))
+    title = f"{run.title} · facetric report"
+    write_atomically(
+        target, html_page("facetric.figures.report", title=title, about=about, binary=binary, made_from=run.made_from)
+    )
     return target
 
 

@@ -1,7 +1,7 @@
-"""The page of report.html: the template of template/ with scripts, styles and data in place.
+"""A page as one HTML file: a template folder (page.html, one .css, scripts in the order of their names) with its data in place.
 
 Names reach the page as JSON, and its scripts show them as text only. A policy inside the page allows its own script and style by
-their hashes and pictures by the data: scheme; everything else, the network included, is forbidden.
+their hashes and pictures as its caller says; everything else, other hosts included, is forbidden.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
-_TEMPLATE = files("facetric.figures.report") / "template"
 
+def html_page(
+    package: str, *, title: str, about: object, binary: Mapping[str, bytes], pictures: str = "data:", made_from: str = ""
+) -> bytes:
+    """The page of the template in `package`.
 
-def page(*, title: str, about: object, binary: Mapping[str, bytes], made_from: str = "") -> bytes:
-    """The page: `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name.
-
-    `made_from` are the fingerprints of what it shows.
+    `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name. `pictures` are the
+    sources of pictures that the policy allows, `made_from` the fingerprints of what the page shows.
     """
+    template = files(package) / "template"
     blocks = [json_block("about", about), *(_base64_block(name, content) for name, content in binary.items())]
-    parts = sorted((part for part in _TEMPLATE.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
+    parts = sorted((part for part in template.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
     script = '"use strict";\n' + "\n".join(part.read_text(encoding="utf-8") for part in parts)
-    style = (_TEMPLATE / "report.css").read_text(encoding="utf-8")
+    (style,) = (part.read_text(encoding="utf-8") for part in template.iterdir() if part.name.endswith(".css"))
     assert "</script" not in script
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src {pictures}; "
         "base-uri 'none'; form-action 'none'"
     )
     shown_title = title.encode("utf-8", "replace").decode()  # file names may hold undecodable bytes
@@ -40,8 +42,8 @@ def page(*, title: str, about: object, binary: Mapping[str, bytes], made_from: s
         "data": "\n".join(blocks),
         "script": script,
     }
-    template = (_TEMPLATE / "page.html").read_text(encoding="utf-8")
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template).encode()
+    text = (template / "page.html").read_text(encoding="utf-8")
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], text).encode()
 
 
 def json_block(name: str, value: object) -> str:

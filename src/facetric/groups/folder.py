@@ -1,0 +1,151 @@
+"""`cluster_folder`: from a folder of photos to groups, a table and a page, in steps that survive a kill.
+
+OUTPUT/vectors holds the vectors of one model, so that only new photos are embedded the next time; OUTPUT/thumbnails the pictures
+of the page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from facetric.clustering import Agreement
+from facetric.data.images import printable
+from facetric.files import remove_stale_parts
+from facetric.groups.decisions import Decisions
+from facetric.groups.grouping import Clusterer, Question, grouped
+from facetric.groups.page import PAGE, check_page, write_page
+from facetric.groups.photo_groups import PhotoGroups, check_table
+from facetric.groups.thumbnails import make_thumbnails
+from facetric.photos.embedding import embed_list
+from facetric.photos.encoder import Encoder
+from facetric.photos.listing import PhotoList, list_photos
+from facetric.photos.store import VectorStore
+from facetric.photos.vector_file import readable
+from facetric.progress import OnStep
+
+TABLE, _THUMBNAILS, _VECTORS = "clusters.csv", "thumbnails", "vectors"
+_STORE = re.compile(r"[0-9a-f]{16}\.sqlite(-wal|-shm)?")
+
+
+def cluster_folder(
+    photos: str | os.PathLike[str],
+    encoder: Encoder,
+    clusterer: Clusterer,
+    output: str | os.PathLike[str] | None = None,
+    *,
+    decisions: Decisions | None = None,
+    expected: Agreement | None = None,
+    made_by: str = "",
+    n_processes: int = 1,
+    on_step: OnStep | None = None,
+) -> PhotoGroups:
+    """Group the photos of a folder; with an `output` folder, write clusters.csv and clusters.html there.
+
+    `decisions` are kept to. `expected` and `made_by` are what the page says about the clusterer.
+    """
+    step = on_step or (lambda name, done, total: None)
+    decisions = decisions or Decisions()
+    place = None if output is None else Path(output).expanduser()
+    listed = _listed(photos, place)
+    with nullcontext() if place is None else _owned(place), _store(place, encoder) as store:
+        done = embed_list(
+            listed, encoder, store, n_processes=n_processes, on_progress=lambda n, total: step("Embedding photos", n, total)
+        )
+        if not done.photos:
+            first = f", the first is {done.problems[0].reason}" if done.problems else ""
+            raise ValueError(f"no photo in {printable(listed.root)} can be opened; {len(done.problems)} are broken{first}")
+        contents = tuple(content.hex() for content in done.contents)
+        unique = list(dict.fromkeys(contents))
+        point = {content: i for i, content in enumerate(unique)}
+        points = np.array([point[content] for content in contents])
+        photo = np.unique(points, return_index=True)[1]  # the first of each content
+        constraints = decisions.constraints(
+            unique, {readable(path): content for path, content in zip(done.photos, contents, strict=True)}
+        )
+        vectors = store.vectors(dict.fromkeys(done.contents))
+        found = grouped(vectors, clusterer, constraints, on_step=lambda name, n, total: step("Clustering", n, total))
+        labels = found.labels[points]
+        groups = PhotoGroups(
+            root=listed.root,
+            photos=done.photos,
+            contents=contents,
+            clusters=labels,
+            medoids=photo[found.medoids],
+            doubt=found.doubt[points],
+            names=found.names,
+            questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.doubt) for q in found.questions),
+            decisions=decisions,
+            expected=expected,
+            made_by=made_by,
+            problems=done.problems,
+            n_new=done.n_new,
+        )
+        if place is not None:
+            _write(groups, photo, place, step)
+    return groups
+
+
+def _write(groups: PhotoGroups, first: NDArray[np.int64], place: Path, step: OnStep) -> None:
+    """The pictures, the page and, last, the table; `first` are photos, one for each content."""
+    paths = [groups.root / groups.photos[row] for row in first]
+    copies = make_thumbnails(
+        paths,
+        [groups.contents[row] for row in first],
+        place / _THUMBNAILS,
+        on_progress=lambda n, total: step("Thumbnails", n, total),
+    )
+    write_page(groups, copies, place / PAGE, thumbnails=_THUMBNAILS)
+    groups.save_table(place / TABLE)
+
+
+def _listed(photos: str | os.PathLike[str], place: Path | None) -> PhotoList:
+    """The photos, without the thumbnails of an output in the same folder."""
+    listed = list_photos(photos)
+    if place is None:
+        return listed
+    own = (place / _THUMBNAILS).resolve()
+    if not own.is_relative_to(listed.root.resolve()):
+        return listed
+    kept = tuple(photo for photo in listed.photos if own not in (listed.root / photo).resolve().parents)
+    return PhotoList(listed.root, kept, listed.problems, listed.n_others)
+
+
+@contextmanager
+def _owned(place: Path) -> Iterator[None]:
+    """The output folder, written by one process at a time."""
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
+    check_table(place / TABLE)
+    check_page(place / PAGE)
+    (place / _VECTORS).mkdir(parents=True, exist_ok=True)
+    lock = FileLock(place / _VECTORS / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise RuntimeError(f"{printable(place)} is being written by another process: wait for it, or stop it") from None
+    try:
+        remove_stale_parts(place, place / _THUMBNAILS)
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _store(place: Path | None, encoder: Encoder) -> Iterator[VectorStore]:
+    """The vectors of this model; those of another one are removed when this block has succeeded."""
+    with TemporaryDirectory(prefix="facetric-") if place is None else nullcontext(place / _VECTORS) as folder:
+        path = Path(folder) / f"{encoder.fingerprint[:16]}.sqlite"
+        with VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dimensions) as store:
+            yield store
+        for name in os.listdir(folder):
+            if _STORE.fullmatch(name) and not name.startswith(path.name):
+                (Path(folder) / name).unlink(missing_ok=True)

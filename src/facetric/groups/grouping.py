@@ -1,0 +1,142 @@
+"""Vectors to groups that keep to what was decided, with the questions worth asking next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+
+from facetric.groups.decisions import Constraints
+from facetric.progress import OnStep
+
+_BLOCK = 512  # groups whose distances to all others are held at a time
+
+
+class Clusterer(Protocol):
+    """`AverageLinkage` or `FacilityLocation`."""
+
+    labels_: NDArray[np.int64]
+    doubt_: NDArray[np.float64]
+
+    def fit(
+        self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, on_step: OnStep | None
+    ) -> object: ...
+
+
+@dataclass(frozen=True)
+class Question:
+    """Do these two photos belong together? `doubt` is near 1 where the clustering could as well have decided otherwise."""
+
+    first: int
+    second: int
+    doubt: float
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """The groups of n points, the largest first."""
+
+    labels: NDArray[np.int64]  # (n,) −1 for rejected points
+    medoids: NDArray[np.int64]  # (n_groups,) the member nearest to the mean of each group
+    doubt: NDArray[np.float64]  # (n,)
+    names: Mapping[int, str]  # of groups that have one
+    questions: tuple[Question, ...]  # the most doubtful first, about two groups and about a member in turn
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.bincount(self.labels[self.labels >= 0], minlength=len(self.medoids))
+
+
+def grouped(
+    vectors: NDArray[np.float32], clusterer: Clusterer, constraints: Constraints, *, on_step: OnStep | None = None
+) -> Grouping:
+    """Cluster the points (n, d) that were not rejected, and say where a person should look."""
+    used = np.array([i for i in range(len(vectors)) if i not in constraints.rejected], dtype=np.int64)
+    labels, doubt = np.full(len(vectors), -1), np.zeros(len(vectors))
+    place = {point: row for row, point in enumerate(used.tolist())}
+    must, cannot = ([(place[a], place[b]) for a, b in pairs] for pairs in (constraints.must_link, constraints.cannot_link))
+    if len(used):
+        clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, on_step=on_step)
+        labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.doubt_
+    means, spreads, medoids = _summaries(vectors, labels)
+    names = {int(labels[point]): name for point, name in constraints.names.items()}
+    members = _most_doubtful_first(_about_members(labels, doubt, medoids, constraints))
+    pairs = _most_doubtful_first(_about_groups(labels, means, spreads, medoids, constraints))
+    questions = (question for both in zip_longest(pairs, members) for question in both if question is not None)
+    return Grouping(labels, medoids, doubt, names, tuple(questions))
+
+
+def _most_doubtful_first(questions: Iterator[Question]) -> list[Question]:
+    return sorted(questions, key=lambda question: (-question.doubt, question.first, question.second))
+
+
+def _largest_first(labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same groups, numbered by size; ties by the first point."""
+    _, first, inverse, sizes = np.unique(labels, return_index=True, return_inverse=True, return_counts=True)
+    order = np.lexsort((first, -sizes))
+    numbers: NDArray[np.int64] = np.argsort(order)[inverse]
+    return numbers
+
+
+def _summaries(
+    vectors: NDArray[np.float32], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Mean, mean squared distance to it, and nearest member of every group."""
+    rows = np.flatnonzero(labels >= 0)
+    own, n_groups = labels[rows], int(labels.max(initial=-1)) + 1
+    sizes = np.bincount(own, minlength=n_groups)
+    member = coo_array((1 / sizes[own], (own, np.arange(len(rows)))), shape=(n_groups, len(rows))).tocsr()
+    means = member @ vectors[rows].astype(np.float64)
+    squares = np.square(vectors[rows] - means[own]).sum(axis=1)
+    order = np.lexsort((squares, own))
+    medoids = rows[order[np.searchsorted(own[order], np.arange(n_groups))]]
+    return means, member @ squares, medoids
+
+
+def _about_members(
+    labels: NDArray[np.int64], doubt: NDArray[np.float64], medoids: NDArray[np.int64], constraints: Constraints
+) -> Iterator[Question]:
+    """Does a member belong to the medoid of its group? Not where that was decided."""
+    pairs = np.array(constraints.must_link, dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(labels), len(labels)))
+    parts = connected_components(graph, directed=False)[1]
+    for point in np.flatnonzero(labels >= 0).tolist():
+        medoid = int(medoids[labels[point]])
+        if parts[point] != parts[medoid]:
+            yield Question(point, medoid, float(doubt[point]))
+
+
+def _about_groups(
+    labels: NDArray[np.int64],
+    means: NDArray[np.float64],
+    spreads: NDArray[np.float64],
+    medoids: NDArray[np.int64],
+    constraints: Constraints,
+) -> Iterator[Question]:
+    """Is a group the same as the nearest one that it may join? The largest mean distance inside a group says how near is near."""
+    n_groups = len(medoids)
+    if n_groups < 2:
+        return
+    limit = 2 * float(spreads.max())
+    apart: dict[int, list[int]] = {}
+    for a, b in constraints.cannot_link:
+        apart.setdefault(int(labels[a]), []).append(int(labels[b]))
+        apart.setdefault(int(labels[b]), []).append(int(labels[a]))
+    squares = np.square(means).sum(axis=1) + spreads
+    asked = set()
+    for start in range(0, n_groups, _BLOCK):
+        links = squares[start : start + _BLOCK, None] + squares - 2 * means[start : start + _BLOCK] @ means.T
+        for row, group in enumerate(range(start, min(start + _BLOCK, n_groups))):
+            links[row, [group, *apart.get(group, [])]] = np.inf
+            other = int(links[row].argmin())
+            pair = min(group, other), max(group, other)
+            if np.isfinite(links[row, other]) and pair not in asked:
+                asked.add(pair)
+                doubt = np.sqrt(min(1.0, limit / max(links[row, other], 1e-12)))
+                yield Question(int(medoids[pair[1]]), int(medoids[pair[0]]), float(doubt))

@@ -1,0 +1,85 @@
+"""clusters.html: the groups with all their photos, and a place to correct them. Works from disk and asks no other host."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.data.images import printable
+from facetric.files import write_atomically
+from facetric.groups.photo_groups import PhotoGroups
+from facetric.html_page import html_page
+from facetric.photos.vector_file import readable
+
+PAGE = "clusters.html"
+_MARK = b'<meta name="generator" content="facetric cluster">'
+MOST_QUESTIONS = 2000
+
+
+def check_page(path: Path) -> None:
+    """A ValueError if there is something else in the place of the page."""
+    if not path.exists():
+        return
+    if not path.is_dir():
+        with path.open("rb") as file:
+            if _MARK in file.read(1000):
+                return
+    raise ValueError(f"{printable(path)} exists and was not written by `facetric cluster`: choose another --output")
+
+
+def write_page(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, *, thumbnails: str) -> None:
+    """Write the page. `copies`: for every distinct content the first one that it is a copy of; `thumbnails`: their folder."""
+    check_page(path)
+    title = f"{groups.root.resolve().name} in {groups.n_groups:,} groups"
+    about = _about(groups, copies, path, thumbnails, title)
+    write_atomically(path, html_page("facetric.groups", title=title, about=about, binary={}, pictures="'self' file:"))
+
+
+def _about(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, thumbnails: str, title: str) -> dict[str, Any]:
+    """What the scripts read. Files with the same bytes are one photo there, with several paths."""
+    rows: dict[str, list[int]] = {}
+    for row, content in enumerate(groups.contents):
+        rows.setdefault(content, []).append(row)
+    place = {content: i for i, content in enumerate(rows)}
+    first = [own[0] for own in rows.values()]
+    questions = groups.questions[:MOST_QUESTIONS]
+    decisions = groups.decisions.as_dict()
+    here = path.resolve().parent
+    return {
+        "title": title,
+        "facts": _facts(groups),
+        "id": _digest([str(groups.root.resolve()), str(here)]),
+        "base": _digest(decisions),
+        "start": readable(Path(os.path.relpath(groups.root.resolve(), here))),
+        "thumbnails": thumbnails,
+        "paths": [[readable(groups.photos[row]) for row in own] for own in rows.values()],
+        "contents": list(rows),
+        "clusters": groups.clusters[first].tolist(),
+        "doubt": [round(float(groups.doubt[row]), 3) for row in first],
+        "copies": copies.tolist(),
+        "medoids": [place[groups.contents[row]] for row in groups.medoids],
+        "names": {str(cluster): name for cluster, name in groups.names.items()},
+        "questions": [[place[groups.contents[q.first]], place[groups.contents[q.second]]] for q in questions],
+        "decisions": decisions,
+    }
+
+
+def _facts(groups: PhotoGroups) -> str:
+    expected = groups.expected
+    parts = [f"{len(groups.photos):,} photos in {groups.n_groups:,} groups, {groups.n_alone:,} alone"]
+    if expected is not None:
+        parts.append(
+            f"expected: of two photos in one group {expected.pairwise_precision:.0%} belong together; of two that belong "
+            f"together {expected.pairwise_recall:.0%} are in one group"
+        )
+    return ". ".join([*parts, groups.made_by]).strip(". ") + "."
+
+
+def _digest(value: object) -> str:
+    return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,78 @@
+"""Small pictures of photos, each made once for a content; and which photos are copies of each other, as seen on these."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from facetric.data.images import ImageError, open_image
+from facetric.machine import available_cores
+from facetric.photos.near import near_groups
+from facetric.photos.sketches import COLOR_SIDE, drawn
+from facetric.photos.sketches import SIDE as SKETCH_SIDE
+from facetric.progress import Progress
+
+SIDE = 240  # pixels of the longer side
+_QUALITY = 80
+_OURS = re.compile(r"[0-9a-f]{32}\.jpg")
+
+Drawing = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+
+def thumbnail_name(content: str) -> str:
+    """The file of a content in the folder."""
+    return f"{content}.jpg"
+
+
+def make_thumbnails(
+    photos: Sequence[Path], contents: Sequence[str], folder: Path, *, on_progress: Progress | None = None
+) -> NDArray[np.int64]:
+    """A thumbnail for every photo, where there is none yet; those of other contents are removed.
+
+    Gives for every photo the first one that it is a copy of, resized, recompressed or slightly cropped: itself if there is none.
+    """
+    folder.mkdir(exist_ok=True)
+    wanted = {thumbnail_name(content) for content in contents}
+    for name in os.listdir(folder):
+        if _OURS.fullmatch(name) and name not in wanted:
+            (folder / name).unlink(missing_ok=True)
+    grays = np.zeros((len(photos), SKETCH_SIDE, SKETCH_SIDE), dtype=np.uint8)  # a photo that is gone is a copy of nothing
+    colors = np.zeros((len(photos), COLOR_SIDE, COLOR_SIDE, 2), dtype=np.uint8)
+    files = [folder / thumbnail_name(content) for content in contents]
+    pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="facetric-thumbnails")
+    try:
+        for i, found in enumerate(pool.map(_drawing, photos, files)):
+            if found is not None:
+                grays[i], colors[i] = found
+            if on_progress is not None:
+                on_progress(i + 1, len(photos))
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return near_groups(grays, colors)
+
+
+def _drawing(photo: Path, file: Path) -> Drawing | None:
+    try:
+        with Image.open(file, formats=("JPEG",)) as kept:
+            return drawn(kept.convert("RGB"))
+    except (OSError, SyntaxError):  # missing, or cut short by a crash
+        pass
+    try:
+        image = open_image(photo, at_least=2 * SIDE)
+    except (ImageError, OSError):  # it could be opened when it was embedded, and cannot now
+        return None
+    image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=_QUALITY)
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    part.write_bytes(buffer.getvalue())  # not synced to the disk: it can be made again
+    part.replace(file)
+    return drawn(image)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         data,
         evaluation,
         figures,
+        index,
         inference,
         losses,
         metrics,
@@ -58,8 +59,8 @@ _HOMES = {
 }
 
 _PACKAGES = (
-    "cli", "clustering", "config", "data", "evaluation", "figures", "inference", "losses", "metrics", "models", "photos", "runs",
-    "solver", "studies", "training",
+    "cli", "clustering", "config", "data", "evaluation", "figures", "index", "inference", "losses", "metrics", "models", "photos",
+    "runs", "solver", "studies", "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

@@ -1,7 +1,10 @@
 """Every store of an index, opened the same way."""
 
 import numpy as np
+import pytest
 
+from facetric.index.contract import About
+from facetric.index.milvus_store import MilvusPlace
 from facetric.index.sqlite_store import SqliteStore
 from facetric.photos.store import EmbeddedPhoto
 
@@ -12,7 +15,14 @@ def sqlite_store(folder, *, read_only=False):
     return SqliteStore(folder / "index.sqlite", fingerprint="a" * 64, dimensions=DIMENSIONS, read_only=read_only)
 
 
-STORES = {"sqlite": sqlite_store}
+def milvus_store(folder, *, read_only=False):
+    """Milvus Lite: the engine of Milvus in a local file."""
+    pytest.importorskip("milvus_lite")
+    place = MilvusPlace(f"milvus://{folder}/milvus.db/photos")
+    return place.store(About("a" * 64, DIMENSIONS, None), read_only=read_only)
+
+
+STORES = {"sqlite": sqlite_store, "milvus": milvus_store}
 
 
 def embedded(path, vector, *, content=None, state="state"):

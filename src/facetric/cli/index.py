@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
-INDEX = typer.Argument(help="The folder of the index.", show_default=False)
+INDEX = typer.Argument(help="The folder of the index, or milvus://host:19530/collection.", show_default=False)
 DEVICE = typer.Option(help="auto, cpu, cuda or mps.")
 _RESUME = "stopped; run it again to continue"
 

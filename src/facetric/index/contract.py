@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.photos.store import PhotoStore
+
+
+@dataclass(frozen=True)
+class About:
+    """Whose vectors an index holds."""
+
+    model: str  # the fingerprint
+    dimensions: int
+    run: str | None  # the run folder of the model; None for the packaged network
 
 
 @dataclass(frozen=True)
@@ -56,3 +65,33 @@ class Store(PhotoStore, Protocol):
         ...
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exception: object) -> None: ...
+
+
+class Place(Protocol):
+    """Where an index is."""
+
+    def about(self) -> About | None:
+        """None where there is no index yet; a ValueError where there is something else."""
+        ...
+
+    def write(self, about: About) -> None:
+        """Make this the model of the index, whose store is complete."""
+        ...
+
+    def store(self, about: About, *, read_only: bool) -> Store:
+        """The store of this model, made where it is missing unless `read_only`."""
+        ...
+
+    def embed_again(self, model: str) -> str:
+        """The command that embeds the photos with another model, given its --model option."""
+        ...
+
+    def lock(self) -> None:
+        """Before writing; a RuntimeError where another process writes and only one can."""
+        ...
+
+    def unlock(self) -> None: ...

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.data.images import open_image, printable
-from facetric.index.contract import Entry, Hit, Store
-from facetric.index.sqlite_store import About, IndexFolder
+from facetric.index.contract import About, Entry, Hit, Place, Store
+from facetric.index.sqlite_store import IndexFolder
 from facetric.index.vote import Vote, voted
 from facetric.photos.embedding import embed_list
 from facetric.photos.encoder import Encoder
@@ -53,7 +53,11 @@ class Match:
     vote: Vote | None = None  # when asked for, and a neighbor has a label
 
 
-def _place(address: str | os.PathLike[str]) -> IndexFolder:
+def _place(address: str | os.PathLike[str]) -> Place:
+    if str(address).startswith("milvus:"):
+        from facetric.index.milvus_store import MilvusPlace
+
+        return MilvusPlace(str(address))
     return IndexFolder(Path(address).expanduser())
 
 
@@ -99,7 +103,7 @@ def remove_photos(address: str | os.PathLike[str], photos: str | os.PathLike[str
 def open_index(
     address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
 ) -> PhotoIndex:
-    """The index in a folder, which is made with the first photo.
+    """The index in a folder, or at milvus://host:19530/collection; it is made with the first photo.
 
     `run` is the run folder of the encoder, None for the packaged network, and is recorded. `near_enough` is the similarity below
     which a photo is unknown unless `search` is told another.
@@ -261,11 +265,10 @@ class PhotoIndex:
 
     def _check_model(self, about: About | None) -> None:
         if about is not None and about.model != self._encoder.fingerprint:
-            model = f" --model {shlex.quote(self._about.run)}" if self._about.run else ""
+            model = f"--model {shlex.quote(self._about.run)}" if self._about.run else ""
             raise ValueError(
                 f"{printable(self.address)} holds vectors of another model ({about.model[:12]}; this one is "
-                f"{self._about.model[:12]}): embed its photos again with "
-                f"`facetric index re-embed {shlex.quote(self.address)}{model}`"
+                f"{self._about.model[:12]}): embed its photos again with `{self._place.embed_again(model)}`"
             )
 
     def _check_search(self, top: int, label: str | None, at_least: float | None) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from facetric.data.images import printable
 from facetric.files import write_atomically
-from facetric.index.contract import Entry, Hit
+from facetric.index.contract import About, Entry, Hit
 from facetric.index.exact import nearest, unit
 from facetric.photos.store import EmbeddedPhoto, VectorStore, store_errors
 
@@ -28,15 +29,6 @@ _ROWS = """
     SELECT photos.path, photos.content, coalesce(labels.label, ''), vectors.vector
     FROM photos JOIN vectors USING (content) LEFT JOIN labels USING (path) ORDER BY photos.path
 """
-
-
-@dataclass(frozen=True)
-class About:
-    """Whose vectors an index holds."""
-
-    model: str  # the fingerprint
-    dimensions: int
-    run: str | None  # the run folder of the model; None for the packaged network
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +168,10 @@ class IndexFolder:
             raise RuntimeError(
                 f"{printable(self.path)} is being written by another process: wait for it, or stop it; searching works meanwhile"
             ) from None
+
+    def embed_again(self, model: str) -> str:
+        """The command for another model."""
+        return f"facetric index re-embed {shlex.quote(str(self.path))} {model}".rstrip()
 
     def unlock(self) -> None:
         self._lock.release()

@@ -123,7 +123,9 @@ class Model:
         return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
 
     def index(self, path: str | os.PathLike[str]) -> PhotoIndex:
-        """The index of photos in this folder, to add to and to search; it is made with the first photo.
+        """The index of photos in this folder, or at milvus://host:19530/collection, to add to and to search.
+
+        It is made with the first photo.
 
         A photo is unknown to it when nothing is as similar as members of a cluster are by the `calibration`.
         """

@@ -76,7 +76,8 @@ class VectorStore:
         with store_errors(self.path):
             found = dict(self._connection.execute("SELECT name, value FROM about"))
             if not found and not read_only:
-                self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(wanted.items()))
+                with self._transaction():  # all or nothing: a kill in between would leave a file of no version
+                    self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(wanted.items()))
                 return
         if found.get("model") != fingerprint:
             raise ValueError(f"{printable(self.path)} holds vectors of another model: remove it, or use that model")

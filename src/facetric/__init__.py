@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         evaluation,
         figures,
         groups,
+        index,
         inference,
         losses,
         metrics,
@@ -59,7 +60,7 @@ _HOMES = {
 }
 
 _PACKAGES = (
-    "cli", "clustering", "config", "data", "evaluation", "figures", "groups", "inference", "losses", "metrics", "models",
+    "cli", "clustering", "config", "data", "evaluation", "figures", "groups", "index", "inference", "losses", "metrics", "models",
     "photos", "runs", "solver", "studies", "training",
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ from facetric.clustering import Agreement, AverageLinkage, Calibration, Facility
 from facetric.data.images import open_image, printable, upright_rgb
 from facetric.data.loader import made_ahead
 from facetric.groups import Decisions, PhotoGroups, cluster_folder
+from facetric.index import PhotoIndex, open_index
 from facetric.inference.packaged import packaged_calibration
 from facetric.models import Embedder, build_embedder, load_embedder
 from facetric.models.storage import embedder_fingerprint
@@ -180,6 +181,23 @@ class Model:
             if on_progress is not None:
                 on_progress(sum(map(len, found)), len(pictures))
         return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
+
+    def index(self, path: str | os.PathLike[str]) -> PhotoIndex:
+        """The index of photos in this folder, or at milvus://host:19530/collection, to add to and to search.
+
+        It is made with the first photo.
+
+        A photo is unknown to it when nothing is as similar as members of a cluster are by the `calibration`.
+        """
+        return open_index(path, self, run=self.run, near_enough=self._near_enough())
+
+    def _near_enough(self) -> float | None:
+        """The cosine similarity at the calibrated distance: ‖x − y‖² = 2 − 2 cos for vectors of length one."""
+        calibration = self.calibration
+        has_unit_vectors = self.features or self.embedder.normalize
+        if calibration is None or calibration.method != "average_linkage" or not has_unit_vectors:
+            return None
+        return 1 - calibration.threshold**2 / 2
 
     @property
     def at_least(self) -> int:

@@ -23,7 +23,7 @@ from facetric.data.images import ImageError, decode_image, open_file, printable
 from facetric.data.loader import made_ahead
 from facetric.photos.encoder import BATCH, Encoder
 from facetric.photos.listing import PhotoList, Problem
-from facetric.photos.store import EmbeddedPhoto, VectorStore, file_state, unchanged
+from facetric.photos.store import EmbeddedPhoto, PhotoStore, VectorStore, file_state, unchanged
 from facetric.progress import Progress
 
 
@@ -49,7 +49,7 @@ class _Picture:
 
 
 def embed_list(
-    listed: PhotoList, encoder: Encoder, store: VectorStore, *, n_processes: int = 1, on_progress: Progress | None = None
+    listed: PhotoList, encoder: Encoder, store: PhotoStore, *, n_processes: int = 1, on_progress: Progress | None = None
 ) -> Embedded:
     """Give every photo of the list a vector in the store, where it has none; each batch is kept when it is done."""
     if n_processes < 1:
@@ -76,7 +76,7 @@ def embed_list(
 Done = list[EmbeddedPhoto | Problem]
 
 
-def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: VectorStore) -> Iterator[Done]:
+def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: PhotoStore) -> Iterator[Done]:
     """In this process: threads read and decode ahead of the network."""
     contents = store.contents()
     read = (partial(_read_all, root, batch, encoder, contents) for batch in batches)
@@ -104,7 +104,7 @@ def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes]) -> _Pict
     return _Picture(photo, state, content, pixels)
 
 
-def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: VectorStore) -> Done:
+def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: PhotoStore) -> Done:
     """Vectors for the contents that have none yet, each once."""
     known = store.known({picture.content for picture in pictures if picture.pixels is not None})
     new = {p.content: p.pixels for p in pictures if p.pixels is not None and p.content not in known}
@@ -123,9 +123,10 @@ _worker: tuple[Path, Encoder, VectorStore, Set[bytes]] | None = None
 
 
 def _together(
-    root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: VectorStore, n_processes: int
+    root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: PhotoStore, n_processes: int
 ) -> Iterator[Done]:
     """Batches as they are finished, with a few waiting for every process."""
+    assert isinstance(store, VectorStore)  # the others open its file
     n_threads = max(1, torch.get_num_threads() // n_processes)
     pool = ProcessPoolExecutor(
         n_processes,

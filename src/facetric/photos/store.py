@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,18 @@ class EmbeddedPhoto:
     vector: NDArray[np.float32] | None  # None when the content was known already
 
 
+class PhotoStore(Protocol):
+    """Where `embed_list` keeps photos: `VectorStore`, or a store elsewhere."""
+
+    def states(self) -> dict[str, tuple[str, bytes]]: ...
+
+    def contents(self) -> set[bytes]: ...
+
+    def known(self, contents: Iterable[bytes]) -> set[bytes]: ...
+
+    def add(self, photos: Iterable[EmbeddedPhoto]) -> None: ...
+
+
 class StoreError(OSError):
     """The file cannot be used; the message is one line."""
 
@@ -48,7 +60,7 @@ class VectorStore:
     def __init__(self, path: Path, *, fingerprint: str, dimensions: int, read_only: bool = False) -> None:
         self.path = path
         self.dimensions = dimensions
-        with _one_line(path):
+        with store_errors(path):
             self._connection = sqlite3.connect(
                 f"file:{_quoted(path)}?mode={'ro' if read_only else 'rwc'}", uri=True, timeout=30, isolation_level=None
             )
@@ -61,10 +73,11 @@ class VectorStore:
 
     def _check(self, fingerprint: str, read_only: bool) -> None:
         wanted = {"format": _FORMAT, "model": fingerprint, "dimensions": str(self.dimensions)}
-        with _one_line(self.path):
+        with store_errors(self.path):
             found = dict(self._connection.execute("SELECT name, value FROM about"))
             if not found and not read_only:
-                self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(wanted.items()))
+                with self._transaction():  # all or nothing: a kill in between would leave a file of no version
+                    self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(wanted.items()))
                 return
         if found.get("model") != fingerprint:
             raise ValueError(f"{printable(self.path)} holds vectors of another model: remove it, or use that model")
@@ -82,14 +95,14 @@ class VectorStore:
         photos = list(photos)
         vectors = [(photo.content, photo.vector.astype("<f4").tobytes()) for photo in photos if photo.vector is not None]
         rows = [(os.fsencode(photo.path), photo.state, photo.content) for photo in photos]
-        with _one_line(self.path), self._transaction():
+        with store_errors(self.path), self._transaction():
             self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
             self._connection.executemany("INSERT OR REPLACE INTO photos VALUES (CAST(? AS TEXT), ?, ?)", rows)
 
     def add_vectors(self, contents: Iterable[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors that were computed before."""
         rows = ((content, vector.astype("<f4").tobytes()) for content, vector in zip(contents, vectors, strict=True))
-        with _one_line(self.path), self._transaction():
+        with store_errors(self.path), self._transaction():
             self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
 
     def known(self, contents: Iterable[bytes]) -> set[bytes]:
@@ -98,12 +111,12 @@ class VectorStore:
 
     def contents(self) -> set[bytes]:
         """All contents that have a vector."""
-        with _one_line(self.path):
+        with store_errors(self.path):
             return {content for (content,) in self._connection.execute("SELECT content FROM vectors")}
 
     def states(self) -> dict[str, tuple[str, bytes]]:
         """The file state and content of every photo, by path."""
-        with _one_line(self.path):
+        with store_errors(self.path):
             found = self._connection.execute(
                 "SELECT path, state, content FROM photos WHERE content IN (SELECT content FROM vectors)"
             )
@@ -126,7 +139,7 @@ class VectorStore:
         for start in range(0, len(contents), _AT_ONCE):
             some = contents[start : start + _AT_ONCE]
             marks = ",".join("?" * len(some))
-            with _one_line(self.path):
+            with store_errors(self.path):
                 yield from self._connection.execute(f"SELECT content, vector FROM vectors WHERE content IN ({marks})", some)
 
     @contextmanager
@@ -166,8 +179,11 @@ def _quoted(path: Path) -> str:
 
 
 @contextmanager
-def _one_line(path: Path) -> Iterator[None]:
+def store_errors(path: Path) -> Iterator[None]:
+    """What SQLite says about its file, in one line."""
     try:
         yield
     except sqlite3.DatabaseError as error:
-        raise StoreError(f"{printable(path)}: {error}: free some space, check its permissions, or remove it") from error
+        damaged = type(error) is sqlite3.DatabaseError  # "malformed", "not a database"; OperationalError is about the disk
+        way_out = "it is damaged: restore a copy" if damaged else "free some space, check its permissions"
+        raise StoreError(f"{printable(path)}: {error}: {way_out}, or remove it") from error

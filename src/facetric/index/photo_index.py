@@ -1,0 +1,316 @@
+"""`open_index`: photos are added, updated, removed and searched, by one model."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.data.images import open_image, printable
+from facetric.index.contract import About, Entry, Hit, Place, Store
+from facetric.index.sqlite_store import IndexFolder
+from facetric.index.vote import Vote, voted
+from facetric.photos.embedding import embed_list
+from facetric.photos.encoder import Encoder
+from facetric.photos.listing import PhotoList, Problem, list_photos
+from facetric.progress import Progress
+
+
+@dataclass(frozen=True)
+class Added:
+    """What a change did to an index."""
+
+    n_photos: int  # of those that were passed, in the index now
+    n_new: int  # embedded now; the others were known
+    n_removed: int = 0  # whose file is gone
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True)
+class Status:
+    """What an index holds."""
+
+    about: About
+    n_photos: int
+    n_contents: int  # photos without exact copies
+    labels: dict[str, int]  # photos of each label, by name; "" without
+    missing: tuple[str, ...]  # photos whose file is not there any more
+
+
+@dataclass(frozen=True)
+class Match:
+    """What was found for one photo: the most similar ones first. No hits: nothing is similar enough, it is unknown."""
+
+    photo: str
+    hits: tuple[Hit, ...]
+    vote: Vote | None = None  # when asked for, and a neighbor has a label
+
+
+def _place(address: str | os.PathLike[str]) -> Place:
+    if str(address).startswith("milvus:"):
+        from facetric.index.milvus_store import MilvusPlace
+
+        return MilvusPlace(str(address))
+    return IndexFolder(Path(address).expanduser())
+
+
+def recorded_run(address: str | os.PathLike[str]) -> About | None:
+    """The model that an index was made with; None if there is no index yet."""
+    return _place(address).about()
+
+
+def existing(address: str | os.PathLike[str]) -> About:
+    """The model that an index was made with; a ValueError if there is no index."""
+    about = recorded_run(address)
+    if about is None:
+        raise ValueError(f"there is no index {printable(address)}: make it with `{_command('add', address, 'PHOTOS')}`")
+    return about
+
+
+def status_of(address: str | os.PathLike[str]) -> Status:
+    """What an index holds; needs no model."""
+    about = existing(address)
+    with _place(address).store(about, read_only=True) as store:
+        entries = store.entries()
+    counts = Counter(entry.label for entry in entries)
+    missing = tuple(entry.path for entry in entries if not os.path.exists(entry.path))
+    return Status(about, len(entries), len({entry.content for entry in entries}), dict(sorted(counts.items())), missing)
+
+
+def remove_photos(address: str | os.PathLike[str], photos: str | os.PathLike[str]) -> int:
+    """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Needs no model."""
+    existing(address)
+    place, folder = _place(address), _absolute(photos)
+    place.lock()
+    try:
+        with place.store(existing(address), read_only=False) as store:
+            paths = [entry.path for entry in store.entries() if _is_below(entry.path, folder)]
+            if not paths:
+                raise ValueError(f"{printable(address)} holds no photo below {printable(folder)}: nothing to remove")
+            store.remove(paths)
+    finally:
+        place.unlock()
+    return len(paths)
+
+
+def open_index(
+    address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
+) -> PhotoIndex:
+    """The index in a folder, or at milvus://host:19530/collection; it is made with the first photo.
+
+    `run` is the run folder of the encoder, None for the packaged network, and is recorded. `near_enough` is the similarity below
+    which a photo is unknown unless `search` is told another.
+    """
+    return PhotoIndex(address, encoder, run=run, near_enough=near_enough)
+
+
+class PhotoIndex:
+    """An index opened with a model. Any number of processes search it while one changes it."""
+
+    def __init__(
+        self, address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
+    ) -> None:
+        self.address = str(address)
+        self.near_enough = near_enough
+        self._encoder = encoder
+        self._about = About(encoder.fingerprint, encoder.dimensions, run)
+        self._place = _place(address)
+        self._reader: Store | None = None
+
+    def add(
+        self,
+        photos: str | os.PathLike[str],
+        *,
+        label: str | None = None,
+        labels_from_folders: bool = False,
+        on_progress: Progress | None = None,
+    ) -> Added:
+        """Add all photos in a folder, or one; those that are there and unchanged are not read again.
+
+        They get `label`, or the name of their folder directly below `photos`; without either they keep the label they have.
+        Killed, it has kept every batch that was finished: add again to resume.
+        """
+        return self._put(_listed(photos), label, labels_from_folders, on_progress, remove_missing=False)
+
+    def update(self, photos: str | os.PathLike[str], *, on_progress: Progress | None = None) -> Added:
+        """Make the index agree with a folder: new and changed photos are embedded, those whose file is gone are removed.
+
+        A photo that was moved keeps its vector, not its label.
+        """
+        self._existing()
+        if not _absolute(photos).exists():
+            raise ValueError(
+                f"{printable(_absolute(photos))} is not there: if it was moved, "
+                f"`{_command('add', self.address, 'NEW_FOLDER')}` takes it over without embedding it "
+                f"again; `{_command('remove', self.address, photos)}` forgets it"
+            )
+        listed = _listed(photos)
+        return self._put(listed, None, False, on_progress, remove_missing=True)
+
+    def remove(self, photos: str | os.PathLike[str]) -> int:
+        """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Files are not touched."""
+        return remove_photos(self.address, photos)
+
+    def re_embed(self, *, on_progress: Progress | None = None) -> Added:
+        """Embed all photos of the index with this model, which then is the index's; until that is done, the old one is."""
+        before = existing(self.address)
+        self._place.lock()
+        try:
+            old = self._place.store(before, read_only=True)
+            entries = old.entries()
+            labels = {entry.path: entry.label for entry in entries if entry.label}
+            old.close()
+            if missing := [entry.path for entry in entries if not os.path.exists(entry.path)]:
+                raise ValueError(
+                    f"{len(missing):,} photos are not where they were, the first is {printable(missing[0])}: put them back, or "
+                    f"forget them with `{_command('remove', self.address, Path(missing[0]).parent)}`"
+                )
+            with self._place.store(self._about, read_only=False) as store:
+                store.set_labels(labels)
+                listed = PhotoList(Path("/"), tuple(Path(entry.path) for entry in entries))
+                done = embed_list(listed, self._encoder, store, on_progress=on_progress)
+            self._place.write(self._about)
+        finally:
+            self._place.unlock()
+        self.close()
+        return Added(len(done.photos), done.n_new, problems=done.problems)
+
+    def status(self) -> Status:
+        """Counts, labels and missing files."""
+        return status_of(self.address)
+
+    def entries(self) -> list[Entry]:
+        """All photos, by path."""
+        return self._store().entries()
+
+    def search(
+        self,
+        photos: str | os.PathLike[str],
+        *,
+        top: int = 10,
+        label: str | None = None,
+        at_least: float | None = None,
+        classify: bool = False,
+    ) -> list[Match]:
+        """For a photo, or every photo in a folder, the `top` most similar ones in the index, exactly; equal ones by path.
+
+        Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`, which comes from the
+        calibration of the model's run. `classify` has the neighbors vote for a label.
+        """
+        self._check_search(top, label, at_least)
+        listed = list_photos(photos)
+        if not listed.photos:
+            raise ValueError(f"there are no photos in {printable(listed.root)}: pass a photo, or a folder that holds some")
+        paths = [listed.root / photo for photo in listed.photos]
+        vectors = np.concatenate([self._embedded(paths[start : start + 32]) for start in range(0, len(paths), 32)])
+        limit = self._limit(at_least)
+        found = self._store().search(vectors, top=top, label=label)
+        hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
+        votes: Sequence[Vote | None] = voted(self._store(), hits, top=top, limit=limit) if classify else [None] * len(hits)
+        return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
+
+    def close(self) -> None:
+        """Close the files that searching opened; they are opened again when needed."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+
+    def _put(
+        self, listed: PhotoList, label: str | None, from_folders: bool, on_progress: Progress | None, *, remove_missing: bool
+    ) -> Added:
+        if label is not None and from_folders:
+            raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
+        with self._writing() as store:
+            if label is not None:
+                store.set_labels({str(photo): label for photo in listed.photos})
+            if from_folders:
+                store.set_labels({str(photo): _folder_label(listed.root, photo) for photo in listed.photos})
+            done = embed_list(listed, self._encoder, store, on_progress=on_progress)
+            gone: list[str] = []
+            if remove_missing:
+                kept = {str(photo) for photo in done.photos}
+                gone = [e.path for e in store.entries() if _is_below(e.path, listed.root) and e.path not in kept]
+                store.remove(gone)
+        return Added(len(done.photos), done.n_new, len(gone), done.problems)
+
+    @contextmanager
+    def _writing(self) -> Iterator[Store]:
+        self._place.lock()
+        try:
+            about = self._place.about()
+            self._check_model(about)
+            with self._place.store(about or self._about, read_only=False) as store:
+                if about is None:
+                    self._place.write(self._about)
+                yield store
+        finally:
+            self._place.unlock()
+
+    def _store(self) -> Store:
+        if self._reader is None:
+            self._reader = self._place.store(self._existing(), read_only=True)
+        return self._reader
+
+    def _existing(self) -> About:
+        about = existing(self.address)
+        self._check_model(about)
+        return about
+
+    def _check_model(self, about: About | None) -> None:
+        if about is not None and about.model != self._encoder.fingerprint:
+            model = f"--model {shlex.quote(self._about.run)}" if self._about.run else ""
+            raise ValueError(
+                f"{printable(self.address)} holds vectors of another model ({about.model[:12]}; this one is "
+                f"{self._about.model[:12]}): embed its photos again with `{self._place.embed_again(model)}`"
+            )
+
+    def _check_search(self, top: int, label: str | None, at_least: float | None) -> None:
+        if top < 1:
+            raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
+        if at_least is not None and not -1 <= at_least <= 1:
+            raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
+        if label is not None and label not in (known := {entry.label for entry in self.entries()}):
+            some = ", ".join(sorted(filter(None, known))[:5]) or "no labels"
+            raise ValueError(
+                f"no photo has the label {label!r}; the index has {some}: see `facetric index status {self.address}`"
+            )
+
+    def _limit(self, at_least: float | None) -> float:
+        if at_least is not None:
+            return at_least
+        return -np.inf if self.near_enough is None else self.near_enough
+
+    def _embedded(self, paths: Sequence[Path]) -> NDArray[np.float32]:
+        return self._encoder.vectors([self._encoder.pixels(open_image(path, at_least=self._encoder.at_least)) for path in paths])
+
+
+def _command(verb: str, address: str | os.PathLike[str], photos: object) -> str:
+    return f"facetric index {verb} {shlex.quote(str(address))} {shlex.quote(str(photos))}"
+
+
+def _absolute(photos: str | os.PathLike[str]) -> Path:
+    return Path(os.path.abspath(Path(photos).expanduser()))
+
+
+def _listed(photos: str | os.PathLike[str]) -> PhotoList:
+    """All photos by their absolute paths; a folder without photos is a mistake, or a disk that is not mounted."""
+    listed = list_photos(_absolute(photos))
+    if not listed.photos:
+        raise ValueError(f"there are no photos in {printable(listed.root)}: pass a folder that holds some, nested or not")
+    return PhotoList(listed.root, tuple(listed.root / photo for photo in listed.photos), listed.problems, listed.n_others)
+
+
+def _is_below(path: str, folder: Path) -> bool:
+    return path == str(folder) or path.startswith(str(folder).rstrip(os.sep) + os.sep)
+
+
+def _folder_label(root: Path, photo: Path) -> str:
+    parts = photo.relative_to(root).parts
+    return parts[0] if len(parts) > 1 else ""

@@ -1,0 +1,180 @@
+"""An index in a folder: index.json names the model, an SQLite file of that model is the truth, search is in memory.
+
+One process writes, guarded by a lock; any number read, each transaction whole (write-ahead logging). Embedding anew with another
+model fills a second file, and replacing index.json makes it the index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from filelock import FileLock, Timeout
+from numpy.typing import NDArray
+
+from facetric.data.images import printable
+from facetric.files import write_atomically
+from facetric.index.contract import About, Entry, Hit
+from facetric.index.exact import nearest, unit
+from facetric.photos.store import EmbeddedPhoto, VectorStore, store_errors
+
+_FORMAT = "facetric index 1"
+_AT_ONCE = 10_000  # rows read from the file at a time
+_ROWS = """
+    SELECT photos.path, photos.content, coalesce(labels.label, ''), vectors.vector
+    FROM photos JOIN vectors USING (content) LEFT JOIN labels USING (path) ORDER BY photos.path
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    entries: list[Entry]  # by path
+    vectors: NDArray[np.float32]  # (n, d), of length one
+
+
+class SqliteStore(VectorStore):
+    """The store of one model in one file."""
+
+    def __init__(self, path: Path, *, fingerprint: str, dimensions: int, read_only: bool = False) -> None:
+        super().__init__(path, fingerprint=fingerprint, dimensions=dimensions, read_only=read_only)
+        self._rows: _Rows | None = None
+        self._version = -1
+        if not read_only:
+            with store_errors(path):
+                self._connection.execute(
+                    "CREATE TABLE IF NOT EXISTS labels (path TEXT PRIMARY KEY, label TEXT NOT NULL) WITHOUT ROWID"
+                )
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def add(self, photos: Iterable[EmbeddedPhoto]) -> None:
+        self._rows = None
+        super().add(photos)
+
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        self._rows = None
+        rows = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]
+        with store_errors(self.path), self._transaction():
+            self._connection.executemany("INSERT OR REPLACE INTO labels VALUES (CAST(? AS TEXT), CAST(? AS TEXT))", rows)
+
+    def labels(self) -> dict[str, str]:
+        """By path, also of photos that are not here yet."""
+        with store_errors(self.path):
+            return dict(self._connection.execute("SELECT path, label FROM labels"))
+
+    def remove(self, paths: Iterable[str]) -> None:
+        self._rows = None
+        rows = [(os.fsencode(path),) for path in paths]
+        with store_errors(self.path), self._transaction():
+            self._connection.executemany("DELETE FROM photos WHERE path = CAST(? AS TEXT)", rows)
+            self._connection.executemany("DELETE FROM labels WHERE path = CAST(? AS TEXT)", rows)
+            self._connection.execute("DELETE FROM vectors WHERE content NOT IN (SELECT content FROM photos)")
+
+    def entries(self) -> list[Entry]:
+        return list(self._load().entries)
+
+    def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
+        rows = self._load()
+        if label is None:
+            entries, vectors = rows.entries, rows.vectors
+        else:
+            kept = [i for i, entry in enumerate(rows.entries) if entry.label == label]
+            entries, vectors = [rows.entries[i] for i in kept], rows.vectors[kept]
+        found = []
+        for query in unit(queries):
+            places, similarities = nearest(vectors, query, top)
+            pairs = zip(places.tolist(), similarities.tolist(), strict=True)
+            found.append([Hit(entries[place], similarity) for place, similarity in pairs])
+        return found
+
+    def _load(self) -> _Rows:
+        """All photos, as they were at one moment; read again when another process has written."""
+        with store_errors(self.path):
+            self._connection.execute("BEGIN")
+            try:
+                (version,) = self._connection.execute("PRAGMA data_version").fetchone()
+                if self._rows is None or version != self._version:
+                    self._rows, self._version = self._read(), version
+            finally:
+                self._connection.execute("COMMIT")
+        return self._rows
+
+    def _read(self) -> _Rows:
+        (n,) = self._connection.execute("SELECT count(*) FROM photos JOIN vectors USING (content)").fetchone()
+        entries: list[Entry] = []
+        vectors = np.empty((n, self.dimensions), dtype=np.float32)
+        found = self._connection.execute(_ROWS)
+        while some := found.fetchmany(_AT_ONCE):
+            block = np.frombuffer(b"".join(row[3] for row in some), dtype="<f4").reshape(-1, self.dimensions)
+            vectors[len(entries) : len(entries) + len(some)] = unit(block)
+            entries += [Entry(path, content, label) for path, content, label, _ in some]
+        return _Rows(entries, vectors)
+
+
+class IndexFolder:
+    """The folder of an index; the only place that knows the names of its files."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._about = path / "index.json"
+        self._lock = FileLock(path / "lock")
+
+    def about(self) -> About | None:
+        """None where there is no index yet."""
+        if not self._about.exists():
+            if self.path.exists() and not (self.path.is_dir() and self._is_ours()):
+                raise ValueError(f"{printable(self.path)} exists and is not an index of facetric: choose another name")
+            return None
+        try:
+            record = json.loads(self._about.read_text(encoding="utf-8"))
+            if record.pop("format") != _FORMAT:
+                raise ValueError("another format")
+            return About(**record)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{printable(self._about)} is damaged or of another version ({error}): restore a copy, or remove "
+                f"{printable(self.path)} and add the photos again"
+            ) from None
+
+    def _is_ours(self) -> bool:
+        """Empty, or left by an `add` that was killed before anything was in it."""
+        return all(file.name == "lock" or ".sqlite" in file.name or file.suffix == ".part" for file in self.path.iterdir())
+
+    def write(self, about: About) -> None:
+        """Make this the model of the index; files of other models are removed."""
+        write_atomically(self._about, json.dumps({"format": _FORMAT, **vars(about)}, indent=1).encode())
+        current = self._file(about).name
+        for file in self.path.glob("*.sqlite*"):
+            if not file.name.startswith(current):
+                file.unlink()
+
+    def store(self, about: About, *, read_only: bool) -> SqliteStore:
+        """The file of this model, made where it is missing unless `read_only`."""
+        file = self._file(about)
+        return SqliteStore(file, fingerprint=about.model, dimensions=about.dimensions, read_only=read_only)
+
+    def lock(self) -> None:
+        """Become the one writer, or a RuntimeError."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise RuntimeError(
+                f"{printable(self.path)} is being written by another process: wait for it, or stop it; searching works meanwhile"
+            ) from None
+
+    def embed_again(self, model: str) -> str:
+        """The command for another model."""
+        return f"facetric index re-embed {shlex.quote(str(self.path))} {model}".rstrip()
+
+    def unlock(self) -> None:
+        self._lock.release()
+
+    def _file(self, about: About) -> Path:
+        return self.path / f"{about.model[:16]}.sqlite"

@@ -1,0 +1,298 @@
+"""`facetric index` and `facetric search`: nothing lost, nothing doubled, and a clear line for whatever is in the way."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import facetric
+from evaluation.run_folders import make_pictures, make_run
+from facetric.cli.main import app
+from facetric.index import open_index
+from facetric.index.sqlite_store import IndexFolder
+from facetric.models import build_embedder
+from facetric.runs import Run, evaluate_run
+from photos.photo_files import photo, write_photos
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    place = tmp_path_factory.mktemp("run")
+    return make_run(place, root=make_pictures(place / "pictures"))
+
+
+@pytest.fixture(scope="module")
+def model(run):
+    return facetric.load(run)
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """12 classes of 4 pictures that are alike."""
+    return make_pictures(tmp_path / "pictures")
+
+
+def test_from_photos_to_matches_in_two_commands(run, model, pictures, tmp_path):
+    index = tmp_path / "birds.index"
+    done = invoke("index", "add", index, pictures, "--model", run, "--labels-from-folders")
+    assert done.exit_code == 0, done.stderr
+    assert "48 photos (48 embedded now)" in done.stdout
+    query = pictures / "class03" / "1.png"
+    found = invoke("search", index, query, "--top", "3", "--json", "--at-least", "-1")  # the model is the index's
+    assert found.exit_code == 0, found.stderr
+    (record,) = json.loads(found.stdout)
+    vectors = model.embed(pictures).astype(np.float64)
+    similarities = vectors @ model.embed(query)[0]
+    assert record["hits"][0]["path"] == str(query)
+    np.testing.assert_allclose([hit["similarity"] for hit in record["hits"]], np.sort(similarities)[::-1][:3], atol=1e-5)
+    table = invoke("search", index, pictures / "class00", "--label", "class05", "--at-least", "-1")
+    assert table.stdout.count("[class05]") == 16
+    status = invoke("index", "status", index)
+    assert "48 photos, 0 of them exact copies" in status.stdout
+    assert "      4  class11" in status.stdout
+    assert str(run) in status.stdout
+
+
+def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp_path):
+    root = tmp_path / "photos"
+    write_photos(root, 12)
+    index = model.index(tmp_path / "i")
+    assert index.add(root, label="bird").n_new == 12
+    assert index.add(root).n_new == 0
+    (root / "00" / "deep" / "000.jpg").rename(root / "moved.jpg")
+    (root / "01" / "deep" / "010.jpg").unlink()
+    photo(99).save(root / "00" / "deep" / "001.jpg")
+    done = index.update(root)
+    assert (done.n_photos, done.n_new, done.n_removed) == (11, 1, 2)
+    assert [entry.path for entry in index.entries()] == sorted(str(path) for path in root.rglob("*.jpg"))
+    assert {entry.label for entry in index.entries() if "moved" not in entry.path} == {"bird"}
+    (match,) = index.search(root / "00" / "deep" / "001.jpg", top=1)
+    assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
+
+
+def test_a_moved_folder_is_one_line_and_is_taken_over_without_embedding(run, tmp_path):
+    index, old, new = tmp_path / "i", tmp_path / "old", tmp_path / "new"
+    write_photos(old, 6)
+    assert invoke("index", "add", index, old, "--model", run).exit_code == 0
+    old.rename(new)
+    refused = invoke("index", "update", index, old)
+    assert refused.exit_code == 2
+    assert f"old is not there: if it was moved, `facetric index add {index} NEW_FOLDER` takes it over" in refused.stderr
+    searched = invoke("search", index, new / "00" / "deep" / "000.jpg")
+    assert searched.exit_code == 0
+    assert "6 photos are not where they were, the first is" in searched.stderr
+    assert "6 photos (0 embedded now, 6 known)" in invoke("index", "add", index, new).stdout
+    assert "6 photos removed from the index" in invoke("index", "remove", index, old).stdout
+    assert "not where they were" not in invoke("index", "status", index).stderr
+    assert invoke("index", "remove", index, old).exit_code == 2
+
+
+def test_a_model_that_changed_is_refused_and_the_command_that_it_names_embeds_again(run, pictures, tmp_path):
+    changed = tmp_path / "run"
+    shutil.copytree(run, changed)
+    index = tmp_path / "i"
+    assert invoke("index", "add", index, pictures, "--model", changed, "--labels-from-folders").exit_code == 0
+    Run(changed).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    query = pictures / "class00" / "0.png"
+    for command in (["search", index, query], ["index", "add", index, pictures], ["index", "update", index, pictures]):
+        result = invoke(*command)
+        assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1), result.stderr
+        assert "holds vectors of another model" in result.stderr
+    named = result.stderr.rpartition("with `facetric ")[2].rstrip("`\n").split()
+    done = invoke(*named)
+    assert done.exit_code == 0, done.stderr
+    assert "48 photos (48 embedded now)" in done.stdout
+    (match,) = facetric.load(changed).index(index).search(query, top=1)
+    assert (match.hits[0].entry.path, match.hits[0].entry.label) == (str(query), "class00")
+    assert len(list(index.glob("*.sqlite"))) == 1
+
+
+def n_photos(index):
+    about = IndexFolder(index).about()
+    if about is None:
+        return 0
+    with IndexFolder(index).store(about, read_only=True) as store:
+        return len(store.entries())
+
+
+def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(tmp_path):
+    root, index = tmp_path / "photos", tmp_path / "i"
+    write_photos(root, 160)  # with the packaged network: seconds
+    command = [sys.executable, "-m", "facetric", "index", "add", str(index), str(root), "--label", "bird"]
+    kept = 0
+    for _ in range(2):
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        until = time.monotonic() + 300
+        while n_photos(index) <= kept and time.monotonic() < until:  # a reader during writes
+            assert child.poll() is None, child.stderr.read()
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        child.stderr.close()
+        before, kept = kept, n_photos(index)
+        assert before < kept < 160
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"160 photos ({160 - kept} embedded now, {kept} known)" in done.stdout
+    entries = facetric.load().index(index).entries()
+    assert [entry.path for entry in entries] == sorted(str(path) for path in root.rglob("*.jpg"))
+    assert {entry.label for entry in entries} == {"bird"}
+
+
+def test_a_second_writer_is_one_line_and_readers_go_on(run, model, pictures, tmp_path):
+    index = tmp_path / "i"
+    model.index(index).add(pictures)
+    writer = IndexFolder(index)
+    writer.lock()
+    try:
+        refused = invoke("index", "add", index, pictures, "--model", run)
+        assert (refused.exit_code, len(refused.stderr.splitlines())) == (1, 1)
+        assert "i is being written by another process: wait for it, or stop it; searching works meanwhile" in refused.stderr
+        assert invoke("search", index, pictures / "class00" / "0.png").exit_code == 0
+    finally:
+        writer.unlock()
+    assert invoke("index", "add", index, pictures, "--model", run).exit_code == 0
+
+
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
+    """On Linux, a limit on the size of files is what a full disk is to a program that writes."""
+    write_photos(tmp_path / "photos", 96)
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000)); sys.argv = ['facetric', *sys.argv[1:]]; "
+        "from facetric.__main__ import main; main()"
+    )
+    arguments = ["index", "add", tmp_path / "i", tmp_path / "photos", "--model", run]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=500, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "loading" not in line]
+    assert [line.startswith("facetric index add: ") and "free some space" in line for line in lines] == [True]
+    assert invoke(*arguments).exit_code == 0
+    assert n_photos(tmp_path / "i") == 96
+
+
+@pytest.mark.parametrize("file", ["index.json", "sqlite"])
+def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path, file):
+    index = tmp_path / "i"
+    model.index(index).add(pictures)
+    broken = index / "index.json" if file == "index.json" else next(index.glob("*.sqlite"))
+    broken.write_bytes(b"not what it was" * 1000)
+    result = invoke("search", index, pictures / "class00" / "0.png", "--model", run)
+    assert result.exit_code in (1, 2)
+    assert ("damaged" in result.stderr, len(result.stderr.splitlines())) == (True, 1), result.stderr
+
+
+def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
+    run = make_run(tmp_path, root=pictures)
+    evaluate_run(run, n_restarts=1, facility=False)
+    loaded = facetric.load(run)
+    index = loaded.index(tmp_path / "i")
+    limit = 1 - loaded.calibration.threshold**2 / 2
+    index.add(pictures / "class00")
+    strange = tmp_path / "strange.png"
+    photo(3).rotate(90, expand=True).save(strange)
+    (match,) = index.search(strange, top=50, at_least=-1)
+    (known,) = index.search(pictures / "class00" / "0.png", top=50)
+    assert all(hit.similarity >= limit for hit in known.hits)
+    assert known.hits
+    (found,) = index.search(strange)
+    assert bool(found.hits) == (match.hits[0].similarity >= limit)
+    result = invoke("search", tmp_path / "i", strange, "--at-least", "1")
+    assert "unknown: nothing in the index is similar enough" in result.stdout
+
+
+def test_neighbors_vote_and_the_precision_is_that_of_leaving_one_out(model, pictures, tmp_path):
+    index = model.index(tmp_path / "i")
+    index.add(pictures, labels_from_folders=True)
+    shutil.copy(pictures / "class00" / "0.png", tmp_path / "copy.png")
+    (match,) = index.search(tmp_path / "copy.png", top=3, at_least=-1, classify=True)
+    labels = [hit.entry.label for hit in match.hits]
+    assert match.vote.label == max(labels, key=labels.count)
+    assert match.vote.fraction == labels.count(match.vote.label) / 3
+    entries, vectors = index.entries(), model.embed(pictures).astype(np.float64)
+    rows = []
+    for i, entry in enumerate(entries):
+        order = [j for j in np.argsort(-vectors @ vectors[i], kind="stable") if j != i][:3]
+        own = [entries[j].label for j in order]
+        rows.append((max(map(own.count, own)) / 3, max(own, key=own.count) == entry.label))
+    assert match.vote.expected_precision == pytest.approx(np.mean([right for _, right in rows]))  # 48: all are used
+
+
+def test_without_labels_there_is_no_vote(model, pictures, tmp_path):
+    index = model.index(tmp_path / "i")
+    index.add(pictures)
+    (match,) = index.search(pictures / "class00" / "0.png", classify=True)
+    assert (match.vote, len(match.hits)) == (None, 10)
+
+
+def test_the_page_holds_the_pictures_and_escapes_names(model, tmp_path):
+    root = tmp_path / "photos"
+    (root / "<b>owl").mkdir(parents=True)
+    photo(0).save(root / "<b>owl" / "a&b.jpg")
+    photo(1).save(root / "<b>owl" / "gone.jpg")
+    model.index(tmp_path / "i").add(root, labels_from_folders=True)
+    (root / "<b>owl" / "gone.jpg").rename(tmp_path / "query.jpg")
+    result = invoke("search", tmp_path / "i", tmp_path / "query.jpg", "--page", tmp_path / "found.html", "--classify")
+    assert result.exit_code == 0, result.stderr
+    text = (tmp_path / "found.html").read_text()
+    assert text.count("data:image/jpeg;base64,") == 2
+    assert "the file is not there" in text
+    assert "&lt;b&gt;owl" in text
+    assert "<b>" not in text
+    assert "http" not in text
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such names cannot exist elsewhere")
+def test_names_that_are_not_unicode_or_hold_control_characters_are_escaped(run, tmp_path):
+    root = tmp_path / "photos" / "\x1b[31mred"
+    root.mkdir(parents=True)
+    photo(0).save(os.path.join(os.fsencode(root), b"caf\xe9.png").decode("utf-8", "surrogateescape"))
+    assert invoke("index", "add", tmp_path / "i", tmp_path / "photos", "--model", run, "--labels-from-folders").exit_code == 0
+    for arguments in (
+        ["search", tmp_path / "i", root],
+        ["search", tmp_path / "i", root, "--json"],
+        ["index", "status", tmp_path / "i"],
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.output
+        assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "nowhere", "photos"], "there is no index nowhere: make it with `facetric index add nowhere PHOTOS`"),
+        (["index", "status", "nowhere"], "there is no index nowhere"),
+        (["index", "add", "photos", "photos"], "photos exists and is not an index of facetric: choose another name"),
+        (["index", "add", "new", "empty"], "there are no photos in"),
+        (
+            ["index", "add", "new", "photos", "--label", "a", "--labels-from-folders"],
+            "pass --label or --labels-from-folders, not both",
+        ),
+        (["search", "i", "photos", "--top", "0"], "top must be at least 1; got 0"),
+        (["search", "i", "photos", "--label", "heron"], "no photo has the label 'heron'; the index has owl"),
+        (["search", "i", "photos", "--at-least", "80"], "similarities lie between -1 and 1; got 80.0: try --at-least 0.8"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(run, model, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos", 2)
+    (tmp_path / "empty").mkdir()
+    open_index("i", model, run=str(run)).add("photos", label="owl")
+    result = invoke(*arguments)
+    lines = [line for line in result.stderr.splitlines() if "loading" not in line]
+    assert (result.exit_code, message in lines[0], len(lines)) == (2, True, 1), result.stderr
+    assert not (tmp_path / "new" / "index.json").exists()

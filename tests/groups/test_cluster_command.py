@@ -217,6 +217,7 @@ def test_from_python_the_same_groups_without_a_file(run, photos, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["groups", "kinds", "photos"]
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_ends_as_if_it_had_never_been(run, photos, tmp_path):
     command = [
         sys.executable,

@@ -147,7 +147,7 @@ def n_kept(place):
         return 0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path, processes):
     root, output = tmp_path / "photos", tmp_path / "vectors.parquet"
     write_photos(root, 160)  # with the packaged network: seconds

@@ -4,9 +4,9 @@
     python benchmarks/grouping.py --photos path/to/CUB_200_2011/images
 
 With files of vectors and labels (`Embeddings.save` writes such files), of classes that the network was not trained on: the
-validation classes calibrate; 100 test classes are clustered, and piles of 8 of them with 15 photos each. HDBSCAN is given the size
-of its smallest cluster that suits the validation classes best, k-means the true number of classes. Then ten rounds of ten answers
-each, on the piles: the questions that `facetric cluster` asks, the same questions at random, and random pairs.
+validation classes calibrate; 100 test classes are clustered, and piles of 8 of them with 15 photos each. HDBSCAN is given the
+size of its smallest cluster that suits the validation classes best, k-means the true number of classes. Then ten rounds of ten
+answers each, on the piles: the questions that `facetric cluster` asks, the same questions at random, and random pairs.
 
 With photos in class folders: 120 of them, of 8 of the last 100 classes, copied under new names into one folder, grouped by one
 command without a number, and timed.

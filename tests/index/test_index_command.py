@@ -255,6 +255,32 @@ def test_the_page_holds_the_pictures_and_escapes_names(model, tmp_path):
     assert "http" not in text
 
 
+def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
+    pytest.importorskip("milvus_lite")
+    index, query = f"milvus://{tmp_path}/lite.db/birds", pictures / "class02" / "3.png"
+    assert "there is no index" in invoke("search", index, query).stderr
+    done = invoke("index", "add", index, pictures, "--model", run, "--labels-from-folders")
+    assert done.exit_code == 0, done.stderr
+    assert "48 photos (0 embedded now, 48 known)" in invoke("index", "add", index, pictures).stdout
+    found = invoke("search", index, query, "--json", "--classify", "--at-least", "-1")
+    assert found.exit_code == 0, found.stderr
+    facetric.load(run).index(tmp_path / "i").add(pictures, labels_from_folders=True)
+    assert found.stdout == invoke("search", tmp_path / "i", query, "--json", "--classify", "--at-least", "-1").stdout
+    query.unlink()
+    assert "47 photos (0 embedded now, 47 known, 1 removed)" in invoke("index", "update", index, pictures).stdout
+    assert "4 photos removed" in invoke("index", "remove", index, pictures / "class00").stdout
+    assert "43 photos, 0 of them exact copies" in invoke("index", "status", index).stdout
+    other = make_run(tmp_path, name="second", root=pictures, seed=3)
+    refused = invoke("index", "add", index, pictures, "--model", other)
+    assert f"with `facetric index add {index}_2 PHOTOS --model {other}`" in refused.stderr
+
+
+@pytest.mark.parametrize("address", ["milvus://host:19530", "milvus://host:19530/a-b", "milvus:///birds"])
+def test_an_address_that_is_none_is_refused(model, address):
+    with pytest.raises(ValueError, match="an index on Milvus is milvus://host:19530/collection; got"):
+        model.index(address)
+
+
 @pytest.mark.skipif(os.name != "posix", reason="such names cannot exist elsewhere")
 def test_names_that_are_not_unicode_or_hold_control_characters_are_escaped(run, tmp_path):
     root = tmp_path / "photos" / "\x1b[31mred"

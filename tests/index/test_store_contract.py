@@ -1,5 +1,10 @@
 """What every store of an index promises: each photo once, exact search, labels, removal, other processes."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -129,3 +134,46 @@ def test_vectors_come_back_to_the_last_bit(opened):
     photos = [embedded(f"/{i}.jpg", vector) for i, vector in enumerate(vectors)]
     store.add(photos)
     np.testing.assert_array_equal(opened(read_only=True).vectors([photo.content for photo in photos[::-1]]), vectors[::-1])
+
+
+def test_two_that_write_in_turn_lose_nothing(opened):
+    first, second = opened(), opened()
+    for i in range(6):
+        (first, second)[i % 2].add([embedded(f"/{i}.jpg", np.eye(DIMENSIONS)[i])])
+    second.remove(["/0.jpg"])
+    for store in (first, second):
+        assert [entry.path for entry in store.entries()] == [f"/{i}.jpg" for i in range(1, 6)]
+
+
+SCRIPT = """
+import sys, numpy as np
+from pathlib import Path
+from index.stores import STORES, DIMENSIONS, embedded
+store = STORES[sys.argv[1]](Path(sys.argv[2]))
+for batch in range(1000):
+    store.add(embedded(f"/{batch:04}/{i:02}.jpg", np.full(DIMENSIONS, 1 + batch + i)) for i in range(20))
+    print(batch, flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_killed_in_the_middle_it_holds_every_finished_batch_once(name, tmp_path):
+    if name == "milvus":
+        pytest.importorskip("milvus_lite")
+    paths = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path)])
+    command = [sys.executable, "-c", SCRIPT, name, str(tmp_path)]
+    finished = set()
+    for n_batches in (3, 8):
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": paths}
+        )
+        finished |= {int(child.stdout.readline()) for _ in range(n_batches)}
+        child.kill()
+        finished |= set(map(int, child.stdout.read().split()))
+        child.wait()
+        child.stdout.close()
+    store = STORES[name](tmp_path)
+    found = [entry.path for entry in store.entries()]
+    store.close()
+    assert len(found) == len(set(found))
+    assert {f"/{batch:04}/{i:02}.jpg" for batch in finished for i in range(20)} <= set(found)

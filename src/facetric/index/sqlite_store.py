@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +26,23 @@ from facetric.photos.store import EmbeddedPhoto, VectorStore, store_errors
 
 _FORMAT = "facetric index 1"
 _AT_ONCE = 10_000  # rows read from the file at a time
-_ROWS = """
-    SELECT photos.path, photos.content, coalesce(labels.label, ''), vectors.vector
-    FROM photos JOIN vectors USING (content) LEFT JOIN labels USING (path) ORDER BY photos.path
+_PHOTOS = """
+    SELECT path, content, coalesce(label, '') FROM photos LEFT JOIN labels USING (path)
+    WHERE content IN (SELECT content FROM vectors) ORDER BY path
 """
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    entries: list[Entry]  # by path
+    """Columns, by path: a million records would take more memory than their vectors."""
+
+    paths: list[str]
+    contents: list[bytes]
+    labels: list[str]
     vectors: NDArray[np.float32]  # (n, d), of length one
+
+    def entry(self, row: int) -> Entry:
+        return Entry(self.paths[row], self.contents[row], self.labels[row])
 
 
 class SqliteStore(VectorStore):
@@ -77,20 +85,18 @@ class SqliteStore(VectorStore):
             self._connection.execute("DELETE FROM vectors WHERE content NOT IN (SELECT content FROM photos)")
 
     def entries(self) -> list[Entry]:
-        return list(self._load().entries)
+        rows = self._load()
+        return [rows.entry(row) for row in range(len(rows.paths))]
 
     def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         rows = self._load()
-        if label is None:
-            entries, vectors = rows.entries, rows.vectors
-        else:
-            kept = [i for i, entry in enumerate(rows.entries) if entry.label == label]
-            entries, vectors = [rows.entries[i] for i in kept], rows.vectors[kept]
+        kept = None if label is None else np.flatnonzero([own == label for own in rows.labels])
+        vectors = rows.vectors if kept is None else rows.vectors[kept]
         found = []
         for query in unit(queries):
             places, similarities = nearest(vectors, query, top)
-            pairs = zip(places.tolist(), similarities.tolist(), strict=True)
-            found.append([Hit(entries[place], similarity) for place, similarity in pairs])
+            pairs = zip((places if kept is None else kept[places]).tolist(), similarities.tolist(), strict=True)
+            found.append([Hit(rows.entry(row), similarity) for row, similarity in pairs])
         return found
 
     def _load(self) -> _Rows:
@@ -106,15 +112,23 @@ class SqliteStore(VectorStore):
         return self._rows
 
     def _read(self) -> _Rows:
-        (n,) = self._connection.execute("SELECT count(*) FROM photos JOIN vectors USING (content)").fetchone()
-        entries: list[Entry] = []
-        vectors = np.empty((n, self.dimensions), dtype=np.float32)
-        found = self._connection.execute(_ROWS)
+        """Both tables from start to end: looking up a million vectors one by one takes several times as long."""
+        paths, contents, labels = [], [], []
+        places: dict[bytes, list[int]] = {}
+        for path, content, label in self._connection.execute(_PHOTOS):
+            places.setdefault(content, []).append(len(paths))
+            paths.append(path)
+            contents.append(content)
+            labels.append(sys.intern(label))
+        vectors = np.empty((len(paths), self.dimensions), dtype=np.float32)
+        found = self._connection.execute("SELECT content, vector FROM vectors")
         while some := found.fetchmany(_AT_ONCE):
-            block = np.frombuffer(b"".join(row[3] for row in some), dtype="<f4").reshape(-1, self.dimensions)
-            vectors[len(entries) : len(entries) + len(some)] = unit(block)
-            entries += [Entry(path, content, label) for path, content, label, _ in some]
-        return _Rows(entries, vectors)
+            block = unit(np.frombuffer(b"".join(vector for _, vector in some), dtype="<f4").reshape(-1, self.dimensions))
+            pairs = [(row, number) for number, (content, _) in enumerate(some) for row in places.get(content, ())]
+            if pairs:
+                rows, numbers = np.array(pairs).T
+                vectors[rows] = block[numbers]
+        return _Rows(paths, contents, labels, vectors)
 
 
 class IndexFolder:

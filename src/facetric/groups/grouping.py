@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Protocol
@@ -62,6 +62,9 @@ def grouped(
     place = {point: row for row, point in enumerate(used.tolist())}
     must, cannot = ([(place[a], place[b]) for a, b in pairs] for pairs in (constraints.must_link, constraints.cannot_link))
     if len(used):
+        if must and getattr(clusterer, "n_clusters", None) is None:  # else followers could leave fewer groups than asked for
+            clusterer.fit(vectors[used], must_link=[], cannot_link=cannot, on_step=on_step)
+            must += _followers(clusterer.labels_, must, cannot)
         clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, on_step=on_step)
         labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.doubt_
     means, spreads, medoids = _summaries(vectors, labels)
@@ -70,6 +73,38 @@ def grouped(
     pairs = _most_doubtful_first(_about_groups(labels, means, spreads, medoids, constraints))
     questions = (question for both in zip_longest(pairs, members) for question in both if question is not None)
     return Grouping(labels, medoids, doubt, names, tuple(questions))
+
+
+def _followers(
+    labels: NDArray[np.int64], must: Sequence[tuple[int, int]], cannot: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """Links for points that nothing was decided about: with those that they are clustered with when nothing must be together.
+
+    Photos that look different and were joined are far apart on average, and no other would be near to all of them. A new photo
+    joins them when it is like some of them, if these are of one group.
+    """
+    parts = _parts(must, len(labels))
+    decided = np.zeros(len(labels), dtype=np.bool_)
+    decided[[point for pair in (*must, *cannot) for point in pair]] = True
+    leaders: dict[int, set[int]] = {}
+    for point in np.flatnonzero(decided).tolist():
+        leaders.setdefault(int(labels[point]), set()).add(int(parts[point]))
+    first = np.unique(parts, return_index=True)[1]
+    sizes = np.bincount(parts)
+    found = []
+    for point in np.flatnonzero(~decided).tolist():
+        part = leaders.get(int(labels[point]), set())
+        if len(part) == 1 and sizes[leader := next(iter(part))] > 1:
+            found.append((int(first[leader]), point))
+    return found
+
+
+def _parts(pairs: Sequence[tuple[int, int]], n: int) -> NDArray[np.int64]:
+    """Points that pairs join, directly or through others, have one number. (n,)"""
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
+    parts: NDArray[np.int64] = connected_components(graph, directed=False)[1]
+    return parts
 
 
 def _most_doubtful_first(questions: Iterator[Question]) -> list[Question]:
@@ -103,9 +138,7 @@ def _about_members(
     labels: NDArray[np.int64], doubt: NDArray[np.float64], medoids: NDArray[np.int64], constraints: Constraints
 ) -> Iterator[Question]:
     """Does a member belong to the medoid of its group? Not where that was decided."""
-    pairs = np.array(constraints.must_link, dtype=np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(len(labels), len(labels)))
-    parts = connected_components(graph, directed=False)[1]
+    parts = _parts(constraints.must_link, len(labels))
     for point in np.flatnonzero(labels >= 0).tolist():
         medoid = int(medoids[labels[point]])
         if parts[point] != parts[medoid]:

@@ -67,7 +67,7 @@ def remove(
 ) -> None:
     """Forget the photos below a folder, or one photo. Files are never touched."""
     with one_line_errors("index remove"):
-        from facetric.index.photo_index import remove_photos
+        from facetric.index.places import remove_photos
 
         n_removed = remove_photos(index, photos)
     typer.echo(f"{_printable(index)}: {n_removed:,} photos removed from the index; their files are untouched")
@@ -94,7 +94,7 @@ def re_embed(
 def status(index: Annotated[str, INDEX]) -> None:
     """How many photos, of which labels, by which model, and whether their files are still there."""
     with one_line_errors("index status"):
-        from facetric.index.photo_index import status_of
+        from facetric.index.places import status_of
 
         found = status_of(index)
     _print_status(index, found)
@@ -117,7 +117,7 @@ def search(
 ) -> None:
     """Find the photos of an index that are most similar to these, exactly. Nothing similar enough: unknown."""
     with one_line_errors("search"):
-        from facetric.index.photo_index import existing
+        from facetric.index.places import existing
 
         existing(index)
         opened = _opened(index, model, device)

@@ -6,7 +6,8 @@ from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from facetric.index.contract import Entry, Hit, Store
-    from facetric.index.photo_index import Added, Match, PhotoIndex, Status, open_index, recorded_run
+    from facetric.index.photo_index import Added, Match, PhotoIndex, open_index
+    from facetric.index.places import Status, recorded_run
 
 __all__ = ["Added", "Entry", "Hit", "Match", "PhotoIndex", "Status", "Store", "open_index", "recorded_run"]
 
@@ -16,10 +17,10 @@ _HOMES = {
     "Hit": "contract",
     "Match": "photo_index",
     "PhotoIndex": "photo_index",
-    "Status": "photo_index",
+    "Status": "places",
     "Store": "contract",
     "open_index": "photo_index",
-    "recorded_run": "photo_index",
+    "recorded_run": "places",
 }
 
 __getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

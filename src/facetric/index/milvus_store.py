@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes
 
@@ -48,12 +49,12 @@ class MilvusStore:
     def close(self) -> None:
         self._client.close()
 
-    def states(self) -> dict[str, tuple[str, bytes]]:
-        rows = self._rows("", "path", "state", "content")
+    def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]:
+        rows = self._at(map(str, photos), "path", "state", "content")
         return {_decoded(row["path"]): (row["state"], bytes.fromhex(row["content"])) for row in rows}
 
     def contents(self) -> set[bytes]:
-        return {bytes.fromhex(row["content"]) for row in self._rows("", "content")}
+        return set()  # a hundred million hashes would not fit; `known` is asked batch by batch
 
     def known(self, contents: Iterable[bytes]) -> set[bytes]:
         return set(self._known(contents))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.data.images import open_image, printable
-from facetric.index.contract import About, Entry, Hit, Place, Store
-from facetric.index.sqlite_store import IndexFolder
+from facetric.index.contract import About, Entry, Hit, Store
+from facetric.index.places import Status, absolute, command_line, existing, is_below, place_of, remove_photos, status_of
 from facetric.index.vote import Vote, voted
 from facetric.photos.embedding import embed_list
 from facetric.photos.encoder import Encoder
@@ -34,70 +33,12 @@ class Added:
 
 
 @dataclass(frozen=True)
-class Status:
-    """What an index holds."""
-
-    about: About
-    n_photos: int
-    n_contents: int  # photos without exact copies
-    labels: dict[str, int]  # photos of each label, by name; "" without
-    missing: tuple[str, ...]  # photos whose file is not there any more
-
-
-@dataclass(frozen=True)
 class Match:
     """What was found for one photo: the most similar ones first. No hits: nothing is similar enough, it is unknown."""
 
     photo: str
     hits: tuple[Hit, ...]
     vote: Vote | None = None  # when asked for, and a neighbor has a label
-
-
-def _place(address: str | os.PathLike[str]) -> Place:
-    if str(address).startswith("milvus:"):
-        from facetric.index.milvus_store import MilvusPlace
-
-        return MilvusPlace(str(address))
-    return IndexFolder(Path(address).expanduser())
-
-
-def recorded_run(address: str | os.PathLike[str]) -> About | None:
-    """The model that an index was made with; None if there is no index yet."""
-    return _place(address).about()
-
-
-def existing(address: str | os.PathLike[str]) -> About:
-    """The model that an index was made with; a ValueError if there is no index."""
-    about = recorded_run(address)
-    if about is None:
-        raise ValueError(f"there is no index {printable(address)}: make it with `{_command('add', address, 'PHOTOS')}`")
-    return about
-
-
-def status_of(address: str | os.PathLike[str]) -> Status:
-    """What an index holds; needs no model."""
-    about = existing(address)
-    with _place(address).store(about, read_only=True) as store:
-        entries = store.entries()
-    counts = Counter(entry.label for entry in entries)
-    missing = tuple(entry.path for entry in entries if not os.path.exists(entry.path))
-    return Status(about, len(entries), len({entry.content for entry in entries}), dict(sorted(counts.items())), missing)
-
-
-def remove_photos(address: str | os.PathLike[str], photos: str | os.PathLike[str]) -> int:
-    """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Needs no model."""
-    existing(address)
-    place, folder = _place(address), _absolute(photos)
-    place.lock()
-    try:
-        with place.store(existing(address), read_only=False) as store:
-            paths = [entry.path for entry in store.entries() if _is_below(entry.path, folder)]
-            if not paths:
-                raise ValueError(f"{printable(address)} holds no photo below {printable(folder)}: nothing to remove")
-            store.remove(paths)
-    finally:
-        place.unlock()
-    return len(paths)
 
 
 def open_index(
@@ -121,7 +62,7 @@ class PhotoIndex:
         self.near_enough = near_enough
         self._encoder = encoder
         self._about = About(encoder.fingerprint, encoder.dimensions, run)
-        self._place = _place(address)
+        self._place = place_of(address)
         self._reader: Store | None = None
 
     def add(
@@ -145,11 +86,11 @@ class PhotoIndex:
         A photo that was moved keeps its vector, not its label.
         """
         self._existing()
-        if not _absolute(photos).exists():
+        if not absolute(photos).exists():
             raise ValueError(
-                f"{printable(_absolute(photos))} is not there: if it was moved, "
-                f"`{_command('add', self.address, 'NEW_FOLDER')}` takes it over without embedding it "
-                f"again; `{_command('remove', self.address, photos)}` forgets it"
+                f"{printable(absolute(photos))} is not there: if it was moved, "
+                f"`{command_line('add', self.address, 'NEW_FOLDER')}` takes it over without embedding it "
+                f"again; `{command_line('remove', self.address, photos)}` forgets it"
             )
         listed = _listed(photos)
         return self._put(listed, None, False, on_progress, remove_missing=True)
@@ -170,7 +111,7 @@ class PhotoIndex:
             if missing := [entry.path for entry in entries if not os.path.exists(entry.path)]:
                 raise ValueError(
                     f"{len(missing):,} photos are not where they were, the first is {printable(missing[0])}: put them back, or "
-                    f"forget them with `{_command('remove', self.address, Path(missing[0]).parent)}`"
+                    f"forget them with `{command_line('remove', self.address, Path(missing[0]).parent)}`"
                 )
             with self._place.store(self._about, read_only=False) as store:
                 store.set_labels(labels)
@@ -204,7 +145,7 @@ class PhotoIndex:
         Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`, which comes from the
         calibration of the model's run. `classify` has the neighbors vote for a label.
         """
-        self._check_search(top, label, at_least)
+        _check_search(top, at_least)
         listed = list_photos(photos)
         if not listed.photos:
             raise ValueError(f"there are no photos in {printable(listed.root)}: pass a photo, or a folder that holds some")
@@ -212,6 +153,8 @@ class PhotoIndex:
         vectors = np.concatenate([self._embedded(paths[start : start + 32]) for start in range(0, len(paths), 32)])
         limit = self._limit(at_least)
         found = self._store().search(vectors, top=top, label=label)
+        if label is not None and not any(found):
+            self._refuse_label(label)
         hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
         votes: Sequence[Vote | None] = voted(self._store(), hits, top=top, limit=limit) if classify else [None] * len(hits)
         return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
@@ -236,7 +179,7 @@ class PhotoIndex:
             gone: list[str] = []
             if remove_missing:
                 kept = {str(photo) for photo in done.photos}
-                gone = [e.path for e in store.entries() if _is_below(e.path, listed.root) and e.path not in kept]
+                gone = [e.path for e in store.entries() if is_below(e.path, listed.root) and e.path not in kept]
                 store.remove(gone)
         return Added(len(done.photos), done.n_new, len(gone), done.problems)
 
@@ -271,16 +214,11 @@ class PhotoIndex:
                 f"{self._about.model[:12]}): embed its photos again with `{self._place.embed_again(model)}`"
             )
 
-    def _check_search(self, top: int, label: str | None, at_least: float | None) -> None:
-        if top < 1:
-            raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
-        if at_least is not None and not -1 <= at_least <= 1:
-            raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
-        if label is not None and label not in (known := {entry.label for entry in self.entries()}):
-            some = ", ".join(sorted(filter(None, known))[:5]) or "no labels"
-            raise ValueError(
-                f"no photo has the label {label!r}; the index has {some}: see `facetric index status {self.address}`"
-            )
+    def _refuse_label(self, label: str) -> None:
+        some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
+        raise ValueError(
+            f"no photo has the label {label!r}; the index has {some}: see `facetric index status {shlex.quote(self.address)}`"
+        )
 
     def _limit(self, at_least: float | None) -> float:
         if at_least is not None:
@@ -291,24 +229,19 @@ class PhotoIndex:
         return self._encoder.vectors([self._encoder.pixels(open_image(path, at_least=self._encoder.at_least)) for path in paths])
 
 
-def _command(verb: str, address: str | os.PathLike[str], photos: object) -> str:
-    return f"facetric index {verb} {shlex.quote(str(address))} {shlex.quote(str(photos))}"
-
-
-def _absolute(photos: str | os.PathLike[str]) -> Path:
-    return Path(os.path.abspath(Path(photos).expanduser()))
+def _check_search(top: int, at_least: float | None) -> None:
+    if top < 1:
+        raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
+    if at_least is not None and not -1 <= at_least <= 1:
+        raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
 
 
 def _listed(photos: str | os.PathLike[str]) -> PhotoList:
     """All photos by their absolute paths; a folder without photos is a mistake, or a disk that is not mounted."""
-    listed = list_photos(_absolute(photos))
+    listed = list_photos(absolute(photos))
     if not listed.photos:
         raise ValueError(f"there are no photos in {printable(listed.root)}: pass a folder that holds some, nested or not")
     return PhotoList(listed.root, tuple(listed.root / photo for photo in listed.photos), listed.problems, listed.n_others)
-
-
-def _is_below(path: str, folder: Path) -> bool:
-    return path == str(folder) or path.startswith(str(folder).rstrip(os.sep) + os.sep)
 
 
 def _folder_label(root: Path, photo: Path) -> str:

@@ -113,7 +113,9 @@ class SqliteStore(VectorStore):
 
     def _read(self) -> _Rows:
         """Both tables from start to end: looking up a million vectors one by one takes several times as long."""
-        paths, contents, labels = [], [], []
+        paths: list[str] = []
+        contents: list[bytes] = []
+        labels: list[str] = []
         places: dict[bytes, list[int]] = {}
         for path, content, label in self._connection.execute(_PHOTOS):
             places.setdefault(content, []).append(len(paths))

@@ -54,7 +54,7 @@ def embed_list(
     """Give every photo of the list a vector in the store, where it has none; each batch is kept when it is done."""
     if n_processes < 1:
         raise ValueError(f"processes must be at least 1; got {n_processes}: 1 is typical, or the number of cores (--processes)")
-    contents = unchanged(listed.root, listed.photos, store.states())
+    contents = unchanged(listed.root, listed.photos, store.states(listed.photos))
     waiting = [photo for photo in listed.photos if photo not in contents]
     batches = [waiting[start : start + BATCH] for start in range(0, len(waiting), BATCH)]
     problems, n_new = list(listed.problems), 0

@@ -41,9 +41,11 @@ class EmbeddedPhoto:
 class PhotoStore(Protocol):
     """Where `embed_list` keeps photos: `VectorStore`, or a store elsewhere."""
 
-    def states(self) -> dict[str, tuple[str, bytes]]: ...
+    def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]: ...
 
-    def contents(self) -> set[bytes]: ...
+    def contents(self) -> set[bytes]:
+        """Contents that need not be decoded: all that have a vector, or none where there are too many to list."""
+        ...
 
     def known(self, contents: Iterable[bytes]) -> set[bytes]: ...
 
@@ -114,13 +116,18 @@ class VectorStore:
         with store_errors(self.path):
             return {content for (content,) in self._connection.execute("SELECT content FROM vectors")}
 
-    def states(self) -> dict[str, tuple[str, bytes]]:
-        """The file state and content of every photo, by path."""
-        with store_errors(self.path):
-            found = self._connection.execute(
-                "SELECT path, state, content FROM photos WHERE content IN (SELECT content FROM vectors)"
-            )
-            return {path: (state, content) for path, state, content in found}
+    def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]:
+        """The file state and content of those photos that are here, by path."""
+        names, found = [os.fsencode(photo) for photo in photos], {}
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            query = f"""
+                SELECT path, state, content FROM photos
+                WHERE path IN ({",".join(["CAST(? AS TEXT)"] * len(some))}) AND content IN (SELECT content FROM vectors)
+            """
+            with store_errors(self.path):
+                found.update({path: (state, content) for path, state, content in self._connection.execute(query, some)})
+        return found
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """The vectors of these contents, which must be known, in their order: (n, dimensions)"""

@@ -124,8 +124,10 @@ def main() -> None:
     if options.scores:
         test = [path for folder in folders[100:] for path in sorted(folder.glob("*.jpg"))]
         labels = np.unique([path.parent.name for path in test], return_inverse=True)[1]
-        for name in ("plain PyTorch", "embed()"):
-            report = evaluate(STEPS[name](embedder, test), labels, ks=(1,), n_restarts=5)
+        ways = {name: STEPS[name] for name in ("plain PyTorch", "embed()")}
+        ways["embed(), bf16"] = lambda embedder, paths: embed(embedder, paths, features=True, precision="bf16").vectors
+        for name, step in ways.items():
+            report = evaluate(step(embedder, test), labels, ks=(1,), n_restarts=5)
             print(f"CUB test, {name:16} Recall@1 {100 * report.recall_at_k[1]:.2f}  NMI {100 * (report.nmi or 0):.2f}")
 
 

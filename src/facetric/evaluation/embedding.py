@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from facetric.data import ImageDataset, ImageFormat, PreparedImages, RandomCrop,
 from facetric.data.loader import Images, take_images
 from facetric.evaluation.embeddings import PREFIX, BlockFolder, Embeddings
 from facetric.models import Embedder
+from facetric.models.embedder import Precision
 from facetric.models.inference import batch_size_for, inference, outputs_in_order
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import build_trunk_cache, embed_activations
@@ -87,6 +88,7 @@ def embed(
     views: int = 1,
     size: int = 256,
     features: bool = False,
+    precision: Precision = "32",
     batch_size: int | None = None,
     block_size: int = 2048,
     folder: str | os.PathLike[str] | None = None,
@@ -101,6 +103,8 @@ def embed(
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
+    * ``precision``: "bf16" computes the backbone in bfloat16, for processors that have it in hardware; scores stay within their
+      noise, but vectors differ from those in float32 by a cosine of about 0.999.
     * ``batch_size``: crops per forward pass, by default as many as suit the device. On a CPU torch's threads each run their own.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
     * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several
@@ -120,12 +124,16 @@ def embed(
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
-    key = "" if folder is None else _key(embedder, dataset_images, names, transform, features, batch_size, block_size)
+    if precision not in get_args(Precision):
+        raise ValueError(f"precision must be 32 or bf16; got {precision!r}: choose one of these (--precision 32)")
+    if precision != "32":
+        source["precision"] = precision
+    key = "" if folder is None else _key(embedder, dataset_images, names, transform, source, batch_size, block_size)
     blocks = BlockFolder(Path(folder or "."), key, n, block_size)
     share = blocks.share(rank, world_size)
     kept = []  # vectors, when there is no folder
     n_share = min(share[-1] + block_size, n) - share[0] if len(share) else 0
-    with inference(embedder) as network:
+    with inference(embedder, precision) as network:
         for start in share:
             rows = np.arange(start, min(start + block_size, n))
             if folder is None or not blocks.has(start):
@@ -227,12 +235,12 @@ def _key(
     images: Images,
     names: NDArray[np.str_],
     transform: EvalCrops,
-    features: bool,
+    source: Mapping[str, object],
     batch_size: int,
     block_size: int,
 ) -> str:
     """A hash of everything that determines the vectors: weights, images (files by name, size and time), views, batching."""
-    settings = (embedder.name, embedder.normalize, transform, features, batch_size, block_size)
+    settings = (embedder.name, embedder.normalize, transform, sorted(source.items()), batch_size, block_size)
     digest = hashlib.sha256(repr(settings).encode())
     for name, tensor in sorted(embedder.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

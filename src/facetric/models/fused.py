@@ -194,7 +194,8 @@ def _folded(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
         factor = factor * norm.weight.double()
     bias = -norm.running_mean.double() if convolution.bias is None else convolution.bias.double() - norm.running_mean.double()
     bias = bias * factor if norm.bias is None else bias * factor + norm.bias.double()
-    return (convolution.weight.double() * factor[:, None, None, None]).float(), bias.float()
+    dtype = convolution.weight.dtype
+    return (convolution.weight.double() * factor[:, None, None, None]).to(dtype), bias.to(dtype)
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
@@ -227,5 +228,6 @@ def _maps(network: nn.Module, images: Tensor) -> Tensor:
 
 
 def _is_close(found: Tensor, expected: Tensor) -> bool:
-    """Up to rounding: a thousandth of the largest value, where a wrong fusion changes all of it."""
-    return found.shape == expected.shape and bool((found - expected).abs().max() <= 1e-3 * expected.abs().max())
+    """Up to rounding: a thousandth of the largest value, a tenth in bfloat16, where a wrong fusion changes all of it."""
+    most = 1e-3 if expected.dtype == torch.float32 else 0.1
+    return found.shape == expected.shape and bool((found - expected).abs().max() <= most * expected.abs().max())

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from facetric.data.loader import made_ahead
-from facetric.models.embedder import Embedder
+from facetric.models.embedder import Embedder, Precision
 
 # Crops per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
 CPU_BATCH, GPU_BATCH = 8, 256
@@ -22,11 +22,11 @@ def batch_size_for(embedder: Embedder) -> int:
 
 
 @contextmanager
-def inference(embedder: Embedder) -> Iterator[Embedder]:
+def inference(embedder: Embedder, precision: Precision = "32") -> Iterator[Embedder]:
     """The embedder to embed with (`Embedder.for_inference`); the mode of the one given is restored."""
     was_training = embedder.training
     try:
-        yield embedder.for_inference()
+        yield embedder.for_inference(precision)
     finally:
         embedder.train(was_training)
 

@@ -18,6 +18,7 @@ from facetric.evaluation.embeddings import Embeddings
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import checked_ks
 from facetric.models import load_embedder
+from facetric.models.embedder import Precision
 from facetric.models.storage import embedder_fingerprint
 from facetric.progress import OnStep
 from facetric.runs.before import starts
@@ -52,6 +53,7 @@ def evaluate_run(
     facility: bool = True,
     before: bool = True,
     memory_gib: float = 1.0,
+    precision: Precision = "32",
     batch_size: int | None = None,
     device: str = "auto",
     use_cache: bool = False,
@@ -97,7 +99,7 @@ def evaluate_run(
             raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
         blocks = opened.blocks_folder(split)
         result = RunEvaluation(None, opened.evaluation_file(split), opened.embeddings_file(split), changes)
-        if use_cache and views == 1 and embedder.freeze_through is not None:
+        if use_cache and views == 1 and precision == "32" and embedder.freeze_through is not None:
             embeddings = embed_cached(embedder, dataset, opened.config.data.size)
         else:
             embeddings = embed(
@@ -105,6 +107,7 @@ def evaluate_run(
                 dataset,
                 views=views,
                 size=opened.config.data.size,
+                precision=precision,
                 batch_size=batch_size,
                 folder=blocks,
                 on_progress=None if on_progress is None else lambda done, total: on_progress("Embedding", done, total),

@@ -204,7 +204,7 @@ def test_the_clusters_are_those_that_the_evaluation_scored(tmp_path):
 def test_a_failed_report_leaves_the_old_one(tmp_path, monkeypatch):
     path = write_report(tmp_path / "report.html", RunRecord("first"))
     before = path.read_bytes()
-    monkeypatch.setattr(writer, "page", lambda **_: 1 / 0)
+    monkeypatch.setattr(writer, "html_page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         write_report(path, RunRecord("second"))
     assert path.read_bytes() == before

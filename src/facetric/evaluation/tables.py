@@ -10,7 +10,6 @@ import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from facetric.clustering import Calibration
 from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores
 from facetric.evaluation.report import EvaluationReport
 
@@ -118,12 +117,11 @@ def clustering_notes(report: EvaluationReport) -> list[str]:
 
 
 def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
-    calibration = Calibration.from_dict(found.calibration)
-    method, expected = calibration.method.replace("_", " "), calibration.expected
+    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
     kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
     reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
     promised = ", ".join(
-        f"{name} " + " and ".join(percent(getattr(expected, f"{kind}_{what}")) for what in ("precision", "recall"))
+        f"{name} " + " and ".join(percent(expected[f"{kind}_{what}"]) for what in ("precision", "recall"))
         for name, kind in kinds.items()
     )
     return (

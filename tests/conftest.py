@@ -1,6 +1,7 @@
-"""Shared by the tests: a process that waits without spinning, and where the golden values are."""
+"""Shared by the tests: a process that waits without spinning, where the golden values are, and a browser."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,3 +22,18 @@ def golden_folder():
         pytest.skip("set FACETRIC_ORACLE to the folder of golden values")
     assert any(Path(folder).glob("*.npz")), f"FACETRIC_ORACLE={folder} holds no .npz file"
     return Path(folder)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A real Chromium, without a screen and with no network of its own."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None:
+        pytest.skip("there is no Chromium on this machine")
+    quiet = ("background-networking", "component-update", "sync", "gpu")
+    flags = ["--no-sandbox", "--no-first-run", *(f"--disable-{name}" for name in quiet)]
+    with playwright.sync_playwright() as running:
+        started = running.chromium.launch(executable_path=executable, headless=True, args=flags)
+        yield started
+        started.close()

@@ -1,7 +1,6 @@
 """The report in a real Chromium, opened from disk: it draws, answers to mouse, finger and keyboard, and asks no network."""
 
 import re
-import shutil
 from contextlib import contextmanager
 
 import numpy as np
@@ -13,27 +12,6 @@ from facetric.figures.report.data import RunRecord
 from facetric.figures.report.scores import ScoreRow, ScoreTable
 from facetric.figures.thumbnails import Thumbnails
 from figures.report_runs import HOSTILE, clumps, photograph
-
-FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        pytest.skip("there is no Chromium on this machine")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=executable, headless=True, args=FLAGS)
-        yield started
-        started.close()
 
 
 @contextmanager

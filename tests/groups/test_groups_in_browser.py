@@ -11,8 +11,6 @@ from PIL import Image
 from facetric.clustering import AverageLinkage
 from facetric.groups import Decisions, cluster_folder
 
-FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update"]
-
 
 class ColorEncoder:
     """The mean color of a picture as its vector: groups that a test can foresee."""
@@ -38,18 +36,6 @@ def write_colors(root, n, n_kinds):
         picture.save(root / f"IMG {i:03}.jpg", quality=85)
     for name, color in (("<b>.jpg", (250, 5, 130)), ("alone.jpg", (130, 250, 128))):
         Image.new("RGB", (160, 120), color).save(root / name)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None:
-        pytest.skip("there is no Chromium on this machine")
-    with playwright.sync_playwright() as running:
-        started = running.chromium.launch(executable_path=executable, headless=True, args=FLAGS)
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="module")

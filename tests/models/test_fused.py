@@ -195,3 +195,9 @@ def test_the_precision_of_vectors_is_recorded_and_decides_which_blocks_are_their
     assert not np.array_equal(full.vectors, half.vectors)
     with pytest.raises(ValueError, match=r"precision must be 32 or bf16; got '16': choose one of these \(--precision 32\)"):
         embed(embedder, images, precision="16")  # type: ignore[arg-type]
+
+
+def test_a_copy_is_of_one_precision() -> None:
+    copy_in_float32 = network("glyphnet").for_inference()
+    with pytest.raises(ValueError, match="this copy for inference is not of precision bf16: make another of the embedder itself"):
+        copy_in_float32.for_inference("bf16")

@@ -94,15 +94,15 @@ def lloyd(
     frozen = np.zeros(len(vectors), dtype=np.bool_) if frozen is None else frozen
     assign = assign or (lambda centers, _: two_nearest(vectors, centers, squared=True))
     labels = labels.astype(np.int64)
-    centers = _means(vectors, weights, labels, n_clusters)
+    centers = weighted_means(vectors, weights, labels, n_clusters)
     objective = _objective(vectors, weights, centers, labels)
     n_iterations = 0
     while n_iterations < max_iterations:
         n_iterations += 1
         found = assign(centers, labels)
         moved = np.where(frozen, labels, found.near)
-        _fill_empty_clusters(moved, found.near_costs, frozen, n_clusters)
-        means = _means(vectors, weights, moved, n_clusters)
+        fill_empty_clusters(moved, found.near_costs, frozen, n_clusters)
+        means = weighted_means(vectors, weights, moved, n_clusters)
         value = _objective(vectors, weights, means, moved)
         if not value < objective:
             break
@@ -112,9 +112,10 @@ def lloyd(
     return Means(labels, centers, objective, n_iterations)
 
 
-def _fill_empty_clusters(
-    labels: NDArray[np.int64], costs: NDArray[np.float64], frozen: NDArray[np.bool_], n_clusters: int
+def fill_empty_clusters(
+    labels: NDArray[np.int64], costs: NDArray[np.floating], frozen: NDArray[np.bool_], n_clusters: int
 ) -> None:
+    """Move the points farthest from their centers, out of clusters that have others, into the clusters that have none."""
     sizes = np.bincount(labels, minlength=n_clusters)
     empty = np.flatnonzero(sizes == 0).tolist()
     if not empty:
@@ -129,7 +130,7 @@ def _fill_empty_clusters(
 
 
 @njit(cache=True, nogil=True)
-def _means(
+def weighted_means(
     vectors: NDArray[np.float32], weights: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int
 ) -> NDArray[np.float32]:
     """The weighted mean of every cluster, summed in float64 in the order of the points. (k, d)"""

@@ -13,6 +13,8 @@ from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from facetric.clustering.centers import fill_empty_clusters, weighted_means
+
 _SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
 _ROUNDS = 64  # above it, in this many rounds
 _BLOCK_SIZE, _TILE_SIZE = 4096, 512  # points and centers of a product; a task is a block of points
@@ -43,14 +45,15 @@ def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
     objective, n_iterations = np.inf, 0
     assignment, squares = np.zeros(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
     moved = np.ones(n_clusters, dtype=np.bool_)
+    weights, frozen = np.ones(len(rows)), np.zeros(len(rows), dtype=np.bool_)
     with _workers() as pool:
         centers = rows[_initial_centers(rows, n_clusters, np.random.default_rng(seed), pool)]
         while n_iterations < _MAX_ITERATIONS:
             n_iterations += 1
             _assign(rows, centers, moved, squares, assignment, pool)
             before, objective = objective, float(squares.sum(dtype=np.float64))
-            _fill_empty_clusters(assignment, squares, n_clusters)
-            means = _means(rows, assignment, n_clusters)
+            fill_empty_clusters(assignment, squares, frozen, n_clusters)
+            means = weighted_means(rows, weights, assignment, n_clusters)
             moved, centers = (means != centers).any(axis=1), means
             if not moved.any() or before - objective < _TOLERANCE * objective:
                 break
@@ -138,19 +141,6 @@ def _initial_centers(
     return chosen
 
 
-def _fill_empty_clusters(assignment: NDArray[np.int64], squares: NDArray[np.float32], n_clusters: int) -> None:
-    """Move the points farthest from their centers, out of clusters that have others, into the clusters that have none."""
-    sizes = np.bincount(assignment, minlength=n_clusters)
-    empty = np.flatnonzero(sizes == 0).tolist()
-    for point in np.argsort(-squares, kind="stable") if empty else ():
-        if not empty:
-            return
-        if sizes[assignment[point]] > 1:
-            sizes[assignment[point]] -= 1
-            assignment[point] = empty.pop(0)
-            sizes[assignment[point]] = 1
-
-
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _squared_distances(
     rows: NDArray[np.float32], centers: NDArray[np.float32], nearest: NDArray[np.int64], squares: NDArray[np.float32]
@@ -161,18 +151,6 @@ def _squared_distances(
         for j in range(rows.shape[1]):
             total += (rows[i, j] - centers[nearest[i], j]) ** 2
         squares[i] = total
-
-
-@njit(cache=True, nogil=True)
-def _means(rows: NDArray[np.float32], assignment: NDArray[np.int64], n_clusters: int) -> NDArray[np.float32]:
-    """The mean of every cluster, summed in float64 in the order of the points. (n_clusters, d)"""
-    sums = np.zeros((n_clusters, rows.shape[1]))
-    sizes = np.zeros(n_clusters)
-    for i in range(len(rows)):
-        sizes[assignment[i]] += 1
-        for j in range(rows.shape[1]):
-            sums[assignment[i], j] += rows[i, j]
-    return (sums / sizes.reshape(-1, 1)).astype(np.float32)
 
 
 @njit(cache=True, nogil=True)

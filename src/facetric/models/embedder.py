@@ -15,7 +15,7 @@ from facetric.models.fused import fused
 from facetric.models.fused_training import fused_to_train
 from facetric.models.head import initialize
 from facetric.models.input_spec import InputSpec
-from facetric.models.split import NetworkSplit, first_part, second_part, split_after
+from facetric.models.split import NetworkSplit, feature_maps, first_part, second_part, split_after
 
 WHOLE = "all"  # freeze_through: the whole backbone
 Precision = Literal["32", "bf16"]  # of a backbone that embeds
@@ -86,7 +86,7 @@ class Embedder(nn.Module):
         """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
         if self.freeze_through == WHOLE:
             with torch.no_grad():
-                return self._pooled(_maps(self.backbone, self._input(images)))
+                return self._pooled(feature_maps(self.backbone, self._input(images)))
         if self._split is None:
             return images
         with torch.no_grad():
@@ -105,7 +105,7 @@ class Embedder(nn.Module):
         activations = self._input(activations)
         network = self._faster_backbone(activations)
         if self._split is None:
-            return self._pooled(_maps(network, activations))
+            return self._pooled(feature_maps(network, activations))
         return self._pooled(second_part(network, self._split, activations))
 
     def for_inference(self, precision: Precision = "32") -> Embedder:
@@ -116,6 +116,8 @@ class Embedder(nn.Module):
         With precision "bf16" the backbone computes in bfloat16: for processors that have it in hardware.
         """
         if self._is_for_inference:
+            if self._in_bfloat16 != (precision == "bf16"):
+                raise ValueError(f"this copy for inference is not of precision {precision}: make another of the embedder itself")
             return self
         self.eval()
         other = copy.copy(self)
@@ -217,11 +219,6 @@ class Embedder(nn.Module):
             return [self.backbone]
         split: NetworkSplit | None = self._split
         return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
-
-
-def _maps(backbone: nn.Module, images: Tensor) -> Tensor:
-    forward_features: Callable[[Tensor], Tensor] = backbone.forward_features  # type: ignore[assignment]
-    return forward_features(images)
 
 
 def _channels_last(values: Tensor) -> Tensor:

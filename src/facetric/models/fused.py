@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from facetric.models.split import with_forwards
+from facetric.models.split import feature_maps, with_forwards
 
 # oneDNN's names of the activations, with their numbers.
 _ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
@@ -37,13 +37,7 @@ def fused(network: nn.Module, images: Tensor, *, apart: str | None = None) -> nn
     It is tried on `images` (n, C, H, W); images of another size are right but not faster. Weights are copied:
     later changes of the network do not show. The network must be in eval mode. Nothing is fused across the end of `apart`.
     """
-    if images.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return network
-    try:
-        with torch.no_grad():
-            return rebuilt(network, images, _FusedConvolution, _ACTIVATIONS, apart=apart)
-    except (RuntimeError, AttributeError):  # a torch whose oneDNN operators are missing or other than these
-        return network
+    return rebuilt(network, images, _FusedConvolution, _ACTIVATIONS, apart=apart)
 
 
 def rebuilt(
@@ -55,12 +49,18 @@ def rebuilt(
     apart: str | None,
 ) -> nn.Module:
     """The network with `fuse` in place of its chains, if it gives the same maps for these images; else the network itself."""
-    trace = _Trace(network, images)
-    forwards: dict[str, Callable[[Tensor], Tensor]] = {}
-    for chain in trace.chains(apart):
-        forwards |= chain.forwards(fuse, fusible)
-    faster = with_forwards(network, forwards, training=network.training)
-    return faster if forwards and _is_close(_maps(faster, images), trace.maps) else network
+    if images.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        return network
+    try:
+        with torch.no_grad():
+            trace = _Trace(network, images)
+            forwards: dict[str, Callable[[Tensor], Tensor]] = {}
+            for chain in trace.chains(apart):
+                forwards |= chain.forwards(fuse, fusible)
+            faster = with_forwards(network, forwards, training=network.training)
+            return faster if forwards and _is_close(feature_maps(faster, images), trace.maps) else network
+    except (RuntimeError, AttributeError):  # a torch whose oneDNN operators are missing or other than these
+        return network
 
 
 class _Trace:
@@ -88,7 +88,7 @@ class _Trace:
                 hooks.append(module.register_forward_pre_hook(lambda _, inputs, name=name: enter(name, inputs[0])))
                 hooks.append(module.register_forward_hook(lambda _, inputs, output, name=name: leave(name, output)))
         try:
-            self.maps = _maps(network, images)
+            self.maps = feature_maps(network, images)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -150,8 +150,8 @@ class _FusedConvolution:
         self.stride, self.dilation, self.groups = convolution.stride, convolution.dilation, convolution.groups
         self.operation = ("none", []) if activation is None else _ACTIVATIONS[type(activation)]
         self.padding, around = chain.padding()
-        weight, self.bias = _folded(convolution, chain.norm)
-        self.weight = self._laid_out(pad(weight, around))
+        weight, bias = (tensor.to(convolution.weight.dtype) for tensor in folded(convolution, chain.norm, torch.float64))
+        self.bias, self.weight = bias, self._laid_out(pad(weight, around))
 
     def __call__(self, maps: Tensor) -> Tensor:
         usual = self.chain.maps
@@ -185,17 +185,15 @@ class _FusedConvolution:
         return found
 
 
-def _folded(convolution: nn.Conv2d, norm: _BatchNorm) -> tuple[Tensor, Tensor]:
-    """The weight and bias of a convolution that does the batch normalization too; computed in float64."""
+def folded(convolution: nn.Conv2d, norm: _BatchNorm, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """The weight and bias of a convolution that does the batch normalization too, computed in `dtype`; gradients pass through."""
     assert norm.running_mean is not None
     assert norm.running_var is not None
-    factor = (norm.running_var.double() + norm.eps).rsqrt()
-    if norm.weight is not None:
-        factor = factor * norm.weight.double()
-    bias = -norm.running_mean.double() if convolution.bias is None else convolution.bias.double() - norm.running_mean.double()
-    bias = bias * factor if norm.bias is None else bias * factor + norm.bias.double()
-    dtype = convolution.weight.dtype
-    return (convolution.weight.double() * factor[:, None, None, None]).to(dtype), bias.to(dtype)
+    factor = (norm.running_var.to(dtype) + norm.eps).rsqrt()
+    factor = factor if norm.weight is None else factor * norm.weight.to(dtype)
+    mean = norm.running_mean.to(dtype)
+    bias = (-mean if convolution.bias is None else convolution.bias.to(dtype) - mean) * factor
+    return convolution.weight.to(dtype) * factor[:, None, None, None], bias if norm.bias is None else norm.bias.to(dtype) + bias
 
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
@@ -220,11 +218,6 @@ def _padding(convolution: nn.Conv2d, axis: int, size: int) -> tuple[int, int]:
 
 def _unchanged(maps: Tensor) -> Tensor:
     return maps
-
-
-def _maps(network: nn.Module, images: Tensor) -> Tensor:
-    forward_features: Callable[[Tensor], Tensor] = network.forward_features  # type: ignore[assignment]
-    return forward_features(images)
 
 
 def _is_close(found: Tensor, expected: Tensor) -> bool:

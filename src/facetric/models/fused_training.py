@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from facetric.models.fused import Chain, rebuilt
+from facetric.models.fused import Chain, folded, rebuilt
 
 _IMAGES_AT_A_TIME = 16  # of a thread; fixed, so that sums do not depend on the number of threads
 # The activations whose gradient follows from their output, by oneDNN's names and numbers.
@@ -35,16 +35,11 @@ def fused_to_train(network: nn.Module, images: Tensor, *, apart: str | None = No
     Its batch normalization must be in eval mode. Gradients reach the parameters of the network. It is tried on `images` with all
     of it in eval mode: dropout would hide whether the maps are the same. Nothing is fused across the end of the module `apart`.
     """
-    if images.device.type != "cpu" or not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
-        return network
     modes = {name: module.training for name, module in network.named_modules(remove_duplicate=False)}
     network.eval()
     faster = network
     try:
-        with torch.no_grad():
-            faster = rebuilt(network, images, _TrainedConvolution, _OPERATIONS, apart=apart)
-    except (RuntimeError, AttributeError):  # a torch whose oneDNN operators are missing or other than these
-        pass
+        faster = rebuilt(network, images, _TrainedConvolution, _OPERATIONS, apart=apart)
     finally:
         for other in (network, faster):
             for name, module in other.named_modules(remove_duplicate=False):
@@ -64,13 +59,8 @@ class _TrainedConvolution:
         same_size = maps.shape[2:] == self.chain.maps.shape[2:]
         if not same_size or norm.training or maps.dtype != torch.float32 or torch.is_autocast_enabled("cpu"):
             return self.chain.one_by_one(maps, self.activation)
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        factor = (norm.running_var + norm.eps).rsqrt()
-        factor = factor if norm.weight is None else factor * norm.weight
-        shift = -norm.running_mean if convolution.bias is None else convolution.bias - norm.running_mean
-        bias = shift * factor if norm.bias is None else norm.bias + shift * factor
-        weight = pad(convolution.weight * factor[:, None, None, None], self.around)
+        weight, bias = folded(convolution, norm, torch.float32)
+        weight = pad(weight, self.around)
         settings = (convolution.stride, self.padding, convolution.dilation, convolution.groups)
         output: Tensor = _Convolution.apply(maps, weight, bias, settings, self.activation and type(self.activation))
         return output

@@ -45,7 +45,7 @@ def first_part(network: nn.Module, split: NetworkSplit, images: Tensor) -> Tenso
         raise _Reached(module(*inputs, **options))
 
     try:
-        _features(with_forwards(network, {split.last: run_and_stop}, training=False), images)
+        feature_maps(with_forwards(network, {split.last: run_and_stop}, training=False), images)
     except _Reached as reached:
         return reached.activations
     raise AssertionError(f"{split.last} did not run")
@@ -60,7 +60,7 @@ def second_part(network: nn.Module, split: NetworkSplit, activations: Tensor) ->
 
     given = {name: _mapped(output, zeros) for name, output in split.first.items()} | {split.last: activations}
     forwards = {name: lambda *_, output=output, **__: output for name, output in given.items()}
-    return _features(with_forwards(network, forwards, training=network.training), zeros(split.images))
+    return feature_maps(with_forwards(network, forwards, training=network.training), zeros(split.images))
 
 
 def split_after(network: nn.Module, name: str, image: Tensor) -> NetworkSplit:
@@ -126,7 +126,8 @@ def _loose_tensors(network: nn.Module, split: NetworkSplit, image: Tensor) -> tu
     return tuple(name for name in reached if not name.startswith(tuple(f"{module}." for module in split.first)))
 
 
-def _features(network: nn.Module, images: Tensor) -> Tensor:
+def feature_maps(network: nn.Module, images: Tensor) -> Tensor:
+    """What the network gives before pooling: maps, or the tokens of a transformer."""
     forward_features: Callable[[Tensor], Tensor] = network.forward_features  # type: ignore[assignment]
     return forward_features(images)
 
@@ -145,7 +146,7 @@ def _outputs_in_order(network: nn.Module, image: Tensor) -> tuple[dict[str, Any]
     ]
     try:
         with torch.no_grad():
-            maps = _features(network, image)
+            maps = feature_maps(network, image)
     finally:
         for hook in hooks:
             hook.remove()

@@ -15,6 +15,7 @@ from facetric.clustering import AverageLinkage
 from facetric.clustering import linkage as linkage_module
 from facetric.clustering import tree as tree_module
 from facetric.clustering.links import Links
+from facetric.clustering.merging import merge_near, symmetric_lists
 from facetric.clustering.tree import average_linkage
 from oracles import linkage as oracle
 
@@ -190,3 +191,20 @@ def test_equal_points_are_one_cluster(n):
 def test_wrong_input_is_named(options, points, message):
     with pytest.raises(ValueError, match=message):
         AverageLinkage(**options).fit(points)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_a_graph_without_some_edges_still_gives_a_tree(seed):
+    """There a merged cluster can be nearer to a third one than the graph said, so that chains of nearest clusters meet themselves."""
+    rng = np.random.default_rng(seed)
+    m = 40
+    rows, columns = np.nonzero(np.triu(rng.random((m, m)) < 0.15, 1))
+    graph = symmetric_lists(rows.astype(np.int32), columns.astype(np.int32), m)
+    nothing = symmetric_lists(np.empty(0, np.int32), np.empty(0, np.int32), m)
+    clusters = tree_module.summaries(rng.normal(size=(m, 2)).astype(np.float32), np.arange(m))
+    pairs, links = np.full((m, 2), -1, np.int32), np.empty(m)
+    n_merges, parents = merge_near(clusters, graph, nothing, 50.0, m, pairs, links)
+    assert n_merges == m - len(np.unique(parents))
+    assert len({tuple(pair) for pair in pairs[:n_merges]}) == n_merges
+    reached = oracle.components(m, zip(rows, columns, strict=True))  # with so high a limit, all that edges join
+    assert len(np.unique(parents)) == len(reached)

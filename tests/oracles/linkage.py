@@ -42,3 +42,14 @@ def doubt(points, clusters, threshold):
                 rest = mean_square(points, [i], [j for j in own if j != i]) ** 0.5
                 values[i] = min(1.0, rest / min([*others, threshold]))
     return values
+
+
+def components(n, pairs):
+    """What the pairs join, as sets of points."""
+    parts = [{i} for i in range(n)]
+    for i, j in pairs:
+        a, b = (next(part for part in parts if k in part) for k in (i, j))
+        if a is not b:
+            parts.remove(b)
+            a |= b
+    return parts

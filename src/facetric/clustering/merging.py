@@ -8,7 +8,8 @@ members to their mean:
 so it is exact for clusters of any size in time O(d), without a matrix of distances. The graph says which clusters may be near;
 a merged cluster has the neighbors of both. No merge makes two clusters nearer than the nearer of their parts, so merging along
 chains of nearest neighbors gives the same tree as always merging the nearest pair (Murtagh 1983), and pairs of single points that
-are too far apart need no edge.
+are too far apart need no edge. Where the graph lacks edges, a merged cluster can be nearer to a third one than the graph said, and a
+chain may come back to one of its own clusters; it then continues from there.
 """
 
 from __future__ import annotations
@@ -75,10 +76,11 @@ def merge_near(
     has_apart = np.diff(apart.first) > 0
     seen, tick, n_merges = np.full(m, -1, np.int64), 0, 0
     chain, n_chain = np.empty(m + 1, np.int32), 0
+    place = np.full(m, -1, np.int32)  # in the chain
     for start in range(m):
         if parents[start] != start:
             continue
-        chain[0], n_chain = start, 1
+        chain[0], n_chain, place[start] = start, 1, 0
         while n_chain > 0 and n_merges < max_merges:
             a = chain[n_chain - 1]
             seen[a] = tick
@@ -105,8 +107,10 @@ def merge_near(
             tick += 1
             if near < 0:
                 n_chain -= 1
+                place[a] = -1
             elif n_chain > 1 and chain[n_chain - 2] == near:
                 n_chain -= 2
+                place[a] = place[near] = -1
                 low, high = min(a, near), max(a, near)
                 _join(blobs, low, high, link)
                 merges[n_merges, 0], merges[n_merges, 1], links[n_merges] = low, high, blobs.heights[low]
@@ -114,9 +118,13 @@ def merge_near(
                 parents[high], following[last[low]], last[low] = low, high, last[high]
                 has_apart[low] = has_apart[low] or has_apart[high]
                 if n_chain == 0:
-                    chain[0], n_chain = low, 1
+                    chain[0], n_chain, place[low] = low, 1, 0
+            elif place[near] >= 0:
+                while chain[n_chain - 1] != near:
+                    n_chain -= 1
+                    place[chain[n_chain]] = -1
             else:
-                chain[n_chain] = near
+                chain[n_chain], place[near] = near, n_chain
                 n_chain += 1
     for a in range(m):
         parents[a] = _find(parents, a)

@@ -195,7 +195,7 @@ def test_wrong_input_is_named(options, points, message):
 
 @pytest.mark.parametrize("seed", range(100))
 def test_a_graph_without_some_edges_still_gives_a_tree(seed):
-    """There a merged cluster can be nearer to a third one than the graph said, so that chains of nearest clusters meet themselves."""
+    """There a merged cluster can be nearer to a third one than the graph said, and chains come back to themselves."""
     rng = np.random.default_rng(seed)
     m = 40
     rows, columns = np.nonzero(np.triu(rng.random((m, m)) < 0.15, 1))

@@ -8,8 +8,8 @@ members to their mean:
 so it is exact for clusters of any size in time O(d), without a matrix of distances. The graph says which clusters may be near;
 a merged cluster has the neighbors of both. No merge makes two clusters nearer than the nearer of their parts, so merging along
 chains of nearest neighbors gives the same tree as always merging the nearest pair (Murtagh 1983), and pairs of single points that
-are too far apart need no edge. Where the graph lacks edges, a merged cluster can be nearer to a third one than the graph said, and a
-chain may come back to one of its own clusters; it then continues from there.
+are too far apart need no edge. Where the graph lacks edges, a merged cluster can be nearer to a third one than the graph said,
+and a chain may come back to one of its own clusters; it then continues from there.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def progress_bar(title: str, *, total: int | None = None, completed: int = 0) ->
     """
     if in_notebook():
         bar = NotebookBar(title, done=completed, total=total or 0)
-        yield lambda done, n: bar.update(done, n)
+        yield bar.update
         bar.finish()
         return
     from rich.console import Console

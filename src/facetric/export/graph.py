@@ -7,7 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -32,14 +32,14 @@ class PictureGraph(nn.Module):
         spec = embedder.input_spec
         self.kind, self.features, self.spec, self.form = kind, features, spec, form
         self.normalize, self.normalize_features = embedder.normalize, embedder.normalize_features
-        self.backbone = copy.deepcopy(embedder.backbone).to("cpu", memory_format=torch.contiguous_format)
+        self.backbone = copy.deepcopy(embedder.backbone).to("cpu").to(memory_format=torch.contiguous_format)
         self.head = copy.deepcopy(embedder.head).to("cpu")
         self.register_buffer("mean", torch.tensor(spec.mean))
         self.register_buffer("std", torch.tensor(spec.std))
         self.eval()
 
     def forward(self, pictures: Tensor) -> Tensor:
-        pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
+        pool = cast(Callable[..., Tensor], self.backbone.forward_head)
         images = self._crops(pictures) if self.kind == "uint8" else pictures
         features = pool(feature_maps(self.backbone, images), pre_logits=True)
         if self.features:

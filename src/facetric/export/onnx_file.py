@@ -72,7 +72,8 @@ def with_description(graph: bytes, description: OnnxDescription, *, made_by: str
     }
     end = ModelProto()
     end.metadata_props.add(key=KEY, value=json.dumps(record))
-    return graph + end.SerializeToString()
+    record_bytes: bytes = end.SerializeToString()
+    return graph + record_bytes
 
 
 def read_description(path: Path, content: bytes, metadata: Mapping[str, str]) -> OnnxDescription:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,10 +20,10 @@ from facetric.data.loader import made_ahead
 from facetric.groups import Decisions, PhotoGroups, cluster_folder
 from facetric.index import PhotoIndex, open_index
 from facetric.inference.packaged import packaged_calibration
-from facetric.models import Embedder, build_embedder, load_embedder
-from facetric.models.storage import embedder_fingerprint
+from facetric.inference.pictures import Photos, pictures_of
+from facetric.inference.saved import saved_network
+from facetric.models import Embedder
 from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
-from facetric.photos.listing import list_photos
 from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
 from facetric.runs.evaluate import usable_device
@@ -32,14 +31,10 @@ from facetric.runs.evaluate import usable_device
 if TYPE_CHECKING:
     from facetric.export import Export, OnnxNetwork
     from facetric.export.graph import InputKind
-    from facetric.export.writing import Source
 
-PACKAGED = "tf_efficientnet_lite0"
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
-_TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
 Engine = Literal["torch", "onnx"]
-Photos: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[Photos]"
 
 
 def load(
@@ -68,7 +63,7 @@ def load(
         network = read_network(where)
         return Model(network, PictureFormat(network.description.size), network.description.fingerprint, source=origin)
     place = usable_device(device)
-    found = _loaded(where, checkpoint)
+    found = saved_network(where, checkpoint)
     if engine == "onnx":
         from facetric.export import exported_network
         from facetric.export.samples import sample_pictures
@@ -77,24 +72,6 @@ def load(
         return Model(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
     embedder = found.embedder.to(place).for_inference()
     return Model(embedder, found.form, found.fingerprint, features=found.features, source=origin)
-
-
-def _loaded(run: Path | None, checkpoint: str) -> Source:
-    """The embedder of a run, or the packaged one, as it was saved."""
-    from facetric.export.writing import Source
-
-    if run is None:
-        embedder = build_embedder(PACKAGED, weights="packaged").eval()
-        return Source(embedder, PictureFormat(max(256, embedder.input_spec.size)), _backbone_fingerprint(embedder), features=True)
-    opened = Run(run)
-    data, weights = opened.config.data, opened.checkpoint(checkpoint)
-    fingerprint = embedder_fingerprint(weights)
-    embedder = load_embedder(weights)
-    if embedder_fingerprint(weights) != fingerprint:
-        raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: load it again")
-    drawings = data.name == "glyphs"  # drawn at their size, and padded; photos are stretched to data.size
-    form = PictureFormat(int(data.options.get("size", 32)), data.pad) if drawings else PictureFormat(data.size)
-    return Source(embedder, form, fingerprint)
 
 
 def _check_engine(engine: str | None, device: str, *, is_exported: bool) -> None:
@@ -223,7 +200,7 @@ class Model:
         Takes a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of
         these. Pictures are turned upright by their EXIF orientation, as in training.
         """
-        pictures = list(_pictures(photos))
+        pictures = list(pictures_of(photos))
         found = []
         groups = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
         for pixels in made_ahead((partial(self._opened, group) for group in groups), n_threads):
@@ -280,10 +257,10 @@ class Model:
 
         if self.is_exported:
             raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
-        again = _loaded(None if self.run is None else Path(self.run), self.source[1])
+        again = saved_network(None if self.run is None else Path(self.run), self.source[1])
         if again.fingerprint != self.fingerprint:
             raise RunFolderError(f"{self.run} is no longer the model that it was: load it again")
-        photos = None if check is None else list(_pictures(check))
+        photos = None if check is None else list(pictures_of(check))
         return export_model(self, again, Path(path).expanduser(), photos, kind=input, overwrite=overwrite)
 
     @property
@@ -311,42 +288,3 @@ def _restored(source: tuple[Any, ...], fingerprint: str) -> Model:
     if model.fingerprint != fingerprint:
         raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
     return model
-
-
-def _pictures(photos: Any) -> Iterator[Path | Image.Image]:
-    """Every picture in turn; folders and lists are opened, files and images are not."""
-    if isinstance(photos, str | os.PathLike):
-        path = Path(photos).expanduser()
-        if not path.is_dir():
-            yield path
-            return
-        listed = list_photos(path)
-        if not listed.photos:
-            raise ValueError(f"there are no photos in {printable(path)}: pass a folder that holds some, nested or not")
-        yield from (listed.root / photo for photo in listed.photos)
-    elif isinstance(photos, Image.Image):
-        yield photos
-    elif isinstance(photos, np.ndarray):
-        yield from (_picture(array) for array in (photos if photos.ndim == 4 else photos[None]))
-    elif isinstance(photos, list | tuple):
-        for photo in photos:
-            yield from _pictures(photo)
-    else:
-        raise ValueError(f"embed takes {_TAKES}; got {type(photos).__name__}: pass one of these")
-
-
-def _picture(array: NDArray[Any]) -> Image.Image:
-    is_gray, is_color = array.ndim == 2, array.ndim == 3 and array.shape[2] == 3
-    if array.dtype != np.uint8 or not (is_gray or is_color) or 0 in array.shape:
-        raise ValueError(
-            f"a picture is a uint8 array of shape (height, width) or (height, width, 3), values 0 to 255; got {array.dtype} of "
-            f"shape {array.shape}: convert it"
-        )
-    return Image.fromarray(array)
-
-
-def _backbone_fingerprint(embedder: Embedder) -> str:
-    digest = hashlib.sha256(f"{embedder.name} features".encode())
-    for name, tensor in sorted(embedder.backbone.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

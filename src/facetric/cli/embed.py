@@ -35,7 +35,7 @@ def embed(
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     engine: Annotated[
-        str | None, typer.Option(help="torch, or onnx: the same vectors, faster (facetric[onnx]).", show_default="torch")
+        str | None, typer.Option(help="torch, or onnx: the same vectors up to rounding (facetric[onnx]).", show_default="torch")
     ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")

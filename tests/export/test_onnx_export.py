@@ -293,3 +293,10 @@ def test_a_missing_onnxruntime_is_named(run, exported, tmp_path, monkeypatch):
     for attempt in (lambda: facetric.load(exported), lambda: facetric.load(run).export(tmp_path / "a.onnx")):
         with pytest.raises(ValueError, match=r"not installed: pip install 'facetric\[onnx\]'"):
             attempt()
+
+
+def test_a_run_folder_may_be_named_like_a_file(tmp_path):
+    run = make_run(tmp_path, name="first.onnx", root=make_pictures(tmp_path / "pictures"))
+    model = facetric.load(run)
+    assert not model.is_exported
+    assert model.calibration is None  # and not an error

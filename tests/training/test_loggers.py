@@ -102,3 +102,17 @@ def test_a_package_that_is_not_installed_is_named_before_there_is_a_folder(tmp_p
     with pytest.raises(ValueError, match=rf"is not installed: pip install 'facetric\[{name}\]', or leave it out"):
         train(config)
     assert not (tmp_path / "runs").exists()
+
+
+def test_wandb_without_a_login_is_one_line_and_the_run_can_be_resumed(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    for name in ("WANDB_MODE", "WANDB_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # where a login is kept
+    config = tiny_config(tmp_path / "runs", run={"loggers": ["wandb"], "steps": 3})
+    with pytest.raises(
+        ValueError, match=r"W&B cannot start a run \(No API key.*: log in with `wandb login`, set WANDB_MODE=offline"
+    ):
+        train(config)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    assert resume(tmp_path / "runs" / "tiny").finished

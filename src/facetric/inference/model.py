@@ -54,7 +54,7 @@ def load(
     if run is not None and not isinstance(run, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
     where = None if run is None else Path(run).expanduser()
-    is_exported = where is not None and where.suffix == ".onnx"
+    is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
     _check_engine(engine, device, is_exported=is_exported)
     origin = (None if where is None else str(where.absolute()), checkpoint, device, engine)
     if where is not None and is_exported:
@@ -266,7 +266,7 @@ class Model:
     @property
     def is_exported(self) -> bool:
         """Whether it comes from a file that `facetric export` wrote."""
-        return self.run is not None and self.run.endswith(".onnx")
+        return self.run is not None and self.run.endswith(".onnx") and not Path(self.run).is_dir()
 
     def _vectors(self, pixels: Sequence[NDArray[np.uint8]], *, padded: bool = False) -> NDArray[np.float32]:
         if isinstance(self.embedder, Embedder):

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         config,
         data,
         evaluation,
+        export,
         figures,
         groups,
         index,
@@ -60,8 +61,8 @@ _HOMES = {
 }
 
 _PACKAGES = (
-    "cli", "clustering", "config", "data", "evaluation", "figures", "groups", "index", "inference", "losses", "metrics", "models",
-    "photos", "runs", "solver", "studies", "training",
+    "cli", "clustering", "config", "data", "evaluation", "export", "figures", "groups", "index", "inference", "losses", "metrics",
+    "models", "photos", "runs", "solver", "studies", "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

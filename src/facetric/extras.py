@@ -13,7 +13,21 @@ from importlib.util import find_spec
 from types import ModuleType
 
 NEED_PHOTOS = frozenset(
-    {"cli", "config", "data", "figures", "groups", "index", "inference", "models", "photos", "runs", "studies", "training"}
+    {
+        "cli",
+        "config",
+        "data",
+        "export",
+        "figures",
+        "groups",
+        "index",
+        "inference",
+        "models",
+        "photos",
+        "runs",
+        "studies",
+        "training",
+    }
 )
 PHOTOS = (  # the modules of the extra; the packaged weights are left out, whoever needs them says so
     "PIL",

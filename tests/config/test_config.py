@@ -149,7 +149,7 @@ def test_a_loss_of_pytorch_metric_learning_is_taken_with_its_options():
     ("loss", "message"),
     [
         ({"name": "pytorch_metric_learning.SupConLoss", "margin_weight": 3.0}, "[loss.options]; got loss.margin_weight"),
-        ({"name": "triplet_semihard", "options": {"alpha": 3}}, "[loss.options] is for losses of pytorch-metric-learning"),
+        ({"name": "triplet_semihard", "options": {"alpha": 3}}, "[loss.options] is for losses with a dotted name"),
     ],
 )
 def test_options_are_refused_where_they_do_not_belong(loss, message):

@@ -108,13 +108,3 @@ def test_resuming_what_is_no_run(server, tmp_path):
     log.unlink()
     assert server.run("resume", tmp_path / "empty", log=log) == 2
     assert "has no config.toml" in one_line(log, "resume")
-
-
-def test_tensorboard_must_be_installed_to_be_asked_for(server, config_file, tmp_path):
-    pytest.importorskip("torch")
-    try:
-        import tensorboard  # noqa: F401
-    except ImportError:
-        log = tmp_path / "log"
-        assert server.run("train", config_file, "--set", "run.tensorboard=true", log=log) == 2
-        assert "pip install tensorboard" in one_line(log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -14,12 +14,15 @@ from facetric.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from facetric.inference.model import Engine
     from facetric.photos import Problem
 
 _SHOWN = 10  # broken photos on the screen; all of them are in a file
 
 PHOTOS = typer.Argument(help="A folder of photos, nested and unsorted, or one photo.", show_default=False)
-MODEL = typer.Option(help="A run folder; without it, the network that comes with the install.", show_default=False)
+MODEL = typer.Option(
+    help="A run folder, or a file of `facetric export`; without it, the network that comes with the install.", show_default=False
+)
 
 
 def embed(
@@ -31,6 +34,9 @@ def embed(
     processes: Annotated[int, typer.Option(min=1, help="Processes that embed, each with a network in memory.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    engine: Annotated[
+        str | None, typer.Option(help="torch, or onnx: the same vectors up to rounding (facetric[onnx]).", show_default="torch")
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
     ] = False,
@@ -45,7 +51,7 @@ def embed(
             from facetric.inference import load
             from facetric.photos import embed_folder
 
-            loaded = load(model, checkpoint=checkpoint, device=device)
+            loaded = load(model, checkpoint=checkpoint, device=device, engine=cast("Engine | None", engine))
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)
     from facetric.data.images import printable

@@ -14,6 +14,7 @@ from facetric.cli.demo import demo
 from facetric.cli.duplicates import duplicates
 from facetric.cli.embed import embed
 from facetric.cli.evaluate import compare, evaluate
+from facetric.cli.export import export
 from facetric.cli.index import app as index_app
 from facetric.cli.index import search
 from facetric.cli.report import report
@@ -34,6 +35,7 @@ app.command(epilog="Example: facetric evaluate runs/first")(evaluate)
 app.command(epilog="Example: facetric report runs/first")(report)
 app.command(epilog="Example: facetric compare runs/first runs/second --format markdown")(compare)
 app.command(epilog="Example: facetric embed new-photos --model runs/photos --output vectors.parquet")(embed)
+app.command(epilog="Example: facetric export runs/photos model.onnx")(export)
 app.command(
     epilog="Examples: facetric cluster new-photos --model runs/photos --output groups; "
     "facetric cluster new-photos --output groups --decisions decisions.json --copy-to sorted"

@@ -10,11 +10,16 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from facetric.config.keys import dotted_keys, renamed
+from facetric.config.keys import dotted_keys, renamed, with_loggers
 from facetric.config.loss_table import LossTable
 from facetric.config.table import Table
 
 NAME_PATTERN = r"^[\w.+-]+$"  # of a run, which is also the name of its folder
+
+
+def _as_list(value: Any) -> Any:
+    """One name is a list of one, as in --set run.loggers=wandb."""
+    return [value] if isinstance(value, str) else value
 
 
 class RunTable(Table):
@@ -35,7 +40,9 @@ class RunTable(Table):
     )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints. The last step is always saved.")
     best_metric: str = Field("recall_at_1", description="Validation score that selects checkpoints/best.safetensors.")
-    tensorboard: bool = Field(False, description="Write TensorBoard files too (needs the package tensorboard).")
+    loggers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], BeforeValidator(_as_list)] = Field(
+        (), description='Where the rows of metrics.jsonl go too: ["tensorboard", "wandb"], each an extra of the install.'
+    )
 
 
 class DataTable(Table):
@@ -143,7 +150,7 @@ class TrainConfig(Table):
         for key in dotted_keys(values) if isinstance(values, dict) else ():
             if new := renamed(key):
                 raise ValueError(f"unknown key {key!r}; did you mean {new!r}?")
-        return values
+        return with_loggers(values)
 
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:

@@ -37,3 +37,16 @@ def dotted_keys(raw: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from dotted_keys(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
+
+
+def with_loggers(raw: Any) -> Any:
+    """Tables with run.loggers for run.tensorboard, its name in earlier run folders.
+
+    >>> with_loggers({"run": {"name": "first", "tensorboard": True}})
+    {'run': {'loggers': ['tensorboard'], 'name': 'first'}}
+    """
+    run = raw.get("run") if isinstance(raw, dict) else None
+    if not isinstance(run, dict) or not isinstance(run.get("tensorboard"), bool):
+        return raw
+    rest = {key: value for key, value in run.items() if key != "tensorboard"}
+    return {**raw, "run": {"loggers": ["tensorboard"], **rest} if run["tensorboard"] else rest}

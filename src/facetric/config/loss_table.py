@@ -22,10 +22,10 @@ class LossTable(Table):
 
     name: str = Field(
         "facility_location",
-        description="A loss of facetric.losses.LOSSES, or one of pytorch-metric-learning: pytorch_metric_learning.SupConLoss.",
+        description="A loss of facetric.losses.LOSSES, or a dotted name: pytorch_metric_learning.SupConLoss, my_module.MyLoss.",
     )
     options: dict[str, str | int | float | bool] = Field(
-        default_factory=dict, description="Options of a loss of pytorch-metric-learning, by its own names."
+        default_factory=dict, description="Options of a loss with a dotted name: its arguments, by their names."
     )
     normalize: bool | None = Field(
         None,
@@ -69,9 +69,12 @@ class LossTable(Table):
                 raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{own[0]}: put it there")
             return {"normalize": True, **values}
         if values.get("options"):
-            raise ValueError(f"[loss.options] is for losses of pytorch-metric-learning; {name!r} has its keys in [loss]")
+            raise ValueError(f"[loss.options] is for losses with a dotted name; {name!r} has its keys in [loss]")
         if not isinstance(name, str) or name not in LOSSES:
-            raise ValueError(f"loss.name must be one of {', '.join(LOSSES)}; got {name!r}{did_you_mean(str(name), LOSSES)}")
+            raise ValueError(
+                f"loss.name must be one of {', '.join(LOSSES)}, or a dotted name such as my_module.MyLoss; got {name!r}"
+                f"{did_you_mean(str(name), LOSSES)}"
+            )
         options = loss_options(LOSSES[name])
         for key in own:
             if key not in cls.known_keys():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,42 +20,67 @@ from facetric.data.loader import made_ahead
 from facetric.groups import Decisions, PhotoGroups, cluster_folder
 from facetric.index import PhotoIndex, open_index
 from facetric.inference.packaged import packaged_calibration
-from facetric.models import Embedder, build_embedder, load_embedder
-from facetric.models.storage import embedder_fingerprint
+from facetric.inference.pictures import Photos, pictures_of
+from facetric.inference.saved import saved_network
+from facetric.models import Embedder
 from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
-from facetric.photos.listing import list_photos
 from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
 from facetric.runs.evaluate import usable_device
 
-PACKAGED = "tf_efficientnet_lite0"
+if TYPE_CHECKING:
+    from facetric.export import Export, OnnxNetwork
+    from facetric.export.graph import InputKind
+
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
-_TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
-Photos: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[Photos]"
+Engine = Literal["torch", "onnx"]
 
 
-def load(run: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Model:
-    """The model of a run folder (its best checkpoint, or the last where there is no best), ready to use.
+def load(
+    run: str | os.PathLike[str] | None = None,
+    *,
+    checkpoint: str = "best",
+    device: str = "auto",
+    engine: Engine | None = None,
+) -> Model:
+    """The model of a run folder (its best checkpoint, or the last where there is no best) or of a file that `facetric export`
+    wrote, ready to use.
 
     Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
+    With engine "onnx" the network is exported in memory, compared with torch and run by onnxruntime on the CPU: the same vectors
+    up to rounding, and the same fingerprint. An exported file is always run by onnxruntime.
     """
     if run is not None and not isinstance(run, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
+    where = None if run is None else Path(run).expanduser()
+    is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
+    _check_engine(engine, device, is_exported=is_exported)
+    origin = (None if where is None else str(where.absolute()), checkpoint, device, engine)
+    if where is not None and is_exported:
+        from facetric.export import read_network
+
+        network = read_network(where)
+        return Model(network, PictureFormat(network.description.size), network.description.fingerprint, source=origin)
     place = usable_device(device)
-    if run is None:
-        embedder = build_embedder(PACKAGED, weights="packaged").to(place).for_inference()
-        form = PictureFormat(max(256, embedder.input_spec.size))
-        return Model(embedder, form, _backbone_fingerprint(embedder), features=True, source=(None, checkpoint, device))
-    opened = Run(Path(run).expanduser())
-    data, weights = opened.config.data, opened.checkpoint(checkpoint)
-    fingerprint = embedder_fingerprint(weights)
-    embedder = load_embedder(weights).to(place).for_inference()
-    if embedder_fingerprint(weights) != fingerprint:
-        raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: load it again")
-    drawings = data.name == "glyphs"  # drawn at their size, and padded; photos are stretched to data.size
-    form = PictureFormat(int(data.options.get("size", 32)), data.pad) if drawings else PictureFormat(data.size)
-    return Model(embedder, form, fingerprint, source=(str(opened.path.absolute()), checkpoint, device))
+    found = saved_network(where, checkpoint)
+    if engine == "onnx":
+        from facetric.export import exported_network
+        from facetric.export.samples import sample_pictures
+
+        network = exported_network(found, sample_pictures())
+        return Model(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
+    embedder = found.embedder.to(place).for_inference()
+    return Model(embedder, found.form, found.fingerprint, features=found.features, source=origin)
+
+
+def _check_engine(engine: str | None, device: str, *, is_exported: bool) -> None:
+    if engine not in (None, "torch", "onnx"):
+        raise ValueError(f"engine must be torch or onnx; got {engine!r}: choose one of these (--engine onnx)")
+    if is_exported and engine == "torch":
+        raise ValueError("an exported file is run by onnxruntime, not by torch: leave --engine out, or pass the run folder")
+    if (is_exported or engine == "onnx") and device not in ("auto", "cpu"):
+        raise ValueError(f"onnxruntime is used on the CPU only; got device {device!r}: leave --device out, or use torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,11 +91,11 @@ class Model:
     vectors of any length. They are those of `facetric evaluate` for the same pictures.
     """
 
-    embedder: Embedder
+    embedder: Embedder | OnnxNetwork
     form: PictureFormat
     fingerprint: str  # a hash of the network: vectors can be compared if theirs are equal
     features: bool = False  # the backbone's features instead of a trained head's embedding
-    source: tuple[str | None, str, str] = field(default=(None, "best", "auto"))  # the arguments of `load`
+    source: tuple[str | None, str, str, Engine | None] = (None, "best", "auto", None)  # the arguments of `load`
 
     def __repr__(self) -> str:
         what = f"the packaged {self.embedder.name}" if self.run is None else repr(self.run)
@@ -79,13 +103,13 @@ class Model:
 
     @property
     def run(self) -> str | None:
-        """The run folder; None for the packaged network."""
+        """The run folder, or the exported file; None for the packaged network."""
         return self.source[0]
 
     @property
     def dimensions(self) -> int:
         """The length of a vector."""
-        return self.embedder.n_features if self.features else self.embedder.dim
+        return self.embedder.n_features if self.features and isinstance(self.embedder, Embedder) else self.embedder.dim
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -105,11 +129,14 @@ class Model:
     def _calibrated(self) -> tuple[Calibration | None, str]:
         if self.run is None:
             return packaged_calibration(self.fingerprint)
+        if self.is_exported and not isinstance(self.embedder, Embedder):
+            kept, on = self.embedder.description.calibration, self.embedder.description.calibrated_on
+            return (None if kept is None else Calibration.from_dict(kept)), on
         opened = Run(self.run)
         with suppress(ValueError):  # not evaluated, or too few validation classes
-            kept, source = opened.calibration()
+            stored, source = opened.calibration()
             if source.get("model") == self.fingerprint and source.get("n_views") == 1:
-                return kept, f"the validation classes of {opened.path.name}"
+                return stored, f"the validation classes of {opened.path.name}"
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)
@@ -173,11 +200,11 @@ class Model:
         Takes a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of
         these. Pictures are turned upright by their EXIF orientation, as in training.
         """
-        pictures = list(_pictures(photos))
+        pictures = list(pictures_of(photos))
         found = []
         groups = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
         for pixels in made_ahead((partial(self._opened, group) for group in groups), n_threads):
-            found.append(picture_vectors(self.embedder, pixels, features=self.features))
+            found.append(self._vectors(pixels))
             if on_progress is not None:
                 on_progress(sum(map(len, found)), len(pictures))
         return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
@@ -210,7 +237,41 @@ class Model:
 
     def vectors(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
         """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with."""
-        return picture_vectors(self.embedder, pixels, features=self.features, padded=True)
+        return self._vectors(pixels, padded=True)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        check: Photos | None = None,
+        input: InputKind = "uint8",
+        overwrite: bool = False,
+    ) -> Export:
+        """Write the model to an ONNX file: preprocessing, network and normalization, for any number of pictures.
+
+        Its input are uint8 pictures (n, size, size, channels), upright and stretched to the run's size; with input "float32",
+        normalized crops (n, channels, crop, crop). Fingerprint, calibration and preprocessing are in its metadata. Before the
+        file is put in place it is run by onnxruntime and compared with torch: on photos of `check`, else on images of the run.
+        """
+        from facetric.inference.exporting import export_model
+
+        if self.is_exported:
+            raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
+        again = saved_network(None if self.run is None else Path(self.run), self.source[1])
+        if again.fingerprint != self.fingerprint:
+            raise RunFolderError(f"{self.run} is no longer the model that it was: load it again")
+        photos = None if check is None else list(pictures_of(check))
+        return export_model(self, again, Path(path).expanduser(), photos, kind=input, overwrite=overwrite)
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether it comes from a file that `facetric export` wrote."""
+        return self.run is not None and self.run.endswith(".onnx") and not Path(self.run).is_dir()
+
+    def _vectors(self, pixels: Sequence[NDArray[np.uint8]], *, padded: bool = False) -> NDArray[np.float32]:
+        if isinstance(self.embedder, Embedder):
+            return picture_vectors(self.embedder, pixels, features=self.features, padded=padded)
+        return self.embedder.vectors(pixels)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.source, self.fingerprint)
@@ -221,48 +282,9 @@ class Model:
         ]
 
 
-def _restored(source: tuple[str | None, str, str], fingerprint: str) -> Model:
-    run, checkpoint, device = source
-    model = load(run, checkpoint=checkpoint, device=device)
+def _restored(source: tuple[Any, ...], fingerprint: str) -> Model:
+    run, checkpoint, device, *engine = source
+    model = load(run, checkpoint=checkpoint, device=device, engine=engine[0] if engine else None)
     if model.fingerprint != fingerprint:
         raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
     return model
-
-
-def _pictures(photos: Any) -> Iterator[Path | Image.Image]:
-    """Every picture in turn; folders and lists are opened, files and images are not."""
-    if isinstance(photos, str | os.PathLike):
-        path = Path(photos).expanduser()
-        if not path.is_dir():
-            yield path
-            return
-        listed = list_photos(path)
-        if not listed.photos:
-            raise ValueError(f"there are no photos in {printable(path)}: pass a folder that holds some, nested or not")
-        yield from (listed.root / photo for photo in listed.photos)
-    elif isinstance(photos, Image.Image):
-        yield photos
-    elif isinstance(photos, np.ndarray):
-        yield from (_picture(array) for array in (photos if photos.ndim == 4 else photos[None]))
-    elif isinstance(photos, list | tuple):
-        for photo in photos:
-            yield from _pictures(photo)
-    else:
-        raise ValueError(f"embed takes {_TAKES}; got {type(photos).__name__}: pass one of these")
-
-
-def _picture(array: NDArray[Any]) -> Image.Image:
-    is_gray, is_color = array.ndim == 2, array.ndim == 3 and array.shape[2] == 3
-    if array.dtype != np.uint8 or not (is_gray or is_color) or 0 in array.shape:
-        raise ValueError(
-            f"a picture is a uint8 array of shape (height, width) or (height, width, 3), values 0 to 255; got {array.dtype} of "
-            f"shape {array.shape}: convert it"
-        )
-    return Image.fromarray(array)
-
-
-def _backbone_fingerprint(embedder: Embedder) -> str:
-    digest = hashlib.sha256(f"{embedder.name} features".encode())
-    for name, tensor in sorted(embedder.backbone.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()

@@ -6,6 +6,7 @@ from torch import nn
 
 from facetric.losses.affinity import AffinityLoss
 from facetric.losses.contrastive import ContrastiveLoss
+from facetric.losses.external import for_pytorch_metric_learning
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
 from facetric.losses.global_batch import GlobalBatch
 from facetric.losses.lifted_structure import LiftedStructureLoss
@@ -41,4 +42,5 @@ __all__ = [
     "SubsetsExplanation",
     "TripletLoss",
     "TripletSemihardLoss",
+    "for_pytorch_metric_learning",
 ]

@@ -17,6 +17,7 @@ from facetric.data import CenterCrop, ImageFormat
 from facetric.data.transforms import resized
 from facetric.models import Embedder
 from facetric.models.inference import batch_size_for, outputs_in_order
+from facetric.models.input_spec import InputSpec
 
 BATCH = 32  # pictures decoded at a time
 
@@ -59,7 +60,14 @@ class PictureFormat:
     pad: int = 0
 
 
-def picture_pixels(embedder: Embedder, image: Image.Image, form: PictureFormat) -> NDArray[np.uint8]:
+class TakesPictures(Protocol):
+    """An embedder, or what was exported of one."""
+
+    @property
+    def input_spec(self) -> InputSpec: ...
+
+
+def picture_pixels(embedder: TakesPictures, image: Image.Image, form: PictureFormat) -> NDArray[np.uint8]:
     """The picture, resized and padded: (size + 2 pad, size + 2 pad, channels)"""
     found = resized([image], size=form.size, channels=embedder.input_spec.channels)[0]
     pad = (form.pad, form.pad)

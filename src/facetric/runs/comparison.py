@@ -16,7 +16,7 @@ from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.tables import Comparison, Row, Score, comparable_scores
 from facetric.runs.run import Run, open_run
 
-_IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "tensorboard"}
+_IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "loggers"}
 
 
 def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test", published: bool = True) -> Comparison:

@@ -9,7 +9,7 @@
     evaluation.json       every score, and how it was computed (evaluation-SPLIT.json)
     calibration.json      how to cluster such images when their number of classes is unknown, from the validation classes
     figures/, report.html
-    tensorboard/          when asked for
+    tensorboard/, wandb/  when asked for (run.loggers)
 
 Each result carries the fingerprint of what it was made from: embeddings that of the checkpoint, the evaluation that of the
 embeddings, the report that of the evaluation. A result that does not match the other files is detected and never used.
@@ -73,6 +73,7 @@ class Run:
         self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
+        self.wandb = self.path / "wandb"
         self.figures = self.path / "figures"
         self.report_file = self.path / "report.html"
         self.calibration_file = self.path / "calibration.json"

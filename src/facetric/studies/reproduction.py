@@ -77,7 +77,7 @@ def reproduction(
         chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
     found = {} if options_from is None else _choices(Path(options_from), methods)
-    suited = {name: _suited(METHODS[name], setting) for name in methods}
+    suited = {name: _suited(METHODS.get(name, Method(name, {"name": name}, {})), setting) for name in methods}
     suited |= {name: replace(suited[name], searched={}, fixed=options) for name, options in found.items()}
     study = Study(Path(folder).expanduser().absolute(), chosen, suited)
     _refuse_set_keys(study)
@@ -106,7 +106,7 @@ def paper_tables(dataset: str, root: str | None) -> Tables:
 def _refuse_unknown(dataset: str, setting: str, methods: Sequence[str]) -> None:
     settings = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
     asked = [("dataset", dataset, DATASETS), (f"--setting for {dataset}", setting, settings)]
-    for what, name, known in [*asked, *(("--method", name, tuple(METHODS)) for name in methods)]:
+    for what, name, known in [*asked, *(("--method", name, tuple(METHODS)) for name in methods if "." not in name)]:
         if name not in known:
             hint = did_you_mean(name, known) or ": choose one of these"
             raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}{hint}")

@@ -1,9 +1,8 @@
-"""What the user sees: a progress bar on a terminal, plain lines elsewhere, a table at the end; TensorBoard when asked for."""
+"""What the user sees: a progress bar on a terminal or in a notebook, plain lines elsewhere, a table at the end."""
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from facetric.data.images import printable
+from facetric.progress import NotebookBar, in_notebook
 
 _log = logging.getLogger("facetric")
 HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}
@@ -28,6 +28,7 @@ class Display:
         self.silent = silent
         self.n_steps = n_steps
         self._progress: Progress | None = None
+        self._bar: NotebookBar | None = None
         self._task = TaskID(0)
 
     def say(self, line: str) -> None:
@@ -51,13 +52,19 @@ class Display:
             self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
             self._progress.start()
             self._task = self._progress.add_task("", total=self.n_steps, completed=step)
+        elif self.console is None and not self.silent and in_notebook():
+            self._bar = NotebookBar("training", done=step, total=self.n_steps)
 
     def stepped(self, step: int) -> None:
         if self._progress is not None:
             self._progress.update(self._task, completed=step)
+        if self._bar is not None:
+            self._bar.update(step, self.n_steps)
 
     def logged(self, row: dict[str, Any]) -> None:
         """A row of metrics.jsonl."""
+        if self._bar is not None:
+            self._bar.update(row["step"], self.n_steps, _words(row))
         if self._progress is not None:
             self._progress.update(self._task, description=_words(row))
         else:
@@ -72,6 +79,9 @@ class Display:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+        if self._bar is not None:
+            self._bar.finish()
+            self._bar = None
 
     def table(self, title: str, rows: dict[str, dict[str, float]]) -> None:
         """The validation scores: a row per moment, a column per score."""
@@ -88,39 +98,6 @@ class Display:
         for moment, scores in rows.items():
             table.add_row(moment, *(f"{value:.4f}" for value in scores.values()))
         self.console.print(table)
-
-
-class TensorBoard:
-    """The rows of metrics.jsonl as TensorBoard scalars."""
-
-    def __init__(self, folder: Path, *, from_step: int) -> None:
-        self._writer = _writer_class()(str(folder), purge_step=from_step + 1)
-
-    def append(self, row: dict[str, Any]) -> None:
-        for name, value in row.items():
-            if name in ("validation", "timing"):
-                for inner, number in value.items():
-                    self._writer.add_scalar(f"{name}/{inner}", number, row["step"])
-            elif name != "step" and value is not None:
-                self._writer.add_scalar(f"training/{name}", value, row["step"])
-
-    def close(self) -> None:
-        self._writer.close()
-
-
-def require_tensorboard() -> None:
-    """A ValueError when it is not installed."""
-    _writer_class()
-
-
-def _writer_class() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError(
-            "run.tensorboard = true needs TensorBoard, which is not installed: pip install tensorboard, or leave the setting out"
-        ) from None
-    return SummaryWriter
 
 
 def _words(row: dict[str, Any]) -> str:

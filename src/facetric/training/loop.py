@@ -21,16 +21,17 @@ from facetric.runs.manifest import Manifest
 from facetric.runs.run import Run, open_run
 from facetric.runs.states import read_newest_state
 from facetric.training.clock import StepClock
-from facetric.training.display import Display, require_tensorboard
+from facetric.training.display import Display
 from facetric.training.environment import describe_environment, say_differences
 from facetric.training.feed import TrainingBatch
 from facetric.training.health import CollapseWatch, NonFiniteLossError, save_batch
 from facetric.training.interruption import Interruption
+from facetric.training.loggers import require_loggers
 from facetric.training.loss import last_explanation
 from facetric.training.processes import Processes
 from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
 from facetric.training.validation import Scores, Validator, check_metric
-from facetric.training.writer import Progress, Writer
+from facetric.training.writer import Callbacks, OnTrainingStep, OnValidation, Progress, Writer
 
 
 @dataclass(frozen=True)
@@ -45,29 +46,45 @@ class RunResult:
     validation: dict[int, Scores] = field(default_factory=dict)  # step → scores; 0 is the network before training
 
 
-def train(config: TrainConfig, *, console: Console | None = None) -> RunResult:
+def train(
+    config: TrainConfig,
+    *,
+    console: Console | None = None,
+    on_step: OnTrainingStep | None = None,
+    on_validation: OnValidation | None = None,
+) -> RunResult:
     """Train a new run. Its folder must not exist; whatever stops training, `resume` continues from the last checkpoint.
 
-    Progress is shown on `console`; without one, messages go through logging under the name "facetric". Settings of torch that
-    a run needs (threads, generators, determinism) are restored at the end.
+    Progress is shown on `console`; without one, as a bar in a notebook, and messages go through logging under the name
+    "facetric". `on_step` is called with the step and its loss after every step, `on_validation` with the step and the scores
+    after every validation, that of step 0 (before training) included; of several processes the first calls them. An exception
+    from them ends training. Settings of torch that a run needs (threads, generators, determinism) are restored at the end.
     """
-    config = resolve_paths(config)
-    return _run(config, Run.of(config), is_new=True, accept_changes=False, console=console)
+    config, calls = resolve_paths(config), Callbacks(on_step, on_validation)
+    return _run(config, Run.of(config), is_new=True, accept_changes=False, console=console, calls=calls)
 
 
-def resume(run_folder: str | os.PathLike[str], *, accept_changes: bool = False, console: Console | None = None) -> RunResult:
+def resume(
+    run_folder: str | os.PathLike[str],
+    *,
+    accept_changes: bool = False,
+    console: Console | None = None,
+    on_step: OnTrainingStep | None = None,
+    on_validation: OnValidation | None = None,
+) -> RunResult:
     """Resume a stopped run from its newest checkpoint; the result is that of a run that never stopped.
 
-    Training images that have changed since the run began stop it unless `accept_changes`.
+    Training images that have changed since the run began stop it unless `accept_changes`. The rest is as in `train`.
     """
-    run = open_run(Path(run_folder).absolute())
-    return _run(run.config, run, is_new=False, accept_changes=accept_changes, console=console)
+    run, calls = open_run(Path(run_folder).absolute()), Callbacks(on_step, on_validation)
+    return _run(run.config, run, is_new=False, accept_changes=accept_changes, console=console, calls=calls)
 
 
-def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, console: Console | None) -> RunResult:
+def _run(
+    config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, console: Console | None, calls: Callbacks
+) -> RunResult:
     check_metric(config.run.best_metric)
-    if config.run.tensorboard:
-        require_tensorboard()
+    require_loggers(config.run.loggers)
     if config.run.threads is None:  # recorded: sums depend on it, and a resumed run must use the same
         config = config.model_copy(update={"run": config.run.model_copy(update={"threads": torch.get_num_threads()})})
     with ExitStack() as stack, torch_settings(threads=config.run.threads or 1):
@@ -101,9 +118,9 @@ def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, c
             progress = Progress(step=state["step"], validation=dict(state["validation"]))
         if not is_new:
             display.say(f"resuming from step {progress.step} of {config.run.steps}")
-        writer = Writer(config, run, display, progress) if processes.is_first else None
+        writer = Writer(config, run, display, progress, calls) if processes.is_first else None
         stack.callback(lambda: writer.close() if writer is not None else None)
-        signal_number = _train_steps(config, session, progress, validator, writer)
+        signal_number = _train_steps(config, session, progress, validator, writer, each_step=calls.on_step is not None)
     return _conclude(config, run, display, progress, signal_number)
 
 
@@ -123,6 +140,8 @@ def _train_steps(
     progress: Progress,
     validator: Validator | None,
     writer: Writer | None,
+    *,
+    each_step: bool,
 ) -> int:
     """The loop. Returns the number of the signal that stopped it, 0 when it finished."""
     run, processes, device = config.run, session.processes, session.fabric.device
@@ -146,13 +165,13 @@ def _train_steps(
             n_unlogged += 1
 
             due = is_last or step % run.log_every == 0
-            with processes.fail_together() if due else ExitStack():
+            with processes.fail_together() if due or each_step else ExitStack():
                 if writer is not None:
                     with clock.part("logging"):
                         for warning in (watch.idle(value > 0), watch.spread(embeddings) if due else None):
                             if warning is not None:
                                 writer.display.warn(f"step {step}: {warning}")
-                        writer.display.stepped(step)
+                        writer.stepped(step, value)
                     if due:
                         timing = clock.row(n_steps=n_unlogged, batch_size=config.batches.size)
                         with clock.part("logging"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +12,22 @@ from facetric.models import Embedder
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
 from facetric.runs.states import write_state
-from facetric.training.display import HEADINGS, Display, TensorBoard
+from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
+from facetric.training.loggers import start_loggers
 from facetric.training.session import Session
 from facetric.training.validation import Scores, Validator
+
+OnTrainingStep = Callable[[int, float], None]  # called with the step and its loss
+OnValidation = Callable[[int, Scores], None]  # called with the step and the scores by name
+
+
+@dataclass(frozen=True)
+class Callbacks:
+    """The caller's functions."""
+
+    on_step: OnTrainingStep | None = None
+    on_validation: OnValidation | None = None
 
 
 @dataclass
@@ -54,19 +67,25 @@ class Progress:
 class Writer:
     """Belongs to the first process; the others have none."""
 
-    def __init__(self, config: TrainConfig, run: Run, display: Display, progress: Progress) -> None:
-        self.config, self.run, self.display, self.progress = config, run, display, progress
+    def __init__(self, config: TrainConfig, run: Run, display: Display, progress: Progress, calls: Callbacks) -> None:
+        self.config, self.run, self.display, self.progress, self.calls = config, run, display, progress, calls
         with run.writing():
             self.log = MetricsLog(run.metrics_file, from_step=progress.step)
-            self.board = TensorBoard(run.tensorboard, from_step=progress.step) if config.run.tensorboard else None
+            self.loggers = start_loggers(config, run, from_step=progress.step)
         self._refitted: tuple[int, Embedder | None] = (-1, None)
         display.start(progress.step)
+
+    def stepped(self, step: int, loss: float) -> None:
+        """After every step."""
+        self.display.stepped(step)
+        if self.calls.on_step is not None:
+            self.calls.on_step(step, loss)
 
     def append(self, row: dict[str, Any]) -> None:
         with self.run.writing():
             self.log.append(row)
-            if self.board is not None:
-                self.board.append(row)
+            for logger in self.loggers:
+                logger.append(row)
 
     def validate(self, session: Session, validator: Validator) -> None:
         """Score the held-out classes; keep the weights if they are the best so far."""
@@ -80,6 +99,8 @@ class Writer:
         if best:
             self.run.save_embedder(embedder, "best")
         self.display.validated(step, scores, best=best)
+        if self.calls.on_validation is not None:
+            self.calls.on_validation(step, dict(scores))
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
         """The rows and the embedder are written before the state: an existing state always has them."""
@@ -103,5 +124,5 @@ class Writer:
     def close(self) -> None:
         self.display.stop()
         self.log.close()
-        if self.board is not None:
-            self.board.close()
+        for logger in self.loggers:
+            logger.close()

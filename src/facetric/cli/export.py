@@ -1,0 +1,55 @@
+"""`facetric export`: a model as an ONNX file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from facetric.cli.errors import one_line_errors, say
+from facetric.cli.waiting import said_if_slow
+
+
+def export(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[RUN] MODEL.onnx",
+            help="A run folder, and the file to write. Without a run, the network that comes with the install.",
+            show_default=False,
+        ),
+    ],
+    check: Annotated[
+        Path | None,
+        typer.Option(help="Photos to compare with torch on; the run's own images when left out.", show_default=False),
+    ] = None,
+    input: Annotated[str, typer.Option(help="uint8: pictures, preprocessing in the graph. float32: normalized crops.")] = "uint8",
+    checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+) -> None:
+    """Write a model to an ONNX file: from pictures of the run's size to vectors of length one, any number at a time.
+
+    The file holds the preprocessing, the fingerprint of the model and its calibration. It is run by onnxruntime and compared
+    with torch before it is put in place; a difference beyond the tolerance is an error, and nothing is written.
+
+    Needs pip install 'facetric[onnx]'. `facetric embed --model model.onnx` uses the file.
+    """
+    with one_line_errors("export"):
+        from facetric.data.images import printable
+
+        *runs, output = paths
+        if len(runs) > 1:
+            raise ValueError(f"pass a run folder and one file to write; got {len(paths)} paths: facetric export RUN model.onnx")
+        with said_if_slow("exporting"):
+            from facetric.export.graph import InputKind
+            from facetric.inference import load
+
+            model = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu")
+            made = model.export(output, check=check, input=cast(InputKind, input), overwrite=overwrite)
+        found = made.description
+        if found.calibration is None:
+            say("export", f"there is no calibration to include: run `facetric evaluate {printable(runs[0])}` first to have one")
+    typer.echo(f"{printable(made.path)}: {found.network}, {found.dimensions} dimensions, {made.n_bytes / 1e6:.1f} MB")
+    typer.echo(f"input: {found.words()}")
+    typer.echo(f"{found.n_checked} pictures differ from torch by at most {found.difference:.1e}")

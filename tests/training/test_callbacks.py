@@ -1,0 +1,60 @@
+"""The caller's functions in `train` and `resume`, and the bar in a notebook."""
+
+import sys
+
+import pytest
+
+from facetric.training import resume, train
+from training.tiny_runs import rows_of, tiny_config
+
+
+def test_every_step_and_every_validation_is_told(tmp_path):
+    steps, validations = {}, {}
+    result = train(tiny_config(tmp_path), on_step=steps.__setitem__, on_validation=validations.__setitem__)
+    assert steps == {row["step"]: row["loss"] for row in rows_of(result.folder) if "loss" in row}
+    assert list(steps) == [1, 2, 3, 4, 5, 6]
+    assert validations == result.validation
+    assert list(validations) == [0, 3, 6]
+
+
+def test_an_exception_ends_training_and_the_run_can_be_resumed(tmp_path):
+    whole = train(tiny_config(tmp_path / "whole"))
+
+    def stop(step, scores):
+        if step == 3:
+            raise TimeoutError("good enough")
+
+    with pytest.raises(TimeoutError, match="good enough"):
+        train(tiny_config(tmp_path / "partly"), on_validation=stop)
+    seen = []
+    result = resume(tmp_path / "partly" / "tiny", on_step=lambda step, loss: seen.append(step))
+    assert seen == [3, 4, 5, 6]  # from the checkpoint of step 2
+    assert rows_of(result.folder) == rows_of(whole.folder)
+
+
+NOTEBOOK = """
+import sys
+sys.path[:0] = {paths!r}
+from facetric.progress import progress_bar
+from facetric.training import train
+from training.tiny_runs import tiny_config
+result = train(tiny_config({folder!r}))
+with progress_bar("Embedding") as on_progress:
+    on_progress(3, 7)
+"""
+
+
+def test_a_notebook_shows_bars_that_are_changed_in_place(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    paths = [path for path in sys.path if path]
+    source = NOTEBOOK.format(paths=paths, folder=str(tmp_path / "runs"))
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source)])
+    nbclient.NotebookClient(book, timeout=500, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output["data"] for output in book.cells[0].outputs if output["output_type"] == "display_data"]
+    assert len(shown) == 2, book.cells[0].outputs
+    training, embedding = shown
+    assert training["text/plain"].startswith("training 6/6 loss ")
+    assert '<progress value="6" max="6"></progress> training 6/6 loss' in training["text/html"]
+    assert embedding["text/plain"] == "Embedding 3/7"
+    assert (tmp_path / "runs" / "tiny" / "metrics.jsonl").is_file()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from clustering.piles import blobs
-from facetric.clustering import Agreement, Calibration, calibrate, calibration
-from facetric.clustering.calibration import resampled_piles
+from facetric.clustering import Agreement, Calibration, calibrate
+from facetric.clustering.piles import resampled_piles
 
 
 def test_agreement_is_what_counting_pairs_and_points_gives():
@@ -49,7 +49,7 @@ def test_piles_have_the_shapes_they_are_named_for():
 
 
 def test_piles_that_are_too_large_keep_their_shape(monkeypatch):
-    monkeypatch.setattr(calibration, "MAX_PILE", 300)
+    monkeypatch.setattr("facetric.clustering.piles.MAX_PILE", 300)
     classes = np.repeat(np.arange(200), 30)
     sizes = {name: np.bincount(np.bincount(classes[rows])) for name, rows in resampled_piles(classes, seed=0).items()}
     for name, counts in sizes.items():
@@ -149,9 +149,9 @@ def without(record, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: without(r, "format"), "must have format 1; got None: calibrate again"),
-        (lambda r: r | {"format": 2}, "must have format 1; got 2"),
-        (lambda r: [r], "must have format 1; got None"),
+        (lambda r: without(r, "format"), "must have format 2; got None: calibrate again"),
+        (lambda r: r | {"format": 1}, "must have format 2; got 1"),
+        (lambda r: [r], "must have format 2; got None"),
         (lambda r: without(r, "steps"), r"incomplete \(KeyError\('steps'\)\)"),
         (lambda r: r | {"steps": 7}, "incomplete"),
         (lambda r: r | {"steps": [r["steps"][0] | {"expected": {"purity": 1.0}}]}, "incomplete"),

@@ -86,6 +86,20 @@ def pam(distances, labels, gamma, S, max_sweeps, score=score_nmi):
     return sweeps
 
 
+def local_search(distances, labels, gamma, S, score=score_nmi):
+    """Lemma 2: every position in turn takes the point with the best A(S), until a sweep changes nothing."""
+    S = list(S)
+    before = None
+    while before != S:
+        before = list(S)
+        for k in range(len(S)):
+            others = [j for j in range(len(labels)) if j == S[k] or j not in S]
+            values = {j: objective(distances, labels, gamma, [*S[:k], j, *S[k + 1 :]], score) for j in others}
+            if max(values.values()) > values[S[k]] + TIE:
+                S[k] = first_of_the_best(values)
+    return S
+
+
 def maximum(distances, labels, gamma, score=score_nmi):
     """The exact maximum of A over all S and over every way of breaking ties in g(S), by enumeration."""
     best = -math.inf

@@ -82,6 +82,14 @@ def test_the_objective_never_exceeds_the_brute_force_maximum():
     assert means["pam"] > 0.97
 
 
+def test_local_search_equals_the_naive_search_medoid_for_medoid():
+    for distances, labels, gamma in problems(8, 200):
+        problem = ClusteringProblem(distances, labels, gamma)
+        start = greedy(problem)
+        found = local_search(problem, start).medoids.tolist()
+        assert found == oracle.local_search(distances.tolist(), labels.tolist(), gamma, start.tolist())
+
+
 def test_local_search_ends_where_no_single_exchange_helps():
     for distances, labels, gamma in problems(5, 300):
         solution = solve(ClusteringProblem(distances, labels, gamma), refine="local_search")

@@ -72,10 +72,10 @@ def _print(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
     rejected = int((found.clusters < 0).sum())
     counts = f"{len(found.photos):,} photos: {found.n_groups:,} groups, {found.n_alone:,} alone"
     typer.echo(counts + (f", {rejected:,} rejected" if rejected else "") + f" ({found.n_new:,} embedded now)")
-    if found.expected is not None:
+    if found.promise is not None:
         typer.echo(
-            f"expected of two photos: in one group rightly {found.expected.pairwise_precision:.0%}, "
-            f"of one kind and found together {found.expected.pairwise_recall:.0%}"
+            f"expected: of two photos in one group {found.promise.precision} belong together; "
+            f"of two that belong together about {found.promise.recall:.0%} are in one group"
         )
     typer.echo(found.made_by)
     typer.echo(f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}")

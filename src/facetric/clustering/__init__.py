@@ -4,5 +4,16 @@ from facetric.clustering.agreement import Agreement
 from facetric.clustering.calibration import Calibration, CalibrationStep, calibrate
 from facetric.clustering.estimator import FacilityLocation, PathStep
 from facetric.clustering.linkage import AverageLinkage
+from facetric.clustering.promise import Estimate, Promise
 
-__all__ = ["Agreement", "AverageLinkage", "Calibration", "CalibrationStep", "FacilityLocation", "PathStep", "calibrate"]
+__all__ = [
+    "Agreement",
+    "AverageLinkage",
+    "Calibration",
+    "CalibrationStep",
+    "Estimate",
+    "FacilityLocation",
+    "PathStep",
+    "Promise",
+    "calibrate",
+]

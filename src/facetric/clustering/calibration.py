@@ -1,12 +1,12 @@
 """Which threshold suits an embedding: chosen on labeled classes that it was not trained on.
 
 Nobody knows how many photos a class of an unsorted pile has. So the labeled classes are resampled into piles of several shapes,
-and the threshold is chosen that does best on average over the piles. What it reached there is what to expect.
+and the threshold is chosen that does best on average over the piles. What to expect of another pile is in `promise`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
@@ -17,13 +17,14 @@ from scipy.spatial.distance import pdist  # type: ignore[import-untyped]
 from facetric.clustering.agreement import Agreement
 from facetric.clustering.estimator import FacilityLocation
 from facetric.clustering.linkage import AverageLinkage
+from facetric.clustering.piles import TAIL, resampled_piles, rows_by_class
+from facetric.clustering.promise import MIN_RATE, PairRates, Promise, Sample
 from facetric.metrics.contingency import label_codes
 
 Method = Literal["average_linkage", "facility_location"]
-FORMAT = 1  # of as_dict
+FORMAT = 2  # of as_dict
 _N_STEPS = 60
-_SMALL, _TAIL = 5, (20, 2)  # photos per class of a small pile; of the largest and the smallest class of a long tail
-MAX_PILE = 5000  # points; larger piles are thinned by leaving out classes
+_MAX_WRONG = 0.1  # beyond this rate of wrong pairs nobody wants a clustering
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class CalibrationStep:
     threshold: float
     expected: Agreement
     piles: Mapping[str, Agreement]
+    rates: PairRates  # mean over the piles
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Calibration:
     method: Method
     position: int  # of the threshold in steps
     steps: tuple[CalibrationStep, ...]  # from fine to coarse
+    between: float  # the distance within which a tenth of the pairs of different classes lie
+    spread: float  # of the logarithm of the odds of a promised precision
 
     @property
     def threshold(self) -> float:
@@ -50,7 +54,7 @@ class Calibration:
 
     @property
     def expected(self) -> Agreement:
-        """Mean over all kinds of piles."""
+        """Mean over all kinds of piles of the labeled classes; :meth:`promise` is about other piles."""
         return self.steps[self.position].expected
 
     @property
@@ -66,7 +70,7 @@ class Calibration:
         return replace(self, position=min(max(self.position + n_steps, 0), len(self.steps) - 1))
 
     def with_precision(self, precision: float) -> Calibration:
-        """The coarsest step up to which the expected pairwise precision is at least this."""
+        """The coarsest step up to which the pairwise precision on the labeled classes is at least this."""
         if not 0 < precision <= 1:
             raise ValueError(f"precision must lie between 0 and 1; got {precision}: 0.95 is one wrong pair in twenty")
         enough = [step.expected.pairwise_precision >= precision for step in self.steps]
@@ -81,6 +85,24 @@ class Calibration:
             return FacilityLocation(opening_cost=self.threshold, squared=True)
         return AverageLinkage(self.threshold)
 
+    def promise(self, X: ArrayLike, labels: ArrayLike) -> Promise:
+        """What to expect of the clusters `labels` (n,) that :meth:`clusterer` found in the rows of X, classes unknown."""
+        vectors, clusters = np.asarray(X, dtype=np.float32), label_codes(labels)
+        if vectors.ndim != 2 or len(vectors) != len(clusters):
+            raise ValueError(
+                f"X must be (n, d) with one cluster each; got {vectors.shape} and {len(clusters)} clusters: pass both"
+            )
+        rates = self._rates_among(Sample(vectors).distance_between(clusters))
+        return Promise(rates.promised_precision(clusters, self.spread), rates.right)
+
+    def _rates_among(self, apart: float) -> PairRates:
+        """What the threshold does among classes of which a tenth of the pairs lie within this distance."""
+        nearer = apart / self.between if apart > 0 and self.between > 0 else 1.0
+        at = self.threshold / nearer ** (2 if self.method == "facility_location" else 1)
+        wrong = np.maximum([step.rates.wrong for step in self.steps], MIN_RATE)
+        found = np.exp(np.interp(at, [step.threshold for step in self.steps], np.log(wrong)))
+        return replace(self.steps[self.position].rates, wrong=float(found))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for a JSON file, and equal to what is read from it."""
         values = asdict(self)
@@ -94,7 +116,7 @@ class Calibration:
             raise ValueError(f"a stored calibration must have format {FORMAT}; got {found!r}: calibrate again")
         try:
             steps = tuple(_step(step) for step in record["steps"])
-            calibration = cls(record["method"], record["position"], steps)
+            calibration = cls(record["method"], record["position"], steps, record["between"], record["spread"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a stored calibration is incomplete ({error!r}): calibrate again") from error
         _check_stored(calibration)
@@ -103,7 +125,8 @@ class Calibration:
 
 def _step(record: Mapping[str, Any]) -> CalibrationStep:
     piles = {name: Agreement(**scores) for name, scores in record["piles"].items()}
-    return CalibrationStep(record["threshold"], Agreement(**record["expected"]), piles)
+    rates = PairRates(**record["rates"])
+    return CalibrationStep(record["threshold"], Agreement(**record["expected"]), piles, rates)
 
 
 def _check_stored(calibration: Calibration) -> None:
@@ -111,10 +134,12 @@ def _check_stored(calibration: Calibration) -> None:
         raise ValueError(f"a stored calibration has the unknown method {calibration.method!r}: calibrate again")
     thresholds = [step.threshold for step in calibration.steps]
     agreements = [agreement for step in calibration.steps for agreement in (step.expected, *step.piles.values())]
-    values = [*thresholds, *(value for agreement in agreements for value in asdict(agreement).values())]
+    scores = [value for agreement in agreements for value in asdict(agreement).values()]
+    scores += [rate for step in calibration.steps for rate in (step.rates.right, step.rates.wrong)]
+    values = [*thresholds, *scores, *(step.rates.same for step in calibration.steps), calibration.between, calibration.spread]
     if not all(isinstance(value, int | float) and np.isfinite(value) and value >= 0 for value in values):
         raise ValueError("a stored calibration holds values that are not finite numbers of at least 0: calibrate again")
-    if max(value for agreement in agreements for value in asdict(agreement).values()) > 1 or thresholds != sorted(thresholds):
+    if max(scores) > 1 or thresholds != sorted(thresholds):
         raise ValueError("a stored calibration has scores above 1 or thresholds out of order: calibrate again")
     if not (isinstance(calibration.position, int) and 0 <= calibration.position < len(thresholds)):
         raise ValueError(f"a stored calibration has {len(thresholds)} steps, but is at {calibration.position!r}: calibrate again")
@@ -133,19 +158,58 @@ def calibrate(
     vectors, classes = np.asarray(embeddings, dtype=np.float32), label_codes(labels)
     _check(vectors, classes, method)
     thresholds = _thresholds(method, vectors)
-    cluster = _CLUSTERINGS[method]
     found: list[dict[str, list[Agreement]]] = [{} for _ in thresholds]
+    clusterings = []
     for repeat in range(n_repeats):
         for name, rows in resampled_piles(classes, seed + repeat).items():
-            for scores, clusters in zip(found, cluster(vectors[rows], thresholds), strict=True):
+            clusterings.append((rows, _CLUSTERINGS[method](vectors[rows], thresholds)))
+            for scores, clusters in zip(found, clusterings[-1][1], strict=True):
                 scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
     piles = [{name: Agreement.mean(scores) for name, scores in setting.items()} for setting in found]
     steps = tuple(
-        CalibrationStep(float(threshold), Agreement.mean(scores.values()), scores)
-        for threshold, scores in zip(thresholds, piles, strict=True)
+        CalibrationStep(float(threshold), Agreement.mean(scores.values()), scores, _mean_rates(classes, clusterings, i))
+        for i, (threshold, scores) in enumerate(zip(thresholds, piles, strict=True))
     )
     best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].piles))
-    return Calibration(method, best, steps)
+    calibration = Calibration(method, best, steps, Sample(vectors).distance_between(classes), 0.0)
+    parts = [(rows, _CLUSTERINGS[method](vectors[rows], thresholds)) for rows in _halves(classes, seed)]
+    of_shape, of_classes = (_error(calibration, vectors, classes, some) for some in (clusterings, parts))
+    return replace(calibration, spread=float(np.hypot(of_shape, of_classes)))
+
+
+_Clusterings = list[tuple[NDArray[np.int64], list[NDArray[np.int64]]]]  # rows, and their clusters at every threshold
+
+
+def _mean_rates(classes: NDArray[np.int64], clusterings: _Clusterings, i: int) -> PairRates:
+    rates = [PairRates.of(classes[rows], clusters[i]) for rows, clusters in clusterings]
+    right, wrong = (float(np.mean([getattr(rate, name) for rate in rates])) for name in ("right", "wrong"))
+    return PairRates(right, wrong, float(np.exp(np.mean([np.log(max(rate.same, MIN_RATE)) for rate in rates]))))
+
+
+def _halves(classes: NDArray[np.int64], seed: int) -> Iterator[NDArray[np.int64]]:
+    """Rows of every other class, and of the first and the last.
+
+    Neighboring labels are often alike (a family of birds, an alphabet), and other than the rest, as the classes of a new pile
+    may be.
+    """
+    order = np.arange(int(classes.max()) + 1)
+    for part in (order[::2], order[1::2], *np.array_split(order, 2)):
+        own = rows_by_class(classes, part, np.random.default_rng(seed))
+        yield np.concatenate([rows[: TAIL[0]] for rows in own])
+
+
+def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDArray[np.int64], piles: _Clusterings) -> float:
+    """Root mean square error of the logarithm of the odds of precision, where these can be measured."""
+    errors = []
+    for rows, clusterings in piles:
+        sample, n_classes = Sample(vectors[rows]), len(np.unique(classes[rows]))
+        for i, clusters in enumerate(clusterings):
+            wrong, precision = calibration.steps[i].rates.wrong, Agreement.of(classes[rows], clusters).pairwise_precision
+            if wrong <= _MAX_WRONG and wrong * n_classes**2 / 2 >= 2 and 0 < precision < 1:  # two classes are alike
+                rates = replace(calibration, position=i)._rates_among(sample.distance_between(clusters))
+                promised = rates.promised_precision(clusters).value
+                errors.append(np.log(promised / (1 - promised) * (1 - precision) / precision))
+    return float(np.sqrt(np.mean(np.square(errors)))) if errors else 1.0
 
 
 def _mean_score(piles: Mapping[str, Agreement]) -> float:
@@ -167,33 +231,6 @@ def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str
         )
     if method not in get_args(Method):
         raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}: choose one of these")
-
-
-def resampled_piles(classes: NDArray[np.int64], seed: int) -> dict[str, NDArray[np.int64]]:
-    """Rows of each pile: whole classes, five per class, a long tail from 20 to 2, and a long tail among images that are alone."""
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(int(classes.max()) + 1)
-    rows = [rng.permutation(np.flatnonzero(classes == c)) for c in order]
-    half = len(rows) // 2
-    piles = {
-        "whole classes": rows[:half],
-        "five per class": [own[:_SMALL] for own in rows],
-        "long tail": _tail(rows),
-        "long tail and lonely": [*_tail(rows[:half]), *(own[:1] for own in rows[half:])],
-    }
-    return {name: np.concatenate(_thinned(parts)) for name, parts in piles.items()}
-
-
-def _tail(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    sizes = np.round(np.geomspace(*_TAIL, len(rows))).astype(int)
-    return [own[:size] for own, size in zip(rows, sizes, strict=True)]
-
-
-def _thinned(parts: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
-    """Classes all along the list, so that what is left has the same shape."""
-    n_points = sum(len(part) for part in parts)
-    n_kept = min(max(len(parts) * MAX_PILE // n_points, 2), len(parts))
-    return [parts[i] for i in np.linspace(0, len(parts) - 1, n_kept).astype(int)]
 
 
 def _thresholds(method: Method, vectors: NDArray[np.float32]) -> NDArray[np.float64]:

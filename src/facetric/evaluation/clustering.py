@@ -88,7 +88,7 @@ class CalibratedClustering:
 
     n_clusters: int  # as found
     scores: ClusteringScores
-    calibration: dict[str, Any]  # method, threshold, and the agreement to expect
+    calibration: dict[str, Any]  # method, threshold, and what it promised of these vectors
 
 
 def facility_clusters(rows: NDArray[np.float32], n_clusters: int, *, on_step: OnStep | None = None) -> FacilityLocation:
@@ -109,7 +109,11 @@ def calibrated_clustering(
 ) -> CalibratedClustering:
     """The clusters of a calibrated method, however many it finds, and their scores."""
     labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
-    used = {"method": calibration.method, "threshold": calibration.threshold, "expected": asdict(calibration.expected)}
+    used = {
+        "method": calibration.method,
+        "threshold": calibration.threshold,
+        "promise": asdict(calibration.promise(rows, labels)),
+    }
     return CalibratedClustering(len(np.unique(labels)), ClusteringScores.of(classes, labels), used)
 
 

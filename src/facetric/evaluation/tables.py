@@ -10,6 +10,7 @@ import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from facetric.clustering import Estimate
 from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores
 from facetric.evaluation.report import EvaluationReport
 
@@ -117,17 +118,13 @@ def clustering_notes(report: EvaluationReport) -> list[str]:
 
 
 def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
-    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
+    method, promise = str(found.calibration["method"]).replace("_", " "), found.calibration["promise"]
     kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
     reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
-    promised = ", ".join(
-        f"{name} " + " and ".join(percent(expected[f"{kind}_{what}"]) for what in ("precision", "recall"))
-        for name, kind in kinds.items()
-    )
     return (
         f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
         f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
-        f"Precision and recall {reached}; expected {promised}."
+        f"Precision and recall {reached}; expected of pairs {Estimate(**promise['precision'])} and about {promise['recall']:.0%}."
     )
 
 

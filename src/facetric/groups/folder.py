@@ -17,7 +17,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from facetric.clustering import Agreement
+from facetric.clustering import Calibration
 from facetric.data.images import printable
 from facetric.files import remove_stale_parts
 from facetric.groups.decisions import Decisions
@@ -43,14 +43,14 @@ def cluster_folder(
     output: str | os.PathLike[str] | None = None,
     *,
     decisions: Decisions | None = None,
-    expected: Agreement | None = None,
+    calibration: Calibration | None = None,
     made_by: str = "",
     n_processes: int = 1,
     on_step: OnStep | None = None,
 ) -> PhotoGroups:
     """Group the photos of a folder; with an `output` folder, write clusters.csv and clusters.html there.
 
-    `decisions` are kept to. `expected` and `made_by` are what the page says about the clusterer.
+    `decisions` are kept to. The page says what the `calibration` of the clusterer promises, and `made_by`.
     """
     step = on_step or (lambda name, done, total: None)
     decisions = decisions or Decisions()
@@ -74,6 +74,8 @@ def cluster_folder(
         vectors = store.vectors(dict.fromkeys(done.contents))
         found = grouped(vectors, clusterer, constraints, on_step=lambda name, n, total: step("Clustering", n, total))
         labels = found.labels[points]
+        used = found.labels >= 0
+        promise = calibration.promise(vectors[used], found.labels[used]) if calibration and used.any() else None
         groups = PhotoGroups(
             root=listed.root,
             photos=done.photos,
@@ -84,7 +86,7 @@ def cluster_folder(
             names=found.names,
             questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.doubt) for q in found.questions),
             decisions=decisions,
-            expected=expected,
+            promise=promise,
             made_by=made_by,
             problems=done.problems,
             n_new=done.n_new,

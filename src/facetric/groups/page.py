@@ -71,12 +71,12 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, thumbnail
 
 
 def _facts(groups: PhotoGroups) -> str:
-    expected = groups.expected
+    promise = groups.promise
     parts = [f"{len(groups.photos):,} photos in {groups.n_groups:,} groups, {groups.n_alone:,} alone"]
-    if expected is not None:
+    if promise is not None:
         parts.append(
-            f"expected: of two photos in one group {expected.pairwise_precision:.0%} belong together; of two that belong "
-            f"together {expected.pairwise_recall:.0%} are in one group"
+            f"expected: of two photos in one group {promise.precision} belong together; of two that belong together about "
+            f"{promise.recall:.0%} are in one group"
         )
     return ". ".join([*parts, groups.made_by]).strip(". ") + "."
 

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Agreement
+from facetric.clustering import Promise
 from facetric.data.images import printable
 from facetric.files import write_atomically
 from facetric.groups.arrangement import Placed, arrange, folder_name
@@ -40,7 +40,7 @@ class PhotoGroups:
     names: Mapping[int, str]  # of clusters that have one
     questions: tuple[Question, ...]  # pairs of photos, the most doubtful first
     decisions: Decisions
-    expected: Agreement | None  # what the calibration promises
+    promise: Promise | None  # what the calibration promises of these photos
     made_by: str  # the model, and what it was calibrated on
     problems: tuple[Problem, ...]
     n_new: int  # photos that were embedded now

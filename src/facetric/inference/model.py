@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.clustering import Agreement, AverageLinkage, Calibration, FacilityLocation, calibrate
+from facetric.clustering import AverageLinkage, Calibration, FacilityLocation, calibrate
 from facetric.data.images import open_image, printable, upright_rgb
 from facetric.data.loader import made_ahead
 from facetric.groups import Decisions, PhotoGroups, cluster_folder
@@ -164,20 +164,22 @@ class Model:
         `finer` and `coarser` move the calibration's threshold by steps. With an `output` folder, clusters.csv and the page
         clusters.html are written there, and vectors are kept for the next time. `decisions` are corrections from that page.
         """
-        clusterer, expected, made_by = self._clusterer(n_clusters, coarser - finer)
+        clusterer, calibration, made_by = self._clusterer(n_clusters, coarser - finer)
         return cluster_folder(
             photos,
             self,
             clusterer,
             output,
             decisions=decisions,
-            expected=expected,
+            calibration=calibration,
             made_by=made_by,
             n_processes=n_processes,
             on_step=on_step,
         )
 
-    def _clusterer(self, n_clusters: int | None, n_steps: int) -> tuple[AverageLinkage | FacilityLocation, Agreement | None, str]:
+    def _clusterer(
+        self, n_clusters: int | None, n_steps: int
+    ) -> tuple[AverageLinkage | FacilityLocation, Calibration | None, str]:
         name = f"the packaged {self.embedder.name}" if self.run is None else Path(self.run).name
         if n_clusters is not None:
             if n_steps:
@@ -192,7 +194,7 @@ class Model:
                 f"{printable(self.run)}`, or pass a number of groups (--clusters 8)"
             )
         calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
-        return calibration.clusterer(), calibration.expected, f"model: {name}, calibrated on {self.calibrated_on}"
+        return calibration.clusterer(), calibration, f"model: {name}, calibrated on {self.calibrated_on}"
 
     def embed(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
         """The vectors (n, dimensions) of photos, in their order: one row per picture, a folder giving all photos below it.

@@ -7,6 +7,9 @@ Both visit the positions k of S in turn and replace S[k] by the best candidate; 
 * local search takes every point and scores the true A(S), so that it ends where no single exchange helps (Lemma 2).
 
 A medoid is replaced only by a strictly better one, the lowest index among equals.
+
+The true F with S[k] replaced by j is kept apart as in FasterPAM (Schubert and Rousseeuw 2021): the score with j added to S, which
+does not depend on k, less what the points of cluster k lose with S[k]. A sweep over all exchanges takes O(m²), not O(k·m²).
 """
 
 from __future__ import annotations
@@ -122,6 +125,9 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
     for j in medoids:
         is_medoid[j] = True
     F, A = np.empty(m), np.empty(m)
+    served, added = np.zeros(m), np.zeros(m)  # the cost of every point, and of all points with another medoid j
+    if everywhere:
+        _account(nearest, state.by_point, served, added)
     orphans, won = np.empty(m, np.uint32), np.empty(m, np.uint32)  # space for lists of points
     margin_now = delta(margin, counts, len(medoids)) if gamma > 0.0 else 0.0
     changed = False
@@ -133,8 +139,9 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
             scatter(margin, counts, orphans[:n_orphans], k, nearest.second)
         if everywhere:
             candidates = _others(is_medoid, current)
-            for j in candidates:
-                F[j] = _true_facility_score(D[j], nearest.first_distance)
+            F[:] = -added
+            for i in orphans[:n_orphans]:
+                _raise_limit(state.by_point[i], served[i], nearest.first_distance[i], F)
         else:
             candidates = members[starts[k] : starts[k + 1]]
             for j in candidates:
@@ -160,6 +167,8 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
                 gather(margin, counts, won[:n_won], nearest.first, k)
                 margin_now = delta(margin, counts, len(medoids))
             put_in(nearest, D[chosen], state.by_point, medoids, k, orphans[:n_orphans], won[:n_won])
+            if everywhere:
+                _account(nearest, state.by_point, served, added)
             changed = True
     return changed
 
@@ -200,12 +209,23 @@ def _cluster_facility_score(distance: Distances, members: NDArray[np.int64]) -> 
     return score
 
 
-@inner_kernel(fastmath=frozenset({"reassoc", "nnan"}))
-def _true_facility_score(distance: Distances, rival_distance: Distances) -> float:
-    score = 0.0
-    for i in range(len(distance)):
-        score -= max(min(distance[i], rival_distance[i]), 0.0)
-    return score
+@inner_kernel()
+def _account(nearest: Nearest, by_point: Distances, served: NDArray[np.float64], added: NDArray[np.float64]) -> None:
+    """Follow the points whose cost has changed: served[i] = d(i, S), added[j] = Σ_i min(d(i, j), d(i, S))."""
+    for i in range(len(served)):
+        cost = max(np.float64(nearest.first_distance[i]), 0.0)
+        if cost != served[i]:
+            distance, before = by_point[i], served[i]
+            for j in range(len(added)):
+                added[j] += min(distance[j], cost) - min(distance[j], before)
+            served[i] = cost
+
+
+@inner_kernel()
+def _raise_limit(distance: Distances, low: float, high: float, F: NDArray[np.float64]) -> None:
+    """A point at this distance from every candidate may now cost up to high, where it could cost up to low."""
+    for j in range(len(F)):
+        F[j] -= min(distance[j], high) - min(distance[j], low)
 
 
 @inner_kernel()

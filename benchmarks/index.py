@@ -247,7 +247,9 @@ def compare(options, folder):
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             record.write_text(json.dumps(step("built", engine, place, size)))
-        values = json.loads(record.read_text()) | {"disk MB": disk(place)} | step("searched", engine, place, [*size, "--exact", exact])
+        values = (
+            json.loads(record.read_text()) | {"disk MB": disk(place)} | step("searched", engine, place, [*size, "--exact", exact])
+        )
         print(f"{engine:12}", "  ".join(f"{key} {value:,.2f}" for key, value in values.items()), flush=True)
 
 

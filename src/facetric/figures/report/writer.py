@@ -192,7 +192,10 @@ def _about(
     n = len(images) if images is not None else 0
     names = without_common_folder(images.image_names) if images is not None else []
     class_names = list(images.class_names) if images is not None else []
-    facts = [run.dataset and f"dataset {run.dataset}", n and f"{n:,} test images of {len(class_names):,} class{'es' * (len(class_names) > 1)}"]
+    facts = [
+        run.dataset and f"dataset {run.dataset}",
+        n and f"{n:,} test images of {len(class_names):,} class{'es' * (len(class_names) > 1)}",
+    ]
     if images is not None:
         facts.append(f"{images.vectors.shape[1]} dimensions")
     notes = list(run.notes)

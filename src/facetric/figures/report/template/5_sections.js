@@ -76,7 +76,8 @@ function clusterSection({ cluster, members, parts, purity }) {
   const told = labeled ? `cluster ${cluster + 1}: ${size} of ${counted(parts.length, "class", "classes")}, ${percent(purity, 1)} of this one` : size;
   const tiles = element("ol", { class: "tiles" });
   const made = (at) => element("li", {}, tile(ordered[at], isOdd(ordered[at]) ? { right: false, size: 112 } : { caption: "", size: 112 }));
-  const more = inPages(tiles, ordered.length, made, { first: FIRST_MEMBERS, page: ordered.length });
+  const first = ordered.length > 1.5 * FIRST_MEMBERS ? FIRST_MEMBERS : ordered.length;
+  const more = inPages(tiles, ordered.length, made, { first, page: ordered.length });
   return element("section", { class: "cluster", "aria-label": `Cluster ${cluster + 1}` },
     element("h3", {}, labeled ? named(about.class_names[main]) : `Cluster ${cluster + 1}`), element("p", { class: "muted" }, told), labeled && bar, tiles, more);
 }

@@ -1,15 +1,19 @@
 """An index of synthetic vectors: building, updating 1%, searching, memory and disk, beside other engines, in one run.
 
-python benchmarks/index.py [--vectors 1000000] [--dimensions 64] [--queries 200] [--lance] [--milvus]
+python benchmarks/index.py [--vectors 1000000] [--dimensions 64] [--queries 200] [--engines facetric faiss lancedb milvus_lite]
 
 Vectors are noisy copies of random centers, of length one. Every engine finds the 10 nearest of the same queries, one at a time,
 and its answers are compared with those of brute force in float64. Memory is how much the process grew while an engine was open.
-LanceDB and Milvus Lite search exactly too (no index; FLAT). Each engine runs in a process of its own.
+LanceDB and Milvus Lite search exactly too (no index; FLAT); an engine that is not installed is skipped, and named. Each engine
+runs in a process of its own. With --folder the files are kept, and the same command again only searches: run that on an idle
+machine.
 """
 
 import argparse
 import hashlib
+import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,11 +49,12 @@ class Facetric:
         self._open = lambda read_only: SqliteStore(
             place / "index.sqlite", fingerprint="f" * 64, dimensions=d, read_only=read_only
         )
-        self.store = self._open(False)
+        self.store = None
 
     def write(self, rows, vectors):
         from facetric.photos.store import EmbeddedPhoto
 
+        self.store = self.store or self._open(False)
         for start in range(0, len(rows), 10_000):
             part = list(zip(rows[start : start + 10_000], vectors[start : start + 10_000], strict=True))
             self.store.add(
@@ -59,7 +64,8 @@ class Facetric:
 
     def ready(self):
         """Close, open for reading, load into memory."""
-        self.store.close()
+        if self.store:
+            self.store.close()
         self.store = self._open(True)
         self.store.search(np.ones((1, self.store.dimensions), dtype=np.float32), top=1)
 
@@ -96,7 +102,8 @@ class Lance:
     def __init__(self, place, d):
         import lancedb
 
-        self.base, self.table = lancedb.connect(str(place)), None
+        self.base = lancedb.connect(str(place))
+        self.table = self.base.open_table("photos") if (place / "photos.lance").exists() else None
 
     def write(self, rows, vectors):
         import pyarrow as pa
@@ -121,6 +128,8 @@ class MilvusLite:
         from pymilvus import DataType, MilvusClient
 
         self.client = MilvusClient(str(place / "milvus.db"))
+        if self.client.has_collection("photos"):
+            return
         schema = self.client.create_schema(auto_id=False)
         schema.add_field("row", DataType.INT64, is_primary=True)
         schema.add_field("vector", DataType.FLOAT_VECTOR, dim=d)
@@ -141,7 +150,7 @@ class MilvusLite:
         return [hit["row"] for hit in hits]
 
 
-ENGINES = {"facetric": Facetric, "faiss": Faiss, "lance": Lance, "milvus": MilvusLite}
+ENGINES = {"facetric": Facetric, "faiss": Faiss, "lancedb": Lance, "milvus_lite": MilvusLite}  # by the package that it needs
 
 
 def name(row):
@@ -154,38 +163,54 @@ def timed(work, *arguments):
     return time.perf_counter() - start, result
 
 
-def measured(engine, options):
-    n, d = options.vectors, options.dimensions
-    vectors, queries = made(n, d), made(options.queries, d, seed=1)
-    changed = np.random.default_rng(2).choice(n, n // 100, replace=False)
-    new = made(len(changed), d, seed=3)
-    found = {}
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        place = Path(folder)
-        opened = ENGINES[engine](place, d)
-        found["build s"], _ = timed(opened.write, np.arange(n), vectors)
-        found["update 1% s"], _ = timed(opened.write, changed, new)
-        vectors[changed] = new
-        before = memory()
-        found["open s"], _ = timed(opened.ready)
-        found["memory MB"] = memory() - before
-        times, right = [], 0
-        for query in queries:
-            seconds, rows = timed(opened.search, query)
-            times.append(1000 * seconds)
-            right += rows == brute_force(vectors, query)
-        found["query p50 ms"], found["query p99 ms"] = np.quantile(times, [0.5, 0.99])
-        found["as brute force"] = right / len(queries)
-        found["disk MB"] = disk(place)
-    return found
+def changes(options):
+    """The rows that change, and their new vectors."""
+    rows = np.random.default_rng(2).choice(options.vectors, options.vectors // 100, replace=False)
+    return rows, made(len(rows), options.dimensions, seed=3)
 
 
-def brute_force(vectors, query):
-    exact = np.empty(len(vectors))
+def built(engine, place, options):
+    """Write the files of an engine; how long it took."""
+    opened = ENGINES[engine](place, options.dimensions)
+    vectors = made(options.vectors, options.dimensions)
+    build, _ = timed(opened.write, np.arange(len(vectors)), vectors)
+    update, _ = timed(opened.write, *changes(options))
+    return {"build s": build, "update 1% s": update}
+
+
+def searched(engine, place, options):
+    queries, exact = made(options.queries, options.dimensions, seed=1), np.load(options.exact)
+    opened = ENGINES[engine](place, options.dimensions)
+    before = memory()
+    seconds, _ = timed(opened.ready)
+    times, right = [], 0
+    for query, expected in zip(queries, exact.tolist(), strict=True):
+        duration, rows = timed(opened.search, query)
+        times.append(1000 * duration)
+        right += rows == expected
+    p50, p99 = np.quantile(times, [0.5, 0.99])
+    return {
+        "open s": seconds,
+        "memory MB": memory() - before,
+        "query p50 ms": p50,
+        "query p99 ms": p99,
+        "as brute force": right / len(queries),
+    }
+
+
+def brute_force(options):
+    """(queries, TOP) rows, the most similar first, in float64."""
+    vectors, queries = made(options.vectors, options.dimensions), made(options.queries, options.dimensions, seed=1)
+    changed, new = changes(options)
+    vectors[changed] = new
+    rows, values = np.empty((len(queries), 0), dtype=np.int64), np.empty((len(queries), 0))
     for start in range(0, len(vectors), 50_000):
-        exact[start : start + 50_000] = vectors[start : start + 50_000].astype(np.float64) @ query.astype(np.float64)
-    best = np.argpartition(-exact, TOP)[: TOP + 1]
-    return best[np.lexsort((best, -exact[best]))][:TOP].tolist()
+        part = queries.astype(np.float64) @ vectors[start : start + 50_000].astype(np.float64).T
+        best = np.argpartition(-part, TOP, axis=1)[:, : TOP + 1]
+        rows = np.concatenate([rows, best + start], axis=1)
+        values = np.concatenate([values, np.take_along_axis(part, best, axis=1)], axis=1)
+    order = np.lexsort((rows, -values))[:, :TOP]
+    return np.take_along_axis(rows, order, axis=1)
 
 
 def main():
@@ -193,20 +218,49 @@ def main():
     parser.add_argument("--vectors", type=int, default=1_000_000)
     parser.add_argument("--dimensions", type=int, default=64)
     parser.add_argument("--queries", type=int, default=200)
-    parser.add_argument("--lance", action="store_true", help="also LanceDB (pip install lancedb)")
-    parser.add_argument("--milvus", action="store_true", help="also Milvus Lite (pip install pymilvus milvus-lite)")
-    parser.add_argument("--folder", default=None, help="where the files are written; the system's temporary folder")
-    parser.add_argument("--engine", choices=ENGINES, help=argparse.SUPPRESS)
+    parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--folder", type=Path, help="keep the files in this folder")
+    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
+    parser.add_argument("--exact", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.engine:
-        print(json.dumps(measured(options.engine, options)))
+    if options.step:
+        print(json.dumps(STEPS[options.step](options.engines[0], options.folder, options)))
         return
     print(f"{options.vectors:,} × {options.dimensions} float32, {options.queries} queries, top {TOP}")
-    for engine in ["facetric", "faiss", *["lance"] * options.lance, *["milvus"] * options.milvus]:
-        command = [sys.executable, __file__, *sys.argv[1:], "--engine", engine]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        values = json.loads(done.stdout.splitlines()[-1])
-        print(f"{engine:9}", "  ".join(f"{key} {value:,.2f}" for key, value in values.items()), flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        compare(options, options.folder or Path(temporary))
+
+
+def compare(options, folder):
+    size = ["--vectors", options.vectors, "--dimensions", options.dimensions, "--queries", options.queries]
+    exact = folder / f"exact-{options.vectors}-{options.dimensions}-{options.queries}.npy"
+    if not exact.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        np.save(exact, brute_force(options))
+    for engine in options.engines:
+        if importlib.util.find_spec(engine) is None:
+            print(f"{engine:12} skipped: it is not installed", flush=True)
+            continue
+        place = folder / f"{engine}-{options.vectors}-{options.dimensions}"
+        record = place.with_suffix(".json")
+        if not record.exists():
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            record.write_text(json.dumps(step("built", engine, place, size)))
+        values = (
+            json.loads(record.read_text()) | {"disk MB": disk(place)} | step("searched", engine, place, [*size, "--exact", exact])
+        )
+        print(f"{engine:12}", "  ".join(f"{key} {value:,.2f}" for key, value in values.items()), flush=True)
+
+
+def step(name, engine, place, options):
+    """One step in a process of its own."""
+    command = [sys.executable, __file__, "--step", name, "--engines", engine, "--folder", place, *options]
+    done = subprocess.run([*map(str, command)], stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+STEPS = {"built": built, "searched": searched}
 
 
 if __name__ == "__main__":

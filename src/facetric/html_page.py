@@ -1,5 +1,7 @@
 """A page as one HTML file: a template folder (page.html, one .css, scripts in the order of their names) with its data in place.
 
+html_page.js and html_page.css, beside this file, come first in every page.
+
 Names reach the page as JSON, and its scripts show them as text only. A policy inside the page allows its own script and style by
 their hashes and pictures as its caller says; everything else, other hosts included, is forbidden.
 """
@@ -23,11 +25,12 @@ def html_page(
     `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name. `pictures` are the
     sources of pictures that the policy allows, `made_from` the fingerprints of what the page shows.
     """
-    template = files(package) / "template"
+    template, shared = files(package) / "template", files("facetric")
     blocks = [json_block("about", about), *(_base64_block(name, content) for name, content in binary.items())]
     parts = sorted((part for part in template.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
-    script = '"use strict";\n' + "\n".join(part.read_text(encoding="utf-8") for part in parts)
-    (style,) = (part.read_text(encoding="utf-8") for part in template.iterdir() if part.name.endswith(".css"))
+    (sheet,) = (part for part in template.iterdir() if part.name.endswith(".css"))
+    script = '"use strict";\n' + "\n".join(part.read_text(encoding="utf-8") for part in (shared / "html_page.js", *parts))
+    style = "\n".join(part.read_text(encoding="utf-8") for part in (shared / "html_page.css", sheet))
     assert "</script" not in script
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src {pictures}; "

@@ -2,28 +2,31 @@
 
 import re
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
+from browser_waiting import until
 from facetric.figures.report import write_report
 from facetric.figures.report.curves import panels
 from facetric.figures.report.data import RunRecord
-from facetric.figures.report.scores import ScoreRow, ScoreTable
+from facetric.figures.report.scores import ScoreCard, ScoreRow, ScoreTable
 from facetric.figures.thumbnails import Thumbnails
 from figures.report_runs import HOSTILE, clumps, photograph
 
 
 @contextmanager
-def opened(browser, path, **options):
-    """The page, which may write no error to the console and ask for nothing but itself."""
+def opened(browser, path, *, also=None, missing=False, **options):
+    """The page, which may write no error to the console and ask for nothing but itself, and `also`, which may be missing."""
     context = browser.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
     context.set_default_timeout(20_000)
     page = context.new_page()
     wrong = []
     page.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: wrong.append(request.url) if request.url != path.as_uri() else None)
+    page.on("request", lambda request: wrong.append(request.url) if request.url not in {path.as_uri(), also} else None)
     page.on("websocket", lambda socket: wrong.append(socket.url))
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-ready]", state="attached")
@@ -31,6 +34,8 @@ def opened(browser, path, **options):
         yield page
     finally:
         context.close()
+    if missing:
+        wrong = [text for text in wrong if "ERR_FILE_NOT_FOUND" not in text]
     assert wrong == []
 
 
@@ -43,7 +48,11 @@ def small(tmp_path_factory):
         "small",
         dataset="cub",
         images=images,
-        scores=ScoreTable((("NMI", "61.00"),), ("NMI",), (ScoreRow("small", ("61.00",), True), ScoreRow("Npairs", ("57.24",)))),
+        scores=ScoreTable(
+            (ScoreCard("NMI", "61.00", "How much the clusters tell."),),
+            ("NMI",),
+            (ScoreRow("small", ("61.00",), True), ScoreRow("Npairs", ("57.24",))),
+        ),
         panels=panels(rows),
         config="[data]\nname = 'cub'\n",
         command="facetric train configs/cub.toml",
@@ -89,10 +98,15 @@ def click_image(page, image):
     """Bring the image to the middle of the map and click it there."""
     page.evaluate(f"map.reveal({image})")
     settle(page)
+    page.mouse.click(*middle_of_map(page))
+
+
+def middle_of_map(page):
+    """Its place on the screen, once it is all there."""
     canvas = page.locator("#map-canvas")
-    canvas.scroll_into_view_if_needed()
+    canvas.evaluate("x => x.scrollIntoView({ block: 'center' })")
     box = canvas.bounding_box()
-    page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
 @pytest.mark.parametrize("report_of", ["small", "large"])
@@ -101,11 +115,10 @@ def test_the_map_draws_and_a_click_shows_the_neighbors(browser, request, report_
     with opened(browser, path) as page:
         assert n_colors(page) > 10
         before = drawing(page)
-        box = page.locator("#map-canvas").bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.move(*middle_of_map(page))
         page.wait_for_timeout(350)  # a wheel right after a scroll scrolls on
         page.mouse.wheel(0, -120)
-        page.wait_for_function("map.view.scale > map.view.fitted")
+        until(page, "map.view.scale > map.view.fitted")
         assert drawing(page) != before
         click_image(page, 17)
         tiles = page.locator("#selection .tile")
@@ -137,8 +150,7 @@ def test_hovering_shows_image_and_class(browser, small):
     with opened(browser, small) as page:
         page.evaluate("map.reveal(100)")
         settle(page)
-        box = page.locator("#map-canvas").bounding_box()
-        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        page.mouse.move(*middle_of_map(page))
         page.wait_for_selector("#tooltip:not([hidden])")
         hovered = page.evaluate("map.state.hovered")
         assert page.evaluate(f"className({hovered})") in page.locator("#tooltip").inner_text()
@@ -212,7 +224,8 @@ def test_the_list_has_the_same_images_without_the_map(browser, small):
 def test_every_section_has_its_content(browser, small):
     with opened(browser, small) as page:
         assert page.locator("#score-table tr.ours td.best").inner_text() == "61.00"
-        assert page.locator("#clusters .poster").count() == 12
+        assert page.locator("#headline .card p").inner_text() == "How much the clusters tell."
+        assert page.locator("#clusters .cluster").count() == 12
         assert page.locator("#failures .failure").count() == 12
         page.get_by_role("button", name=re.compile("Show .* more of")).first.click()
         assert page.locator("#failures .failure").count() > 12
@@ -230,12 +243,114 @@ def test_a_phone_needs_no_sideways_scrolling_and_a_finger_works(browser, small):
     with opened(browser, small, **phone) as page:
         assert page.evaluate("document.documentElement.scrollWidth") == 390
         page.evaluate("map.reveal(50)")
-        page.locator("#map-canvas").scroll_into_view_if_needed()
         settle(page)
-        box = page.locator("#map-canvas").bounding_box()
-        page.touchscreen.tap(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-        page.wait_for_function("map.state.chosen >= 0")
+        page.touchscreen.tap(*middle_of_map(page))
+        until(page, "map.state.chosen >= 0")
         assert page.locator("#selection .tile").count() == 10
+        for part in ("#selection .chosen", "#selection li:nth-child(1)", "#selection li:nth-child(3)"):
+            box = page.locator(part).bounding_box()
+            assert box["y"] >= 40  # below the contents, which stay on top
+            assert box["y"] + box["height"] <= 844
+        page.locator("#clusters .tile").first.tap()
+        box = page.locator("#selection li").first.bounding_box()
+        assert 0 <= box["y"] <= 844 - box["height"]
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_all_members_of_a_cluster_are_there_the_medoid_first_then_other_classes(browser, tmp_path):
+    images = clumps(90, 2, spread=1.5)
+    clusters = np.where(np.arange(90) < 20, 1, 0).astype(np.int32)  # 70 and 20 members
+    images = replace(images, clusters=clusters)
+    run = RunRecord("members", images=images)
+    with opened(browser, write_report(tmp_path / "report.html", run, positions=images.vectors[:, :2])) as page:
+        large = page.locator("#clusters .cluster").first
+        page.get_by_role("button", name="Show 46 more of 70").click()
+        shown = [int(tile.get_attribute("data-image")) for tile in large.locator(".tile").all()]
+        assert sorted(shown) == list(range(20, 90))
+        assert shown[0] == page.evaluate("medoids[0]")
+        odd = large.locator(".tile.is-wrong")
+        assert odd.count() == 25  # of class 0, whose other 20 images are in the other cluster
+        assert all(page.evaluate(f"className({image})") == "class 0" for image in shown[1:26])
+        second = page.locator("#clusters .cluster").nth(1)
+        assert second.locator(".tile").count() == 20
+        assert not [button for button in page.get_by_role("button").all_inner_texts() if button.startswith("Show 0")]
+        assert page.locator("#clusters button:visible", has_text="Show").count() == 0
+
+
+def test_a_selected_photo_is_large_and_links_its_file(browser, tmp_path):
+    (tmp_path / "photos #1").mkdir()
+    for i in range(12):
+        Image.fromarray(photograph(i, side=96)).resize((640, 480)).save(tmp_path / "photos #1" / f"{i} ä.jpg")
+    names = tuple(str(tmp_path / "photos #1" / f"{i} ä.jpg") for i in range(12))
+    images = replace(clumps(12, 3), image_names=names, are_files=True)
+    run = RunRecord("files", images=images)
+    path = write_report(tmp_path / "run" / "report.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(names))
+    photo = tmp_path / "photos #1" / "7 ä.jpg"
+    with opened(browser, path, also=photo.as_uri()) as page:
+        page.evaluate("choose(7)")
+        shown = page.locator("#selection .large img")
+        shown.wait_for()
+        assert shown.evaluate("x => x.naturalWidth") == 640
+        assert shown.bounding_box()["width"] > 300
+        for link in ("#selection a.large", "#selection .facts a", "#list tr:nth-child(8) a"):
+            assert page.locator(link).evaluate("x => x.href") == photo.as_uri()
+    photo.unlink()
+    with opened(browser, path, also=photo.as_uri(), missing=True) as page:  # mailed without the photos: the thumbnail stays
+        page.evaluate("choose(7)")
+        page.wait_for_timeout(200)
+        assert page.locator("#selection .large canvas").count() == 1
+
+
+def test_a_long_label_ends_in_an_ellipsis_and_its_title_has_all_of_it(browser, tmp_path):
+    names = ("Laysan Albatross of the northern Pacific Ocean, seen from a boat", "ant")
+    images = clumps(12, 2, names=names)
+    path = write_report(tmp_path / "report.html", RunRecord("names", images=images), positions=images.vectors[:, :2])
+    with opened(browser, path) as page:
+        page.evaluate("choose(0)")
+        label = page.locator("#selection .tile .name").first
+        assert label.inner_text() == names[0]
+        style = label.evaluate("x => { const s = getComputedStyle(x); return [s.webkitLineClamp, s.overflow]; }")
+        assert style == ["2", "hidden"]
+        assert label.evaluate("x => x.scrollHeight > x.clientHeight")  # it is longer than what is shown
+        assert names[0] in page.locator("#selection .tile").first.get_attribute("title")
+
+
+def test_points_do_not_shine_through_pictures_while_another_is_selected(browser, tmp_path):
+    grid = np.stack(np.meshgrid(np.arange(6.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
+    images = replace(clumps(30, 6), clusters=(np.arange(30) % 7).astype(np.int32))
+    pictures = np.full((30, 32, 32), 200, dtype=np.uint8)
+    path = write_report(
+        tmp_path / "report.html", RunRecord("dots", images=images), positions=grid, thumbnails=Thumbnails(pictures), largest_side=32
+    )
+    middle = """image => { const c = map.canvas, ratio = c.width / c.clientWidth;
+        const [x, y] = [map.screenX(image), map.screenY(image)].map((one) => Math.round(one * ratio));
+        const copy = new OffscreenCanvas(8, 8).getContext("2d");
+        copy.drawImage(c, x - 4, y - 4, 8, 8, 0, 0, 8, 8);
+        return [...copy.getImageData(0, 0, 8, 8).data]; }"""
+    with opened(browser, path) as page:
+        page.evaluate("choose(0, { reveal: false })")
+        neighbors = page.evaluate("neighborsOf(0).map((one) => one.image)")
+        faded = next(i for i in range(1, 30) if i not in neighbors)
+        settle(page)
+        by_class = page.evaluate(middle, faded)
+        page.get_by_label("cluster", exact=True).check()
+        settle(page)
+        assert page.evaluate(middle, faded) == by_class  # the color of the point below is not seen
+
+
+@pytest.mark.parametrize("n_classes", [1, 12], ids=["one class", "a class per image"])
+def test_without_labels_nothing_is_called_right_or_wrong(browser, tmp_path, n_classes):
+    images = replace(clumps(12, n_classes), clusters=(np.arange(12) % 3).astype(np.int32))
+    path = write_report(tmp_path / "report.html", RunRecord("unlabeled", images=images), positions=images.vectors[:, :2])
+    with opened(browser, path) as page:
+        assert page.locator("#failures").is_hidden()
+        assert "Failed queries" not in page.locator("#contents").inner_text()
+        assert page.get_by_label("right or wrong").is_disabled()
+        assert page.locator("#list-wrong").is_hidden()
+        page.evaluate("choose(3)")
+        assert page.locator("#selection .tile").count() == 10
+        assert not {"✓", "✗"} & set(page.locator("main").inner_text())
+        assert page.locator("#clusters .cluster").count() == 3
 
 
 def test_dark_follows_the_system_and_the_button_changes_it(browser, small):
@@ -291,6 +406,6 @@ def test_sixty_thousand_images_still_work(browser, tmp_path):
     assert path.stat().st_size < 45e6
     with opened(browser, path) as page:
         assert n_colors(page) > 10
-        assert "carry a picture" in page.locator("#map-about").inner_text()
+        assert "images have a thumbnail" in page.locator("#map-about").inner_text()
         click_image(page, 59_000)
         assert page.locator("#selection .tile").count() == 10

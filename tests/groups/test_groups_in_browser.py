@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from browser_waiting import until
 from facetric.clustering import AverageLinkage
 from facetric.groups import Decisions, cluster_folder
 
@@ -99,14 +100,14 @@ def test_all_photos_are_there_the_medoid_first_then_by_doubt(browser, place):
             assert photos[0] == about["medoids"][group]
             doubts = [about["doubt"][photo] for photo in photos[1:]]
             assert doubts == sorted(doubts, reverse=True)
-        page.wait_for_function("[...document.querySelectorAll('#groups img')].slice(0, 20).every(x => x.naturalWidth > 0)")
+        until(page, "[...document.querySelectorAll('#groups img')].slice(0, 20).every(x => x.naturalWidth > 0)")
         assert page.locator("#alone").inner_html().count("&lt;b&gt;.jpg") > 0  # a name is text
 
 
 def test_questions_are_answered_by_keys_undone_and_survive_a_reload(browser, place):
     with opened(browser, place) as page:
         page.keyboard.press("q")
-        page.wait_for_function("[...document.querySelectorAll('.pair figure > img')].every(x => x.naturalWidth > 0)")
+        until(page, "[...document.querySelectorAll('.pair figure > img')].every(x => x.naturalWidth > 0)")
         before = sizes(page), alone(page)
         first = page.locator("#question-about").inner_text()
         page.keyboard.press("n")

@@ -17,7 +17,7 @@ def sqlite_store(folder, *, read_only=False):
 
 def milvus_store(folder, *, read_only=False):
     """Milvus Lite: the engine of Milvus in a local file."""
-    pytest.importorskip("milvus_lite")
+    pytest.importorskip("milvus_lite", reason="pip install pymilvus milvus-lite")
     place = MilvusPlace(f"milvus://{folder}/milvus.db/photos")
     return place.store(About("a" * 64, DIMENSIONS, None), read_only=read_only)
 

@@ -81,6 +81,20 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
     assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
 
 
+def test_several_processes_make_the_same_index(run, model, tmp_path):
+    root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
+    write_photos(root, 70)  # three batches
+    model.index(alone).add(root)
+    command = [sys.executable, "-m", "facetric", "index", "add", together, root, "--model", run, "--processes", "2"]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "70 photos (70 embedded now)" in done.stdout
+    query = next(root.rglob("*.jpg"))
+    first, second = (model.index(place).search(query, top=70, at_least=-1)[0].hits for place in (alone, together))
+    assert [(hit.entry, hit.similarity) for hit in first] == [(hit.entry, hit.similarity) for hit in second]
+    assert len(first) == 70
+
+
 def test_a_moved_folder_is_one_line_and_is_taken_over_without_embedding(run, tmp_path):
     index, old, new = tmp_path / "i", tmp_path / "old", tmp_path / "new"
     write_photos(old, 6)
@@ -261,8 +275,12 @@ def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
     assert "there is no index" in invoke("search", index, query).stderr
     done = invoke("index", "add", index, pictures, "--model", run, "--labels-from-folders")
     assert done.exit_code == 0, done.stderr
-    assert "48 photos (0 embedded now, 48 known)" in invoke("index", "add", index, pictures).stdout
-    found = invoke("search", index, query, "--json", "--classify", "--at-least", "-1")
+    assert "48 photos (0 embedded now, 48 known)" in invoke("index", "add", "--store", index, pictures).stdout  # as INDEX
+    assert "48 photos" in invoke("index", "status", f"--store={index}").stdout
+    several = invoke("index", "add", index, pictures, "--processes", "2")
+    assert several.exit_code == 2
+    assert "on Milvus, run the command several times at once" in several.stderr
+    found = invoke("search", query, "--store", index, "--json", "--classify", "--at-least", "-1")
     assert found.exit_code == 0, found.stderr
     facetric.load(run).index(tmp_path / "i").add(pictures, labels_from_folders=True)
     assert found.stdout == invoke("search", tmp_path / "i", query, "--json", "--classify", "--at-least", "-1").stdout

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _SHOWN = 10  # broken photos on the screen; all of them are in a file
 
 PHOTOS = typer.Argument(help="A folder of photos, nested and unsorted, or one photo.", show_default=False)
+PROCESSES = typer.Option(min=1, help="Processes that embed, each with a network in memory.")
 MODEL = typer.Option(
     help="A run folder, or a file of `facetric export`; without it, the network that comes with the install.", show_default=False
 )
@@ -31,7 +32,7 @@ def embed(
         Path, typer.Option("--output", "-o", help="The file to write: .parquet, .npz or .csv.", show_default=False)
     ],
     model: Annotated[Path | None, MODEL] = None,
-    processes: Annotated[int, typer.Option(min=1, help="Processes that embed, each with a network in memory.")] = 1,
+    processes: Annotated[int, PROCESSES] = 1,
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     engine: Annotated[

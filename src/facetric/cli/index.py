@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from facetric.cli.embed import MODEL, PHOTOS, print_problems
+from facetric.cli.embed import MODEL, PHOTOS, PROCESSES, print_problems
 from facetric.cli.errors import one_line_errors
 from facetric.cli.waiting import said_if_slow
 from facetric.progress import progress_bar
@@ -18,12 +19,38 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
-INDEX = typer.Argument(help="The folder of the index, or milvus://host:19530/collection.", show_default=False)
+INDEX = typer.Argument(
+    help="The folder of the index, or milvus://host:19530/collection, which may also be written --store milvus://…",
+    show_default=False,
+)
 DEVICE = typer.Option(help="auto, cpu, cuda or mps.")
+_FOLDER = "facetric index add birds.index photos --model runs/birds --labels-from-folders"
+_MILVUS = "facetric index add --store milvus://host:19530/birds photos"
 _RESUME = "stopped; run it again to continue"
 
 
-@app.command(epilog="Example: facetric index add birds.index photos --model runs/birds --labels-from-folders")
+class IndexCommand(TyperCommand):
+    """A command whose first argument, INDEX, may also be written --store ADDRESS."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, _store_first(args))
+
+
+def _store_first(args: list[str]) -> list[str]:
+    """The value of --store as the first argument.
+
+    >>> _store_first(["photos", "--store", "milvus://host/birds"]), _store_first(["i", "photos"])
+    (['milvus://host/birds', 'photos'], ['i', 'photos'])
+    """
+    for i, arg in enumerate(args):
+        if arg == "--store" and i + 1 < len(args):
+            return [args[i + 1], *args[:i], *args[i + 2 :]]
+        if arg.startswith("--store="):
+            return [arg.removeprefix("--store="), *args[:i], *args[i + 1 :]]
+    return args
+
+
+@app.command(cls=IndexCommand, epilog=f"Examples: {_FOLDER}; {_MILVUS}")
 def add(
     index: Annotated[str, INDEX],
     photos: Annotated[Path, PHOTOS],
@@ -32,6 +59,7 @@ def add(
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="The folders directly below PHOTOS are the labels.")
     ] = False,
+    processes: Annotated[int, PROCESSES] = 1,
     device: Annotated[str, DEVICE] = "auto",
 ) -> None:
     """Add photos; the index is made with the first. If it is killed, run it again to resume.
@@ -41,26 +69,29 @@ def add(
     with one_line_errors("index add", when_interrupted=_RESUME):
         opened = _opened(index, model, device)
         with progress_bar("Embedding") as progress:
-            done = opened.add(photos, label=label, labels_from_folders=labels_from_folders, on_progress=progress)
+            done = opened.add(
+                photos, label=label, labels_from_folders=labels_from_folders, n_processes=processes, on_progress=progress
+            )
     _print_change(index, done)
 
 
-@app.command(epilog="Example: facetric index update birds.index photos")
+@app.command(cls=IndexCommand, epilog="Example: facetric index update birds.index photos")
 def update(
     index: Annotated[str, INDEX],
     photos: Annotated[Path, PHOTOS],
     model: Annotated[Path | None, MODEL] = None,
+    processes: Annotated[int, PROCESSES] = 1,
     device: Annotated[str, DEVICE] = "auto",
 ) -> None:
     """Make the index agree with a folder: embed new and changed photos, remove those whose file is gone."""
     with one_line_errors("index update", when_interrupted=_RESUME):
         opened = _opened(index, model, device)
         with progress_bar("Embedding") as progress:
-            done = opened.update(photos, on_progress=progress)
+            done = opened.update(photos, n_processes=processes, on_progress=progress)
     _print_change(index, done)
 
 
-@app.command(epilog="Example: facetric index remove birds.index photos/old")
+@app.command(cls=IndexCommand, epilog="Example: facetric index remove birds.index photos/old")
 def remove(
     index: Annotated[str, INDEX],
     photos: Annotated[Path, PHOTOS],
@@ -73,10 +104,11 @@ def remove(
     typer.echo(f"{_printable(index)}: {n_removed:,} photos removed from the index; their files are untouched")
 
 
-@app.command("re-embed", epilog="Example: facetric index re-embed birds.index --model runs/birds-2")
+@app.command("re-embed", cls=IndexCommand, epilog="Example: facetric index re-embed birds.index --model runs/birds-2")
 def re_embed(
     index: Annotated[str, INDEX],
     model: Annotated[Path | None, MODEL] = None,
+    processes: Annotated[int, PROCESSES] = 1,
     device: Annotated[str, DEVICE] = "auto",
 ) -> None:
     """Embed all photos of an index with another model. Until it is done, searching uses the old one; labels stay."""
@@ -86,11 +118,11 @@ def re_embed(
 
             loaded = load(model, device=device)
         with progress_bar("Embedding") as progress:
-            done = loaded.index(index).re_embed(on_progress=progress)
+            done = loaded.index(index).re_embed(n_processes=processes, on_progress=progress)
     _print_change(index, done)
 
 
-@app.command(epilog="Example: facetric index status birds.index")
+@app.command(cls=IndexCommand, epilog="Example: facetric index status birds.index")
 def status(index: Annotated[str, INDEX]) -> None:
     """How many photos, of which labels, by which model, and whether their files are still there."""
     with one_line_errors("index status"):

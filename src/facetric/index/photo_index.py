@@ -16,9 +16,10 @@ from facetric.data.images import open_image, printable
 from facetric.index.contract import About, Entry, Hit, Store
 from facetric.index.places import Status, absolute, command_line, existing, is_below, place_of, remove_photos, status_of
 from facetric.index.vote import Vote, voted
-from facetric.photos.embedding import embed_list
+from facetric.photos.embedding import Embedded, embed_list
 from facetric.photos.encoder import Encoder
 from facetric.photos.listing import PhotoList, Problem, list_photos
+from facetric.photos.store import VectorStore
 from facetric.progress import Progress
 
 
@@ -71,16 +72,17 @@ class PhotoIndex:
         *,
         label: str | None = None,
         labels_from_folders: bool = False,
+        n_processes: int = 1,
         on_progress: Progress | None = None,
     ) -> Added:
         """Add all photos in a folder, or one; those that are there and unchanged are not read again.
 
         They get `label`, or the name of their folder directly below `photos`; without either they keep the label they have.
-        Killed, it has kept every batch that was finished: add again to resume.
+        Killed, it has kept every batch that was finished: add again to resume. `n_processes` embed, each with its own network.
         """
-        return self._put(_listed(photos), label, labels_from_folders, on_progress, remove_missing=False)
+        return self._put(_listed(photos), label, labels_from_folders, n_processes, on_progress, remove_missing=False)
 
-    def update(self, photos: str | os.PathLike[str], *, on_progress: Progress | None = None) -> Added:
+    def update(self, photos: str | os.PathLike[str], *, n_processes: int = 1, on_progress: Progress | None = None) -> Added:
         """Make the index agree with a folder: new and changed photos are embedded, those whose file is gone are removed.
 
         A photo that was moved keeps its vector, not its label.
@@ -93,13 +95,13 @@ class PhotoIndex:
                 f"again; `{command_line('remove', self.address, photos)}` forgets it"
             )
         listed = _listed(photos)
-        return self._put(listed, None, False, on_progress, remove_missing=True)
+        return self._put(listed, None, False, n_processes, on_progress, remove_missing=True)
 
     def remove(self, photos: str | os.PathLike[str]) -> int:
         """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Files are not touched."""
         return remove_photos(self.address, photos)
 
-    def re_embed(self, *, on_progress: Progress | None = None) -> Added:
+    def re_embed(self, *, n_processes: int = 1, on_progress: Progress | None = None) -> Added:
         """Embed all photos of the index with this model, which then is the index's; until that is done, the old one is."""
         before = existing(self.address)
         self._place.lock()
@@ -116,7 +118,7 @@ class PhotoIndex:
             with self._place.store(self._about, read_only=False) as store:
                 store.set_labels(labels)
                 listed = PhotoList(Path("/"), tuple(Path(entry.path) for entry in entries))
-                done = embed_list(listed, self._encoder, store, on_progress=on_progress)
+                done = self._embed(listed, store, n_processes, on_progress)
             self._place.write(self._about)
         finally:
             self._place.unlock()
@@ -166,7 +168,14 @@ class PhotoIndex:
             self._reader = None
 
     def _put(
-        self, listed: PhotoList, label: str | None, from_folders: bool, on_progress: Progress | None, *, remove_missing: bool
+        self,
+        listed: PhotoList,
+        label: str | None,
+        from_folders: bool,
+        n_processes: int,
+        on_progress: Progress | None,
+        *,
+        remove_missing: bool,
     ) -> Added:
         if label is not None and from_folders:
             raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
@@ -175,13 +184,21 @@ class PhotoIndex:
                 store.set_labels({str(photo): label for photo in listed.photos})
             if from_folders:
                 store.set_labels({str(photo): _folder_label(listed.root, photo) for photo in listed.photos})
-            done = embed_list(listed, self._encoder, store, on_progress=on_progress)
+            done = self._embed(listed, store, n_processes, on_progress)
             gone: list[str] = []
             if remove_missing:
                 kept = {str(photo) for photo in done.photos}
                 gone = [e.path for e in store.entries() if is_below(e.path, listed.root) and e.path not in kept]
                 store.remove(gone)
         return Added(len(done.photos), done.n_new, len(gone), done.problems)
+
+    def _embed(self, listed: PhotoList, store: Store, n_processes: int, on_progress: Progress | None) -> Embedded:
+        if n_processes > 1 and not isinstance(store, VectorStore):
+            raise ValueError(
+                f"several processes (--processes {n_processes}) write to an index in a folder only: on Milvus, run the command "
+                "several times at once, each on a folder of its own"
+            )
+        return embed_list(listed, self._encoder, store, n_processes=n_processes, on_progress=on_progress)
 
     @contextmanager
     def _writing(self) -> Iterator[Store]:

@@ -30,6 +30,7 @@ class EmbeddedImages:
     image_names: tuple[str, ...]  # paths, or "image 7" for a picture held in memory
     metric: Metric = "euclidean"
     clusters: NDArray[np.int32] | None = None  # (n,) from 0, none empty
+    are_files: bool = False  # the names are paths of files: the page links them
 
     def __len__(self) -> int:
         return len(self.vectors)
@@ -121,8 +122,9 @@ def _images(run: Run, class_names: Sequence[str] | None, metric: Metric, notes: 
         str(class_names[value]) if class_names is not None and 0 <= value < len(class_names) else f"class {value}"
         for value in values.tolist()
     )
+    in_memory = any(name.startswith("#") for name in embeddings.images.tolist())
     images = tuple(f"image {name[1:]}" if name.startswith("#") else name for name in embeddings.images.tolist())
-    return EmbeddedImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric)
+    return EmbeddedImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric, are_files=not in_memory)
 
 
 def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:

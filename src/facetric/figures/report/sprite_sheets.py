@@ -14,7 +14,8 @@ from facetric.figures.thumbnails import Thumbnails
 from facetric.progress import Progress
 
 SHEET_SIDE = 2048  # pixels; every browser decodes this, on phones too
-SIDES = (96, 80, 64, 48, 32)  # multiples of WebP's 16-pixel blocks, so that neighbors in a sheet do not bleed into each other
+# Multiples of WebP's 16-pixel blocks, so that neighbors in a sheet do not bleed into each other.
+SIDES = (192, 160, 128, 96, 80, 64, 48, 32)
 QUALITIES = (80, 65, 50)
 _N_TRIED = 144  # images encoded to estimate the size
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from facetric.figures.kept_results import kept_clusters, kept_positions
 from facetric.figures.neighbors import nearest_neighbors
 from facetric.figures.report.data import EmbeddedImages, RunRecord, read_run, without_common_folder
+from facetric.figures.report.scores import meaning
 from facetric.figures.report.sprite_sheets import SIDES, SpriteSheets, pack
 from facetric.figures.selection import cluster_medoids, worst_queries
 from facetric.figures.thumbnails import Thumbnails
@@ -55,7 +56,7 @@ def report_run(
     """Read a run folder and write its report, report.html in the folder by default, with whatever the run has.
 
     * ``class_names`` name the labels of embeddings.npz, ``thumbnails`` are of its images, in its order.
-    * ``largest_side``: side of the pictures in pixels where that is less than 96: enlarging them would only cost bytes.
+    * ``largest_side``: side of the pictures in pixels where that is less than 192: enlarging them would only cost bytes.
     * ``notes`` are added to what the report says about missing pieces; ``seed`` is that of the map.
     """
     folder = Path(folder)
@@ -107,12 +108,20 @@ def write_report(
     binary = {name: array.tobytes() for name, array in data.arrays.items()}
     binary |= {"thumbnails": sheets.cells.astype("<i4").tobytes()}
     binary |= {f"sheet-{i}": sheet for i, sheet in enumerate(sheets.sheets)}
-    about = _about(run, data, sheets, largest_side, footer)
     target = Path(path)
+    about = _about(run, data, sheets, largest_side, footer, _folder_of_images(images, target))
     target.parent.mkdir(parents=True, exist_ok=True)
     title = f"{run.title} · facetric report"
     write_atomically(
-        target, html_page("facetric.figures.report", title=title, about=about, binary=binary, made_from=run.made_from)
+        target,
+        html_page(
+            "facetric.figures.report",
+            title=title,
+            about=about,
+            binary=binary,
+            pictures="data: 'self' file:",
+            made_from=run.made_from,
+        ),
     )
     return target
 
@@ -166,13 +175,27 @@ def _sheets(
     )
 
 
-def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: int, footer: str) -> dict[str, Any]:
+def _folder_of_images(images: EmbeddedImages | None, page: Path) -> str | None:
+    """The way from the page to the folder that the shown names start from; None where images are not files."""
+    if images is None or not images.are_files:
+        return None
+    first = images.image_names[0]
+    folder = first.removesuffix(without_common_folder(images.image_names)[0])
+    return Path(os.path.relpath(os.path.abspath(folder), page.resolve().parent)).as_posix()
+
+
+def _about(
+    run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: int, footer: str, start: str | None
+) -> dict[str, Any]:
     """Everything that is text or a setting; keys as the scripts read them."""
     images = run.images
     n = len(images) if images is not None else 0
     names = without_common_folder(images.image_names) if images is not None else []
     class_names = list(images.class_names) if images is not None else []
-    facts = [run.dataset and f"dataset {run.dataset}", n and f"{n:,} test images of {len(class_names):,} classes"]
+    facts = [
+        run.dataset and f"dataset {run.dataset}",
+        n and f"{n:,} test images of {len(class_names):,} class{'es' * (len(class_names) > 1)}",
+    ]
     if images is not None:
         facts.append(f"{images.vectors.shape[1]} dimensions")
     notes = list(run.notes)
@@ -191,6 +214,7 @@ def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: in
         "n_neighbors": data.n_neighbors,
         "class_names": class_names,
         "image_names": names,
+        "start": start,
         "thumbnails": {
             "n_sheets": len(sheets.sheets),
             "side": sheets.side,
@@ -200,9 +224,10 @@ def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: in
         },
         "map_about": _map_about(n, sheets, largest_side),
         "scores": {
-            "cards": [{"name": name, "value": value} for name, value in run.scores.cards],
+            "cards": [vars(card) for card in run.scores.cards],
             "columns": run.scores.columns,
-            "rows": [{"name": row.name, "values": row.values, "ours": row.ours} for row in run.scores.rows],
+            "meanings": [meaning(column) for column in run.scores.columns],
+            "rows": [vars(row) for row in run.scores.rows],
             "notes": run.scores.notes,
         },
         "curves": [

@@ -1,7 +1,5 @@
 // What was decided, and the groups that follow from it. A photo is its place in about.contents; a decision names contents.
 
-const byId = (id) => document.getElementById(id);
-const about = JSON.parse(byId("data-about").textContent);
 const n = about.contents.length;
 const placeOf = new Map(about.contents.map((content, i) => [content, i]));
 const placeOfPath = new Map(about.paths.flatMap((paths, i) => paths.map((path) => [path, i])));

@@ -1,21 +1,8 @@
 // The groups on the page. Sections that did not change are kept, so that a decision among 20,000 photos shows at once.
 
-function element(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes || {})) {
-    if (value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key === "class") made.className = value;
-    else made.setAttribute(key, value === true ? "" : value);
-  }
-  made.append(...children.flat().filter((child) => child !== undefined && child !== null && child !== ""));
-  return made;
-}
-
 const DOUBTFUL = 0.95;
-const number = (value) => value.toLocaleString("en");
 const thumbnail = (photo) => `${about.thumbnails}/${about.contents[photo]}.jpg`;
-const original = (photo) => [...about.start.split("/"), ...about.paths[photo][0].split("/")].map(encodeURIComponent).join("/");
+const original = (photo) => addressOf(about.start, about.paths[photo][0]);
 const nameIn = (photo) => about.paths[photo][0].split("/").pop();
 const say = (text) => { byId("status").textContent = text; };
 

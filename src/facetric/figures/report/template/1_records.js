@@ -1,7 +1,7 @@
-// What the report knows: one JSON block, and typed arrays in base64. Names are only ever shown through textContent.
+// What the report knows: typed arrays in base64 beside the JSON block.
 
 function textOf(id) {
-  const block = document.getElementById("data-" + id); // sections have ids of their own
+  const block = byId("data-" + id); // sections have ids of their own
   return block ? block.textContent.trim() : "";
 }
 
@@ -12,7 +12,6 @@ function bytesOf(id) {
   return bytes;
 }
 
-const about = JSON.parse(textOf("about"));
 const n = about.n_images;
 const k = about.n_neighbors;
 const positions = new Float32Array(bytesOf("positions").buffer); // x, y of every image
@@ -29,6 +28,7 @@ const VERDICTS = ["right", "wrong", "alone"];
 const MARKS = ["✓", "✗", "–"];
 const membersOfClass = about.class_names.map(() => []);
 for (let i = 0; i < n; i++) membersOfClass[classOf[i]].push(i);
+const labeled = membersOfClass.filter((members) => members.length).length > 1 && membersOfClass.some((members) => members.length > 1);
 const verdictOf = new Uint8Array(n);
 for (let i = 0; i < n; i++) {
   const nearest = k ? neighbors[i * k] : -1;
@@ -38,7 +38,7 @@ for (let i = 0; i < n; i++) {
 
 const className = (image) => about.class_names[classOf[image]];
 const imageName = (image) => about.image_names[image];
-const number = (value) => value.toLocaleString("en");
+const original = (image) => (about.start === null ? undefined : addressOf(about.start, imageName(image)));
 const percent = (part, whole) => (whole ? (100 * part / whole).toFixed(1) : "0.0") + " %";
 const counted = (count, noun, plural) => `${number(count)} ${count === 1 ? noun : plural || noun + "s"}`;
 
@@ -54,7 +54,15 @@ function neighborsOf(image) {
 // Colors: neighboring numbers get hues far apart; two lightnesses make N_COLORS of them.
 const N_COLORS = 24;
 const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
-const cssColor = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const probe = document.body.appendChild(element("i", { hidden: true }));
+const cssColors = new Map(); // of the theme; emptied when it changes
+function cssColor(name) { // as a canvas takes it
+  if (!cssColors.has(name)) {
+    probe.style.color = `var(${name})`;
+    cssColors.set(name, getComputedStyle(probe).color);
+  }
+  return cssColors.get(name);
+}
 function colorOf(code) {
   const step = code % N_COLORS;
   const hue = Math.round(step * 137.508) % 360;

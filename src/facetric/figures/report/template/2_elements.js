@@ -1,19 +1,6 @@
-// Making elements, and the thumbnails, which lie in a few large sheets that are decoded when first needed.
+// Names, tiles and the thumbnails, which lie in a few large sheets that are decoded when first needed.
 
-function element(tag, attributes, ...children) {
-  const made = document.createElement(tag);
-  for (const [key, value] of Object.entries(attributes || {})) {
-    if (value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key === "class") made.className = value;
-    else made.setAttribute(key, value === true ? "" : value);
-  }
-  made.append(...children.flat().filter((child) => child !== undefined && child !== null));
-  return made;
-}
-
-const byId = (id) => document.getElementById(id);
-const named = (text) => element("span", { class: "name" }, text);
+const named = (text) => element("span", { class: "name", title: text }, text);
 const verdictMark = (verdict, text) => element("span", { class: VERDICTS[verdict] }, `${MARKS[verdict]} ${text}`);
 
 const sheets = new Array(about.thumbnails.n_sheets);
@@ -41,13 +28,12 @@ function thumbnail(image) {
   };
 }
 
-// Draw the image as a square at (x, y). False when it has no thumbnail, or not yet.
+const isDrawable = (image) => Boolean(thumbnail(image)?.sheet.usable);
+
+// Draw the image as a square at (x, y), once its sheet is decoded.
 function drawThumbnail(context, image, x, y, size) {
-  const found = thumbnail(image);
-  if (!found || !found.sheet.usable) return false;
-  const { side } = about.thumbnails;
+  const found = thumbnail(image), { side } = about.thumbnails;
   context.drawImage(found.sheet.picture, found.x, found.y, side, side, x, y, size, size);
-  return true;
 }
 
 // A thumbnail as an element. Beside its class in words it is decoration, so it is silent unless `label` is given.
@@ -64,39 +50,51 @@ function picture(image, size, label) {
     context.textAlign = "center";
     context.textBaseline = "middle";
     context.fillText("no image", size, size, size * 1.8);
-  } else found.sheet.decoded.then(() => drawThumbnail(context, image, 0, 0, size * 2));
+  } else found.sheet.decoded.then(() => isDrawable(image) && drawThumbnail(context, image, 0, 0, size * 2));
   return canvas;
 }
 
-// A clickable thumbnail with its class; `neighbor` marks it as right or wrong.
-function tile(image, { neighbor, size = 84, caption } = {}) {
-  const verdict = neighbor ? (neighbor.right ? "is-right" : "is-wrong") : "";
-  const words = neighbor && `${neighbor.right ? "✓" : "✗"} ${neighbor.distance.toFixed(3)}`;
-  const said = neighbor ? `${neighbor.right ? "right" : "wrong"}, distance ${neighbor.distance.toFixed(3)}: ` : "";
+// A clickable thumbnail with its class. `right` frames it as of the class that was wanted or not; `distance` is shown.
+function tile(image, { right, distance, size = 84, caption = className(image) } = {}) {
+  const judged = labeled && right !== undefined;
+  const words = [judged && (right ? "✓" : "✗"), distance !== undefined && distance.toFixed(3)].filter(Boolean);
+  const said = [judged && (right ? "right" : "wrong"), distance !== undefined && `distance ${distance.toFixed(3)}`].filter(Boolean).join(", ");
   return element("button", {
-    type: "button", class: `tile ${verdict}`, title: imageName(image), "aria-label": said + className(image),
-    "data-image": image, onclick: () => choose(image),
-  }, picture(image, size), words && element("span", { class: neighbor.right ? "right" : "wrong" }, words), named(caption || className(image)));
+    type: "button", class: `tile ${judged ? (right ? "is-right" : "is-wrong") : ""}`, title: `${className(image)}\n${imageName(image)}`,
+    "aria-label": (said ? said + ": " : "") + className(image), "data-image": image, onclick: () => choose(image),
+  }, picture(image, size), words.length > 0 && element("span", { class: judged ? (right ? "right" : "wrong") : "alone" }, words.join(" ")), caption && named(caption));
 }
 
-// Fill `list` with made(i) for i < count, `page` at a time.
-function inPages(list, count, page, made) {
+// The photo itself, linked, where its file can be reached; the thumbnail until then, and where it cannot.
+function large(image) {
+  const small = picture(image, 320, `selected image of class ${className(image)}`), address = original(image);
+  if (!address) return element("div", { class: "large" }, small);
+  const link = element("a", { class: "large", href: address, target: "_blank", rel: "noopener", title: `Open ${imageName(image)}` }, small);
+  const photo = new Image();
+  photo.alt = `selected image of class ${className(image)}`;
+  photo.addEventListener("load", () => link.replaceChildren(photo));
+  photo.src = address;
+  return link;
+}
+
+// Fill `list` with made(i) for i < count: `first` of them, then `page` more at a time by the button that is returned.
+function inPages(list, count, made, { first: opening, page }) {
   let shown = 0;
   const more = element("button", { type: "button" });
-  const grow = () => {
-    const first = shown;
-    for (; shown < Math.min(first + page, count); shown++) list.append(made(shown));
+  const grow = (by) => {
+    const end = Math.min(shown + by, count);
+    for (; shown < end; shown++) list.append(made(shown));
     more.textContent = `Show ${number(Math.min(page, count - shown))} more of ${number(count)}`;
-    if (shown >= count) more.remove();
+    more.hidden = shown >= count;
   };
   more.addEventListener("click", () => {
     const first = shown;
-    grow();
+    grow(page);
     const made = list.children[first];
     const target = made && (made.matches("button") ? made : made.querySelector("button"));
     if (target) target.focus();
   });
   list.replaceChildren();
-  grow();
+  grow(opening);
   return more;
 }

@@ -122,15 +122,18 @@ const map = (() => {
 
   function drawImage(i, side, opacity = 1, frameColor = null) {
     const x = screenX(i) - side / 2, y = screenY(i) - side / 2;
-    context.globalAlpha = opacity;
-    const drawn = drawThumbnail(context, i, x, y, side);
-    if (drawn) {
-      context.lineWidth = side > 40 || frameColor ? 3 : 2;
-      context.strokeStyle = frameColor || colors[codes[i]];
-      context.strokeRect(x, y, side, side);
+    if (!isDrawable(i)) return false;
+    if (!isFaint(i) && opacity < 1) { // a picture that steps back still covers the points
+      context.fillStyle = cssColor("--map");
+      context.fillRect(x, y, side, side);
     }
+    context.globalAlpha = opacity;
+    drawThumbnail(context, i, x, y, side);
+    context.lineWidth = side > 40 || frameColor ? 3 : 2;
+    context.strokeStyle = frameColor || colors[codes[i]];
+    context.strokeRect(x, y, side, side);
     context.globalAlpha = 1;
-    return drawn;
+    return true;
   }
 
   function ring(i, radius, color, thickness) {
@@ -149,13 +152,13 @@ const map = (() => {
 
   function drawNeighbors(side) {
     const found = neighborsOf(state.chosen).reverse(); // the nearest is drawn last, on top
-    const color = (neighbor) => cssColor(neighbor.right ? "--right" : "--wrong");
+    const color = (neighbor) => cssColor(!labeled || neighbor.right ? "--right" : "--wrong");
     for (const neighbor of found) {
       context.beginPath();
       context.moveTo(screenX(state.chosen), screenY(state.chosen));
       context.lineTo(screenX(neighbor.image), screenY(neighbor.image));
       context.lineWidth = 2;
-      context.setLineDash(neighbor.right ? [] : [5, 4]);
+      context.setLineDash(!labeled || neighbor.right ? [] : [5, 4]);
       context.strokeStyle = color(neighbor);
       context.stroke();
     }

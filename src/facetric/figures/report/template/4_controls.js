@@ -16,11 +16,17 @@ function hover(image, x, y) {
   tooltip.style.top = Math.max(0, y + 16 + box.height > height ? y - 16 - box.height : y + 16) + "px";
 }
 
+// The name of the image, a link to its file where there is one.
+function file(image) {
+  const address = original(image), name = { class: "name clamped", title: imageName(image) };
+  return address ? element("a", { ...name, href: address, target: "_blank", rel: "noopener" }, imageName(image)) : element("span", name, imageName(image));
+}
+
 function facts(image) {
-  const words = [element("span", { class: "name" }, imageName(image))];
-  if (clusterOf.length) words.push(element("br"), `cluster ${clusterOf[image] + 1}`);
   const said = ["nearest neighbor of its class", "nearest neighbor of another class", "no other image of its class"];
-  return element("div", { class: "muted" }, ...words, element("br"), verdictMark(verdictOf[image], said[verdictOf[image]]));
+  return element("div", { class: "muted facts" }, file(image),
+    clusterOf.length > 0 && element("div", {}, `cluster ${clusterOf[image] + 1}`),
+    labeled && verdictMark(verdictOf[image], said[verdictOf[image]]));
 }
 
 // Select an image: its neighbors on the map and in the panel. -1 clears the selection.
@@ -36,17 +42,19 @@ function choose(image, { reveal = true } = {}) {
   const found = neighborsOf(image);
   const right = found.filter((neighbor) => neighbor.right).length;
   panel.replaceChildren(
-    element("div", { class: "chosen" }, picture(image, 120, `selected image of class ${className(image)}`),
+    element("div", { class: "chosen" }, large(image),
       element("div", {}, element("h3", {}, named(className(image))), facts(image))),
-    element("h3", {}, found.length ? `Nearest neighbors: ${right} of ${found.length} of its class` : "No other images"),
-    element("ol", { class: "tiles" }, found.map((neighbor) => element("li", {}, tile(neighbor.image, { neighbor })))),
+    element("h3", {}, found.length ? `Nearest neighbors${labeled ? `: ${right} of ${found.length} of its class` : ""}` : "No other images"),
+    element("ol", { class: "tiles" }, found.map((neighbor) => element("li", {}, tile(neighbor.image, neighbor)))),
     element("div", { class: "toolbar" },
-      element("button", { type: "button", onclick: () => highlightClass(classOf[image]) }, "Show its class"),
+      labeled && element("button", { type: "button", onclick: () => highlightClass(classOf[image]) }, "Show its class"),
       element("button", { type: "button", onclick: () => { choose(-1); map.canvas.focus(); } }, "Clear selection")),
   );
-  byId("announcer").textContent = `Selected: ${className(image)}. ${right} of ${found.length} nearest neighbors are of its class.`;
+  byId("announcer").textContent = `Selected: ${className(image)}.${labeled ? ` ${right} of ${found.length} nearest neighbors are of its class.` : ""}`;
   map.refresh();
-  if (reveal && !onScreen(map.canvas)) map.canvas.scrollIntoView({ block: "center" });
+  const isBelow = panel.getBoundingClientRect().top >= map.canvas.getBoundingClientRect().bottom; // on a phone
+  if (isBelow) panel.scrollIntoView({ block: reveal && !onScreen(panel) ? "end" : "nearest" });
+  else if (reveal && !onScreen(map.canvas)) map.canvas.scrollIntoView({ block: "center" });
 }
 
 function onScreen(node) {
@@ -172,7 +180,7 @@ function startControls() {
     if (event.key === "Enter" && first !== undefined) highlightClass(first);
     if (event.key === "Escape") stopSearch();
   });
-  const ways = [["class", "class", true], ["cluster", "cluster", clusterOf.length > 0], ["verdict", "right or wrong", k > 0]];
+  const ways = [["class", "class", true], ["cluster", "cluster", clusterOf.length > 0], ["verdict", "right or wrong", k > 0 && labeled]];
   for (const [value, words, possible] of ways) {
     byId("coloring").append(element("label", { title: possible ? undefined : "not in this run" }, element("input", {
       type: "radio", name: "coloring", value, checked: value === "class", disabled: !possible,

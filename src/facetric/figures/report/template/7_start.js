@@ -2,6 +2,7 @@
 
 function themeIs(dark) {
   document.documentElement.dataset.theme = dark ? "dark" : "light";
+  cssColors.clear();
   byId("theme").textContent = dark ? "Light" : "Dark";
   byId("theme").setAttribute("aria-label", dark ? "Switch to light colors" : "Switch to dark colors");
 }
@@ -21,7 +22,7 @@ function start() {
   byId("theme").addEventListener("click", () => { themeIs(!isDark()); repaint(); });
   wantsDark.addEventListener("change", () => { themeIs(wantsDark.matches); repaint(); });
 
-  const has = { map: n > 0, failures: k > 0, clusters: medoids.length > 0, list: n > 0, curves: about.curves.length > 0 };
+  const has = { map: n > 0, failures: k > 0 && labeled, clusters: medoids.length > 0, list: n > 0, curves: about.curves.length > 0 };
   for (const [id, there] of Object.entries(has)) byId(id).hidden = !there;
   const shown = [...document.querySelectorAll("main > section")].filter((section) => !section.hidden);
   byId("contents").append(element("ul", {}, shown.map((section) => element("li", {}, element("a", { href: "#" + section.id }, section.querySelector("h2").textContent)))));

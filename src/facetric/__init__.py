@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         models,
         photos,
         runs,
+        service,
         solver,
         studies,
         training,
@@ -61,7 +62,7 @@ _HOMES = {
 
 _PACKAGES = (
     "cli", "clustering", "config", "data", "evaluation", "figures", "groups", "index", "inference", "losses", "metrics", "models",
-    "photos", "runs", "solver", "studies", "training",
+    "photos", "runs", "service", "solver", "studies", "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

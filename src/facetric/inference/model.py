@@ -150,6 +150,25 @@ class Model:
             on_step=on_step,
         )
 
+    def cluster_index(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        n_clusters: int | None = None,
+        finer: int = 0,
+        coarser: int = 0,
+        decisions: Decisions | None = None,
+    ) -> PhotoGroups:
+        """Group all photos of an index, as `cluster` groups those of a folder; they are not read or embedded again."""
+        from facetric.inference.index_groups import group_index
+
+        clusterer, expected, made_by = self._clusterer(n_clusters, coarser - finer)
+        index = self.index(path)
+        try:
+            return group_index(index, clusterer, decisions=decisions, expected=expected, made_by=made_by)
+        finally:
+            index.close()
+
     def _clusterer(self, n_clusters: int | None, n_steps: int) -> tuple[AverageLinkage | FacilityLocation, Agreement | None, str]:
         name = f"the packaged {self.embedder.name}" if self.run is None else Path(self.run).name
         if n_clusters is not None:
@@ -208,9 +227,12 @@ class Model:
         """An upright picture as the network's input before cropping."""
         return picture_pixels(self.embedder, image, self.form)
 
-    def vectors(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with."""
-        return picture_vectors(self.embedder, pixels, features=self.features, padded=True)
+    def vectors(self, pixels: Sequence[NDArray[np.uint8]], *, padded: bool = True) -> NDArray[np.float32]:
+        """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with.
+
+        Without `padded`, the last bits depend on how many there are, and one picture takes the time of one.
+        """
+        return picture_vectors(self.embedder, pixels, features=self.features, padded=padded)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.source, self.fingerprint)

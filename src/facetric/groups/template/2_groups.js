@@ -15,7 +15,7 @@ function element(tag, attributes, ...children) {
 const DOUBTFUL = 0.95;
 const number = (value) => value.toLocaleString("en");
 const thumbnail = (photo) => `${about.thumbnails}/${about.contents[photo]}.jpg`;
-const original = (photo) => [...about.start.split("/"), ...about.paths[photo][0].split("/")].map(encodeURIComponent).join("/");
+const original = (photo) => (about.live ? `photos/${about.contents[photo]}` : [...about.start.split("/"), ...about.paths[photo][0].split("/")].map(encodeURIComponent).join("/"));
 const nameIn = (photo) => about.paths[photo][0].split("/").pop();
 const say = (text) => { byId("status").textContent = text; };
 

@@ -39,9 +39,10 @@ def saved(kind, size=(64, 48), **options):
 
 def tiff_of_one_tile(side):
     """8 × 8 pixels in a tile of side × side."""
-    tags = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: side, 323: side, 324: 300, 325: 40}
+    tile = zlib.compress(bytes(side * side), 9)
+    tags = {256: 8, 257: 8, 258: 8, 259: 8, 262: 1, 277: 1, 322: side, 323: side, 324: 300, 325: len(tile)}
     rows = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sorted(tags.items()))
-    return (b"II*\0" + struct.pack("<IH", 8, len(tags)) + rows + b"\0" * 4).ljust(300, b"\0") + zlib.compress(bytes(1000))
+    return (b"II*\0" + struct.pack("<IH", 8, len(tags)) + rows + b"\0" * 4).ljust(300, b"\0") + tile
 
 
 def pictures(marker):

@@ -1,6 +1,5 @@
 """Whatever is sent, the service refuses it with a line, stays as it is, and answers the next request."""
 
-import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -75,19 +74,17 @@ def test_hostile_pictures_are_refused_with_a_line(web, tmp_path):
 
 @pytest.mark.usefixtures("unchanged")
 def test_bombs_are_refused_before_they_are_decoded(web, tmp_path):
+    found = pictures(tmp_path / "x")
     web.post("/search", content=jpeg())
     before = memory()
     for name in ("bomb by header", "bomb of 900 KB", "bomb in color", "a line of pixels", "huge gif", "huge ppm", "huge tile"):
-        data = pictures(tmp_path / "x")[name]
         start = time.perf_counter()
-        answer = web.post("/search", content=data)
+        answer = web.post("/search", content=found[name])
         assert answer.status_code == 422, name
         assert time.perf_counter() - start < 10
-    assert (
-        "an image may have 4,000,000 at most"
-        in web.post("/search", content=pictures(tmp_path / "x")["bomb in color"]).json()["detail"]
-    )
-    assert memory() - before < 100
+    assert memory() - before < 30
+    refusal = web.post("/search", content=found["bomb in color"]).json()["detail"]
+    assert refusal == "the picture has 7,000 × 7,000 pixels; an image may have 4,000,000 at most: shrink it first"
 
 
 @pytest.mark.usefixtures("unchanged")
@@ -129,7 +126,7 @@ def test_forms_and_too_many_bytes_are_refused(web):
 @pytest.mark.usefixtures("unchanged")
 @pytest.mark.parametrize("n_examples", [8, pytest.param(120, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore")  # schemathesis's own
-def test_what_schemathesis_makes_of_the_openapi_document_gives_no_error_of_the_server(address, place, n_examples):
+def test_what_schemathesis_makes_of_the_openapi_document_gives_no_error_of_the_server(address, n_examples):
     schemathesis = pytest.importorskip("schemathesis")
     from schemathesis.checks import not_a_server_error
     from schemathesis.generation import GenerationMode
@@ -157,10 +154,6 @@ def test_what_schemathesis_makes_of_the_openapi_document_gives_no_error_of_the_s
                 continue
     assert len(counts) > 8 * n_examples
     assert max(counts) < 500
-    assert (
-        not (place / "colors.index" / "decisions.json").exists()
-        or os.path.getsize(place / "colors.index" / "decisions.json") < 1000
-    )
 
 
 def test_requests_beyond_the_limit_are_told_to_come_back_and_slow_ones_are_cut_off(tmp_path):
@@ -195,7 +188,7 @@ def test_requests_beyond_the_limit_are_told_to_come_back_and_slow_ones_are_cut_o
             assert b" 503 " in dripping.recv(1000)
 
 
-@pytest.mark.parametrize("n", [600, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("n", [200, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_memory_stays_as_it_is(web, n):
     data, ids = jpeg(), []
     for i in range(n):

@@ -307,3 +307,18 @@ def test_an_address_that_others_reach_demands_a_token(host):
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.53", "::1", "localhost"])
 def test_a_loopback_address_needs_none(host):
     check_access(host, None)
+
+
+def test_the_openapi_document_names_every_address(web):
+    paths = web.get("/openapi.json").json()["paths"]
+    assert {(path, method) for path, found in paths.items() for method in found} == {
+        ("/search", "post"),
+        ("/embed", "post"),
+        ("/health", "get"),
+        ("/photos/{photo_id}", "get"),
+        ("/thumbnails/{photo_id}.jpg", "get"),
+        ("/clusters", "get"),
+        ("/decisions", "get"),
+        ("/decisions", "post"),
+    }
+    assert json.dumps(paths).count("http") == 0

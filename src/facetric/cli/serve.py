@@ -49,6 +49,7 @@ def serve(
     with one_line_errors("serve"):
         from facetric.data.images import printable
         from facetric.extras import MissingExtraError
+        from facetric.index.places import existing
 
         try:
             from facetric.service import Limits
@@ -58,6 +59,7 @@ def serve(
             raise ValueError(str(error)) from None
         check_access(host, token)
         limits = Limits(max_megabytes, max_megapixels, max_seconds, max_requests)
+        existing(index)
         loaded = opened_model(index, model, device)
         served(
             loaded,

@@ -69,6 +69,8 @@ class DecisionsFile:
             changed.constraints(list(paths), content_of)
         except ValueError as error:
             raise ContradictionError(str(error)) from None
+        if changed == self.decisions:
+            return changed
         write_atomically(self.path, json.dumps(changed.as_dict(), indent=1).encode())
         self.decisions = changed
         return changed

@@ -28,12 +28,19 @@ _MEDIA_TYPES = {  # how files begin
     re.compile(rb"....ftyp(hei|mif|msf)", re.DOTALL): "image/heic",
     re.compile(rb"II\*\0|MM\0\*"): "image/tiff",
 }
+TAKEN = {
+    kind for kind in _MEDIA_TYPES.values() if kind != "image/tiff"
+}  # a TIFF of 8 × 8 pixels may hold a tile of 16,000 × 16,000
 
 
 def picture_pixels(data: bytes, encoder: Encoder, max_pixels: int) -> NDArray[np.uint8]:
     """The encoder's input; an ImageError for bytes that are no picture, or one of too many pixels."""
     if not data:
         raise ImageError("the request has no body: send the bytes of a picture", fault="empty")
+    if media_type(data) not in TAKEN:
+        raise ImageError(
+            "the picture is not JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC: save it as one of these", fault="not an image"
+        )
     image, _ = decode_image(io.BytesIO(data), _UPLOAD, at_least=encoder.at_least, max_pixels=max_pixels)
     return encoder.pixels(image)
 

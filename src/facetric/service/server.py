@@ -13,6 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from facetric.index.places import existing
 from facetric.inference import Model
 from facetric.service.app import create_app
 from facetric.service.limits import Limits
@@ -44,6 +45,7 @@ def serve(
     requests may ask for. `on_ready` is called with the address. The other arguments are those of `Model.cluster` and `Service`.
     """
     check_access(host, token)
+    existing(index)
     service = Service(
         model.index(index),
         model,

@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from PIL import Image
 
 from facetric.data.images import decode_image
 from facetric.groups import Decisions
-from facetric.service import Limits
+from facetric.service import Limits, Service
 from facetric.service.server import check_access
 from service.running import COLORS, ColorEncoder, client, color_index, color_service, jpeg, opened, served
 
@@ -322,3 +323,24 @@ def test_the_openapi_document_names_every_address(web):
         ("/decisions", "post"),
     }
     assert json.dumps(paths).count("http") == 0
+
+
+def test_a_browser_waits_on_a_page_while_groups_are_made_and_reads_why_there_are_none(tmp_path):
+    made = threading.Event()
+
+    def group(decisions):
+        made.wait(60)
+        raise ValueError("<nothing> to learn from")
+
+    color_index(tmp_path, n_each=3)
+    service = Service(opened(tmp_path), ColorEncoder(), group, limits=Limits(seconds=1))
+    with served(service) as address, client(address) as web:
+        waiting = web.get("/groups")
+        assert (waiting.status_code, waiting.headers["refresh"]) == (503, "3")
+        assert web.post("/search", content=jpeg()).status_code == 200  # meanwhile
+        assert web.get("/clusters").status_code == 503
+        made.set()
+        told = web.get("/groups")
+        assert told.status_code == 409
+        assert "<p>&lt;nothing&gt; to learn from</p>" in told.text
+        assert web.get("/clusters").json() == {"detail": "<nothing> to learn from"}

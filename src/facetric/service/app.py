@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from html import escape
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -30,6 +31,7 @@ PICTURE = {  # the body of a request is the file of a picture
     }
 }
 _PAGE_POLICY = {"Content-Security-Policy": "frame-ancestors 'none'"}  # the rest is in the page, with the hashes of its scripts
+_PATIENCE = 10.0  # seconds until a browser is told that groups are being made
 _FOR_EVER = {"Cache-Control": "private, max-age=31536000, immutable"}  # an id is a hash of the content
 _STATUSES = {
     400: "The request makes no sense.",
@@ -122,6 +124,11 @@ def _add_photos(app: FastAPI, service: Service) -> None:
         )
         return HTMLResponse(text, headers=_PAGE_POLICY)
 
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> Response:
+        """Browsers ask for one."""
+        return Response(status_code=204, headers=_FOR_EVER)
+
 
 def _add_groups(app: FastAPI, service: Service) -> None:
     @app.get("/clusters", responses={200: {"model": Clusters}})
@@ -135,9 +142,12 @@ def _add_groups(app: FastAPI, service: Service) -> None:
     @app.get("/groups", response_class=HTMLResponse, include_in_schema=False)
     async def groups_page() -> Response:
         try:
-            return HTMLResponse(await service.groups.page(), headers=_PAGE_POLICY)
+            async with asyncio.timeout(min(_PATIENCE, service.limits.seconds / 2)):
+                return HTMLResponse(await service.groups.page(), headers=_PAGE_POLICY)
+        except TimeoutError:
+            return _notice(503, "The photos are being put in groups. This page loads again by itself.", Refresh="3")
         except ValueError as error:
-            raise HTTPException(409, printable(error)) from None
+            return _notice(409, printable(error))
 
     @app.get("/decisions")
     async def decisions() -> Change:
@@ -154,6 +164,11 @@ def _add_groups(app: FastAPI, service: Service) -> None:
         except ValueError as error:
             raise HTTPException(422, f"the change {printable(error)}") from None
         return Saved(n_decisions=len(changed.decisions))
+
+
+def _notice(status: int, text: str, **headers: str) -> Response:
+    start = '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+    return HTMLResponse(f"{start}<title>Groups</title><p>{escape(text)}</p>", status, headers)
 
 
 async def _picture(request: Request) -> bytes:

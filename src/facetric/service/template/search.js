@@ -53,7 +53,7 @@
     return made("figure", { className: neighbor.is_similar_enough ? "" : "far" },
       made("a", { href: `photos/${neighbor.id}`, target: "_blank", rel: "noopener", title: neighbor.name }, picture),
       made("figcaption", {}, made("strong", {}, neighbor.label ?? "no label"),
-        made("span", { className: "muted" }, `${neighbor.similarity.toFixed(3)} · ${neighbor.name}`), similar));
+        made("span", { className: "muted" }, `${neighbor.similarity.toFixed(3)} · ${neighbor.name.split("/").pop()}`), similar));
   }
 
   async function searchWith(id) {
@@ -84,7 +84,6 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
-    if (event.key === "c") byId("choose").click();
     const links = [...document.querySelectorAll("#found a")];
     const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (by === undefined || !links.length) return;

@@ -21,6 +21,7 @@ ALLOWED = {
     "groups": {"photos", "clustering", "data"},
     "index": {"photos", "data"},
     "inference": {"groups", "index", "export", "photos", "models", "runs", "clustering", "data"},
+    "service": {"inference", "groups", "index", "photos", "data"},
     "runs": {"config", "data", "models", "clustering", "evaluation", "metrics"},
     "training": {"losses", "config", "data", "models", "evaluation", "runs"},
     "figures": {"metrics", "data", "evaluation", "runs"},

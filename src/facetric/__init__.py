@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         models,
         photos,
         runs,
+        service,
         solver,
         studies,
         training,
@@ -62,7 +63,7 @@ _HOMES = {
 
 _PACKAGES = (
     "cli", "clustering", "config", "data", "evaluation", "export", "figures", "groups", "index", "inference", "losses", "metrics",
-    "models", "photos", "runs", "solver", "studies", "training",
+    "models", "photos", "runs", "service", "solver", "studies", "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

@@ -25,6 +25,7 @@ NEED_PHOTOS = frozenset(
         "models",
         "photos",
         "runs",
+        "service",
         "studies",
         "training",
     }
@@ -45,6 +46,7 @@ PHOTOS = (  # the modules of the extra; the packaged weights are left out, whoev
     "torchvision",
     "typer",
 )
+SERVE = ("fastapi", "uvicorn")  # of the extra that facetric.service needs beside
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -57,12 +59,18 @@ class _Watch:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> None:
         if name.startswith("facetric.") and name.removeprefix("facetric.") in NEED_PHOTOS:
-            missing = [module for module in PHOTOS if find_spec(module) is None]
-            if missing:
-                listed = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-                raise MissingExtraError(
-                    f"{name} needs packages that are not installed ({listed}): pip install 'facetric[photos]'", name=name
-                )
+            _refuse_without(PHOTOS, name, "photos")
+        if name == "facetric.service":
+            _refuse_without(SERVE, name, "serve")
+
+
+def _refuse_without(modules: Sequence[str], name: str, extra: str) -> None:
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        listed = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        raise MissingExtraError(
+            f"{name} needs packages that are not installed ({listed}): pip install 'facetric[{extra}]'", name=name
+        )
 
 
 def watch_imports() -> None:

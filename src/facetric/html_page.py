@@ -18,12 +18,20 @@ from importlib.resources import files
 
 
 def html_page(
-    package: str, *, title: str, about: object, binary: Mapping[str, bytes], pictures: str = "data:", made_from: str = ""
+    package: str,
+    *,
+    title: str,
+    about: object,
+    binary: Mapping[str, bytes],
+    pictures: str = "data:",
+    connections: str = "'none'",
+    made_from: str = "",
 ) -> bytes:
     """The page of the template in `package`.
 
     `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name. `pictures` are the
-    sources of pictures that the policy allows, `made_from` the fingerprints of what the page shows.
+    sources of pictures that the policy allows, `connections` the hosts that scripts may talk to, `made_from` the fingerprints of
+    what the page shows.
     """
     template, shared = files(package) / "template", files("facetric")
     blocks = [json_block("about", about), *(_base64_block(name, content) for name, content in binary.items())]
@@ -34,7 +42,7 @@ def html_page(
     assert "</script" not in script
     policy = (
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src {pictures}; "
-        "base-uri 'none'; form-action 'none'"
+        f"connect-src {connections}; base-uri 'none'; form-action 'none'"
     )
     shown_title = title.encode("utf-8", "replace").decode()  # file names may hold undecodable bytes
     values = {

@@ -16,6 +16,7 @@ from facetric.progress import progress_bar
 
 if TYPE_CHECKING:
     from facetric.index import Added, Match, PhotoIndex, Status
+    from facetric.inference import Model
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
@@ -169,7 +170,11 @@ def search(
 
 
 def _opened(index: str, model: Path | None, device: str) -> PhotoIndex:
-    """The index with the model that is asked for, or else its own, or for a new one the packaged network."""
+    return opened_model(index, model, device).index(index)
+
+
+def opened_model(index: str, model: Path | None, device: str) -> Model:
+    """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
         from facetric.index import recorded_run
         from facetric.inference import load
@@ -178,7 +183,7 @@ def _opened(index: str, model: Path | None, device: str) -> PhotoIndex:
         run: Path | str | None = model if model is not None or about is None else about.run
         if model is None and run is not None and not Path(run).is_dir():
             raise ValueError(f"the run {run} of {index} is not there any more: pass its new place (--model)")
-        return load(run, device=device).index(index)
+        return load(run, device=device)
 
 
 def _print_change(index: str, done: Added) -> None:

@@ -15,11 +15,11 @@ from facetric.cli.duplicates import duplicates
 from facetric.cli.embed import embed
 from facetric.cli.evaluate import compare, evaluate
 from facetric.cli.export import export
-from facetric.cli.index import IndexCommand
+from facetric.cli.index import IndexCommand, search
 from facetric.cli.index import app as index_app
-from facetric.cli.index import search
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
+from facetric.cli.serve import serve
 from facetric.cli.train import resume, train
 from facetric.machine import prepare_process
 
@@ -43,6 +43,7 @@ app.command(
 )(cluster)
 app.command(epilog="Example: facetric duplicates new-photos --output duplicates.csv")(duplicates)
 app.command(cls=IndexCommand, epilog="Example: facetric search birds.index photo.jpg --classify --page found.html")(search)
+app.command(epilog="Example: facetric serve birds.index")(serve)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(index_app, name="index")
 app.add_typer(data_app, name="data")

@@ -116,7 +116,9 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
         yield file
 
 
-def decode_image(file: IO[bytes], path: Path, *, at_least: int | None = None) -> tuple[Image.Image, str]:
+def decode_image(
+    file: IO[bytes], path: Path, *, at_least: int | None = None, max_pixels: int = MAX_PIXELS
+) -> tuple[Image.Image, str]:
     """The picture in an open file as upright RGB, and the name of its format; ``path`` is for the message.
 
     ``at_least``: see `open_image`.
@@ -126,8 +128,8 @@ def decode_image(file: IO[bytes], path: Path, *, at_least: int | None = None) ->
     try:
         with _QUIET, Image.open(file, formats=known_formats()) as image:
             pixels = image.width * image.height
-            if pixels > MAX_PIXELS:
-                raise _bomb(path, f"has {image.width:,} × {image.height:,} pixels")
+            if pixels > max_pixels:
+                raise _bomb(path, f"has {image.width:,} × {image.height:,} pixels", max_pixels)
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
             image.load()
@@ -135,7 +137,7 @@ def decode_image(file: IO[bytes], path: Path, *, at_least: int | None = None) ->
     except ImageError:
         raise
     except Image.DecompressionBombError:
-        raise _bomb(path, "has too many pixels") from None
+        raise _bomb(path, "has too many pixels", max_pixels) from None
     except UnidentifiedImageError:
         kind, package = _OPTIONAL.get(start[8:12], ("", "")) if start[4:8] == b"ftyp" else ("", "")
         if kind and kind not in known_formats():
@@ -203,8 +205,8 @@ def _error(path: Path, fault: str, what: str) -> ImageError:
     return ImageError(f"{printable(path)} {what}: {WAYS_OUT[fault]}", fault=fault)
 
 
-def _bomb(path: Path, what: str) -> ImageError:
-    return _error(path, "too large", f"{what}; an image may have {MAX_PIXELS:,} at most")
+def _bomb(path: Path, what: str, most: int) -> ImageError:
+    return _error(path, "too large", f"{what}; an image may have {most:,} at most")
 
 
 def _reason(error: BaseException) -> str:

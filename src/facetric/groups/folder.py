@@ -13,23 +13,20 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import numpy as np
 from filelock import FileLock, Timeout
-from numpy.typing import NDArray
 
 from facetric.clustering import Calibration
 from facetric.data.images import printable
 from facetric.files import remove_stale_parts
 from facetric.groups.decisions import Decisions
-from facetric.groups.grouping import Clusterer, Question, grouped
+from facetric.groups.grouping import Clusterer
 from facetric.groups.page import PAGE, check_page, write_page
-from facetric.groups.photo_groups import PhotoGroups, check_table
+from facetric.groups.photo_groups import PhotoGroups, check_table, group_photos
 from facetric.groups.thumbnails import make_thumbnails
 from facetric.photos.embedding import embed_list
 from facetric.photos.encoder import Encoder
 from facetric.photos.listing import PhotoList, list_photos
 from facetric.photos.store import VectorStore
-from facetric.photos.vector_file import readable
 from facetric.progress import OnStep
 
 TABLE, _THUMBNAILS, _VECTORS = "clusters.csv", "thumbnails", "vectors"
@@ -63,41 +60,28 @@ def cluster_folder(
         if not done.photos:
             first = f", the first is {done.problems[0].reason}" if done.problems else ""
             raise ValueError(f"no photo in {printable(listed.root)} can be opened; {len(done.problems)} are broken{first}")
-        contents = tuple(content.hex() for content in done.contents)
-        unique = list(dict.fromkeys(contents))
-        point = {content: i for i, content in enumerate(unique)}
-        points = np.array([point[content] for content in contents])
-        photo = np.unique(points, return_index=True)[1]  # the first of each content
-        constraints = decisions.constraints(
-            unique, {readable(path): content for path, content in zip(done.photos, contents, strict=True)}
-        )
         vectors = store.vectors(dict.fromkeys(done.contents))
-        found = grouped(vectors, clusterer, constraints, on_step=lambda name, n, total: step("Clustering", n, total))
-        labels = found.labels[points]
-        used = found.labels >= 0
-        promise = calibration.promise(vectors[used], found.labels[used]) if calibration and used.any() else None
-        groups = PhotoGroups(
-            root=listed.root,
-            photos=done.photos,
-            contents=contents,
-            clusters=labels,
-            medoids=photo[found.medoids],
-            doubt=found.doubt[points],
-            names=found.names,
-            questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.doubt) for q in found.questions),
+        groups = group_photos(
+            listed.root,
+            done.photos,
+            [content.hex() for content in done.contents],
+            vectors,
+            clusterer,
             decisions=decisions,
-            promise=promise,
+            calibration=calibration,
             made_by=made_by,
             problems=done.problems,
             n_new=done.n_new,
+            on_step=lambda name, n, total: step("Clustering", n, total),
         )
         if place is not None:
-            _write(groups, photo, place, step)
+            _write(groups, place, step)
     return groups
 
 
-def _write(groups: PhotoGroups, first: NDArray[np.int64], place: Path, step: OnStep) -> None:
-    """The pictures, the page and, last, the table; `first` are photos, one for each content."""
+def _write(groups: PhotoGroups, place: Path, step: OnStep) -> None:
+    """The pictures, the page and, last, the table."""
+    first = groups.first_of_each_content
     paths = [groups.root / groups.photos[row] for row in first]
     copies = make_thumbnails(
         paths,

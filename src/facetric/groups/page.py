@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from facetric.data.images import printable
 from facetric.files import write_atomically
+from facetric.groups.decisions import Decisions
 from facetric.groups.photo_groups import PhotoGroups
 from facetric.html_page import html_page
 from facetric.photos.vector_file import readable
@@ -36,12 +37,21 @@ def check_page(path: Path) -> None:
 def write_page(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, *, thumbnails: str) -> None:
     """Write the page. `copies`: for every distinct content the first one that it is a copy of; `thumbnails`: their folder."""
     check_page(path)
-    title = f"{groups.root.resolve().name} in {groups.n_groups:,} groups"
-    about = _about(groups, copies, path, thumbnails, title)
-    write_atomically(path, html_page("facetric.groups", title=title, about=about, binary={}, pictures="'self' file:"))
+    about = _about(groups, copies, path.resolve().parent, thumbnails)
+    write_atomically(path, html_page("facetric.groups", title=about["title"], about=about, binary={}, pictures="'self' file:"))
 
 
-def _about(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, thumbnails: str, title: str) -> dict[str, Any]:
+def live_page(groups: PhotoGroups, saved: Decisions) -> bytes:
+    """The page on a server that has photos/CONTENT and thumbnails/CONTENT.jpg and takes changes of the decisions at `decisions`.
+
+    `saved` are all decisions by now; those after `groups` were made are applied by the page.
+    """
+    copies = np.arange(len(set(groups.contents)))  # copies are found on all thumbnails, which a server makes when they are seen
+    about = _about(groups, copies, groups.root, "thumbnails") | {"live": "decisions", "saved": saved.as_dict()}
+    return html_page("facetric.groups", title=about["title"], about=about, binary={}, pictures="'self'", connections="'self'")
+
+
+def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnails: str) -> dict[str, Any]:
     """What the scripts read. Files with the same bytes are one photo there, with several paths."""
     rows: dict[str, list[int]] = {}
     for row, content in enumerate(groups.contents):
@@ -50,9 +60,8 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, thumbnail
     first = [own[0] for own in rows.values()]
     questions = groups.questions[:MOST_QUESTIONS]
     decisions = groups.decisions.as_dict()
-    here = path.resolve().parent
     return {
-        "title": title,
+        "title": f"{groups.root.resolve().name} in {groups.n_groups:,} groups",
         "facts": _facts(groups),
         "id": _digest([str(groups.root.resolve()), str(here)]),
         "base": _digest(decisions),

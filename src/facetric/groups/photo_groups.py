@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,15 +13,15 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Promise
+from facetric.clustering import Calibration, Promise
 from facetric.data.images import printable
 from facetric.files import write_atomically
 from facetric.groups.arrangement import Placed, arrange, folder_name
 from facetric.groups.decisions import Decisions
-from facetric.groups.grouping import Question
+from facetric.groups.grouping import Clusterer, Question, grouped
 from facetric.photos.listing import Problem
 from facetric.photos.vector_file import readable
-from facetric.progress import Progress
+from facetric.progress import OnStep, Progress
 
 COLUMNS = ("path", "cluster", "medoid", "doubt")
 LONELY = "alone"  # the folder of photos that are alone
@@ -49,6 +49,14 @@ class PhotoGroups:
     def sizes(self) -> NDArray[np.int64]:
         """(n_clusters,)"""
         return np.bincount(self.clusters[self.clusters >= 0], minlength=len(self.medoids))
+
+    @property
+    def first_of_each_content(self) -> list[int]:
+        """Photos, one for each distinct content, in the order in which contents appear."""
+        first: dict[str, int] = {}
+        for row, content in enumerate(self.contents):
+            first.setdefault(content, row)
+        return list(first.values())
 
     @property
     def n_groups(self) -> int:
@@ -105,6 +113,46 @@ class PhotoGroups:
             if folder != LONELY and taken.setdefault(folder, cluster) != cluster:  # names that differ in characters left out
                 folder = f"{folder} ({cluster + 1})"
             yield Placed(folder, self.root / photo, content)
+
+
+def group_photos(
+    root: Path,
+    photos: Sequence[Path],
+    contents: Sequence[str],
+    vectors: NDArray[np.float32],
+    clusterer: Clusterer,
+    *,
+    decisions: Decisions,
+    calibration: Calibration | None = None,
+    made_by: str = "",
+    problems: tuple[Problem, ...] = (),
+    n_new: int = 0,
+    on_step: OnStep | None = None,
+) -> PhotoGroups:
+    """Group photos below `root` whose contents are known; `vectors` are those of the distinct contents, by first appearance."""
+    unique = list(dict.fromkeys(contents))
+    point = {content: i for i, content in enumerate(unique)}
+    points = np.array([point[content] for content in contents])
+    photo = np.unique(points, return_index=True)[1]  # the first of each content
+    by_path = {readable(path): content for path, content in zip(photos, contents, strict=True)}
+    found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), on_step=on_step)
+    used = found.labels >= 0
+    promise = calibration.promise(vectors[used], found.labels[used]) if calibration and used.any() else None
+    return PhotoGroups(
+        root=root,
+        photos=tuple(photos),
+        contents=tuple(contents),
+        clusters=found.labels[points],
+        medoids=photo[found.medoids],
+        doubt=found.doubt[points],
+        names=found.names,
+        questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.doubt) for q in found.questions),
+        decisions=decisions,
+        promise=promise,
+        made_by=made_by,
+        problems=problems,
+        n_new=n_new,
+    )
 
 
 def check_table(path: Path) -> None:

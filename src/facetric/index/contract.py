@@ -52,6 +52,10 @@ class Store(PhotoStore, Protocol):
         """Forget these photos, their labels, and vectors that no other photo has."""
         ...
 
+    def version(self) -> int:
+        """Another number when photos or labels have changed; a store that cannot tell gives another one every minute."""
+        ...
+
     def entries(self) -> list[Entry]:
         """All photos, by path."""
         ...

@@ -28,18 +28,34 @@ def rounding(dimensions: int) -> float:
     return (dimensions + 2) * 2.0**-23
 
 
-def nearest(vectors: NDArray[np.float32], query: NDArray[np.float32], top: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Rows and similarities of the `top` unit vectors (n, d) most similar to a unit query (d,), equal ones by row."""
+def nearest(
+    vectors: NDArray[np.float32], queries: NDArray[np.float32], top: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.float64]]]:
+    """Rows and similarities of the `top` unit vectors (n, d) most similar to each unit query (q, d), equal ones by row.
+
+    The fast pass takes all queries together, so that the vectors are read from memory once for many of them.
+    """
+    import faiss
+
+    n = len(vectors)
+    top, k = min(top, n), min(2 * top + 8, n)
+    if top < 1 or not len(queries):
+        return [(np.empty(0, dtype=np.int64), np.empty(0))] * len(queries)
+    fast, rows = faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    return [_decided(vectors, *one, top) for one in zip(queries, fast, rows, strict=True)]
+
+
+def _decided(
+    vectors: NDArray[np.float32], query: NDArray[np.float32], fast: NDArray[np.float32], rows: NDArray[np.int64], top: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The `top` among the proposed rows; more are proposed while a row outside could be as similar."""
     import faiss
 
     n, d = vectors.shape
-    top, k = min(top, n), min(2 * top + 8, n)
-    while top > 0:
-        fast, rows = faiss.knn(query[None], vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
-        rows = np.sort(rows[0])
+    while True:
+        rows = np.sort(rows)
         exact = similarities(vectors[rows], query)
         order = np.argsort(-exact, kind="stable")[:top]
-        if k == n or fast[0, -1] + 2 * rounding(d) < exact[order[-1]]:  # no row outside can be as similar
+        if len(rows) == n or fast[-1] + 2 * rounding(d) < exact[order[-1]]:
             return rows[order], exact[order]
-        k = min(4 * k, n)
-    return np.empty(0, dtype=np.int64), np.empty(0)
+        (fast,), (rows,) = faiss.knn(query[None], vectors, min(4 * len(rows), n), metric=faiss.METRIC_INNER_PRODUCT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from facetric.data.images import open_image, printable
 from facetric.index.contract import About, Entry, Hit, Store
 from facetric.index.places import Status, absolute, command_line, existing, is_below, place_of, remove_photos, status_of
-from facetric.index.vote import Vote, voted
+from facetric.index.vote import Vote, Votes
 from facetric.photos.embedding import Embedded, embed_list
 from facetric.photos.encoder import Encoder
 from facetric.photos.listing import PhotoList, Problem, list_photos
@@ -65,6 +65,7 @@ class PhotoIndex:
         self._about = About(encoder.fingerprint, encoder.dimensions, run)
         self._place = place_of(address)
         self._reader: Store | None = None
+        self._votes: Votes | None = None
 
     def add(
         self,
@@ -154,18 +155,36 @@ class PhotoIndex:
         paths = [listed.root / photo for photo in listed.photos]
         vectors = np.concatenate([self._embedded(paths[start : start + 32]) for start in range(0, len(paths), 32)])
         limit = self._limit(at_least)
-        found = self._store().search(vectors, top=top, label=label)
+        found = self.nearest(vectors, top=top, label=label)
         if label is not None and not any(found):
             self._refuse_label(label)
         hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
-        votes: Sequence[Vote | None] = voted(self._store(), hits, top=top, limit=limit) if classify else [None] * len(hits)
+        votes = self.votes(hits, top=top, at_least=at_least) if classify else [None] * len(hits)
         return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
+
+    def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
+        """For each vector (q, dimensions) the `top` most similar photos, also those that are not similar enough."""
+        return self._store().search(vectors, top=top, label=label)
+
+    def votes(self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None) -> Sequence[Vote | None]:
+        """What the neighbors of each photo vote for; `top` and `at_least` are those of the search that found them."""
+        store = self._store()
+        self._votes = self._votes or Votes(store)
+        return self._votes.of(hits, top=top, limit=self._limit(at_least))
+
+    def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
+        """The vectors of photos by their content, which must be in the index: (n, dimensions)"""
+        return self._store().vectors(contents)
+
+    def version(self) -> int:
+        """Another number when the index has changed."""
+        return self._store().version()
 
     def close(self) -> None:
         """Close the files that searching opened; they are opened again when needed."""
         if self._reader is not None:
             self._reader.close()
-            self._reader = None
+            self._reader = self._votes = None
 
     def _put(
         self,

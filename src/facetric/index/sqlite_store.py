@@ -52,6 +52,7 @@ class SqliteStore(VectorStore):
         super().__init__(path, fingerprint=fingerprint, dimensions=dimensions, read_only=read_only)
         self._rows: _Rows | None = None
         self._version = -1
+        self._n_reads = 0
         if not read_only:
             with store_errors(path):
                 self._connection.execute(
@@ -84,6 +85,10 @@ class SqliteStore(VectorStore):
             self._connection.executemany("DELETE FROM labels WHERE path = CAST(? AS TEXT)", rows)
             self._connection.execute("DELETE FROM vectors WHERE content NOT IN (SELECT content FROM photos)")
 
+    def version(self) -> int:
+        self._load()
+        return self._n_reads
+
     def entries(self) -> list[Entry]:
         rows = self._load()
         return [rows.entry(row) for row in range(len(rows.paths))]
@@ -93,8 +98,7 @@ class SqliteStore(VectorStore):
         kept = None if label is None else np.flatnonzero([own == label for own in rows.labels])
         vectors = rows.vectors if kept is None else rows.vectors[kept]
         found = []
-        for query in unit(queries):
-            places, similarities = nearest(vectors, query, top)
+        for places, similarities in nearest(vectors, unit(queries), top):
             pairs = zip((places if kept is None else kept[places]).tolist(), similarities.tolist(), strict=True)
             found.append([Hit(rows.entry(row), similarity) for row, similarity in pairs])
         return found
@@ -107,6 +111,7 @@ class SqliteStore(VectorStore):
                 (version,) = self._connection.execute("PRAGMA data_version").fetchone()
                 if self._rows is None or version != self._version:
                     self._rows, self._version = self._read(), version
+                    self._n_reads += 1
             finally:
                 self._connection.execute("COMMIT")
         return self._rows

@@ -28,11 +28,20 @@ class Vote:
     expected_precision: float | None  # None where too few photos have labels to measure it
 
 
-def voted(store: Store, hits: Sequence[Sequence[Hit]], *, top: int, limit: float) -> list[Vote | None]:
-    """The vote among the hits of each query; None where no hit has a label."""
-    winners = [_winner(some) for some in hits]
-    sample = _leave_one_out(store, top=top, limit=limit) if any(winners) else np.empty((0, 2))
-    return [None if winner is None else Vote(*winner, _precision(sample, winner[1])) for winner in winners]
+class Votes:
+    """Votes among the neighbors in one store. Their precision is measured when it is needed, and again after a change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._measured_for: tuple[int, int, float] | None = None
+        self._sample = np.empty((0, 2))
+
+    def of(self, hits: Sequence[Sequence[Hit]], *, top: int, limit: float) -> list[Vote | None]:
+        """The vote among the hits of each query; None where no hit has a label."""
+        winners = [_winner(some) for some in hits]
+        if any(winners) and self._measured_for != (now := (self._store.version(), top, limit)):
+            self._sample, self._measured_for = _leave_one_out(self._store, top=top, limit=limit), now
+        return [None if winner is None else Vote(*winner, _precision(self._sample, winner[1])) for winner in winners]
 
 
 def _winner(hits: Sequence[Hit]) -> tuple[str, float] | None:

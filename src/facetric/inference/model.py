@@ -177,6 +177,25 @@ class Model:
             on_step=on_step,
         )
 
+    def cluster_index(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        n_clusters: int | None = None,
+        finer: int = 0,
+        coarser: int = 0,
+        decisions: Decisions | None = None,
+    ) -> PhotoGroups:
+        """Group all photos of an index, as `cluster` groups those of a folder; they are not read or embedded again."""
+        from facetric.inference.index_groups import group_index
+
+        clusterer, calibration, made_by = self._clusterer(n_clusters, coarser - finer)
+        index = self.index(path)
+        try:
+            return group_index(index, clusterer, decisions=decisions, calibration=calibration, made_by=made_by)
+        finally:
+            index.close()
+
     def _clusterer(
         self, n_clusters: int | None, n_steps: int
     ) -> tuple[AverageLinkage | FacilityLocation, Calibration | None, str]:
@@ -206,7 +225,7 @@ class Model:
         found = []
         groups = [pictures[start : start + BATCH] for start in range(0, len(pictures), BATCH)]
         for pixels in made_ahead((partial(self._opened, group) for group in groups), n_threads):
-            found.append(self._vectors(pixels))
+            found.append(self.vectors(pixels, padded=False))
             if on_progress is not None:
                 on_progress(sum(map(len, found)), len(pictures))
         return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
@@ -237,9 +256,14 @@ class Model:
         """An upright picture as the network's input before cropping."""
         return picture_pixels(self.embedder, image, self.form)
 
-    def vectors(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with."""
-        return self._vectors(pixels, padded=True)
+    def vectors(self, pixels: Sequence[NDArray[np.uint8]], *, padded: bool = True) -> NDArray[np.float32]:
+        """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with.
+
+        Without `padded`, the last bits depend on how many there are, and one picture takes the time of one.
+        """
+        if isinstance(self.embedder, Embedder):
+            return picture_vectors(self.embedder, pixels, features=self.features, padded=padded)
+        return self.embedder.vectors(pixels)
 
     def export(
         self,
@@ -269,11 +293,6 @@ class Model:
     def is_exported(self) -> bool:
         """Whether it comes from a file that `facetric export` wrote."""
         return self.run is not None and self.run.endswith(".onnx") and not Path(self.run).is_dir()
-
-    def _vectors(self, pixels: Sequence[NDArray[np.uint8]], *, padded: bool = False) -> NDArray[np.float32]:
-        if isinstance(self.embedder, Embedder):
-            return picture_vectors(self.embedder, pixels, features=self.features, padded=padded)
-        return self.embedder.vectors(pixels)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _restored, (self.source, self.fingerprint)

@@ -8,7 +8,6 @@ from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.tables import clustering_notes, comparable_scores, other_scores, percent
 
-
 _OF_100 = {  # scores that count images
     "Recall@1": "For {} of 100 images, the most similar other image is of the same class.",
     "purity": "{} of 100 images are of the most frequent class in their cluster.",

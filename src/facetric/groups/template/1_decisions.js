@@ -7,14 +7,19 @@ const pathOf = new Map(about.decisions.photos.map((photo) => [photo.content, pho
 const KEY = `facetric cluster ${about.id}`;
 
 const keyOf = (decision) => JSON.stringify([decision.do, decision.photos, decision.name || ""]);
-const embedded = about.decisions.decisions.map((row) => ({
-  do: row.do, photos: row.photos.map((i) => about.decisions.photos[i].content), name: row.name,
-})); // these the clusters keep to already
+const rowsOf = (record) => record.decisions.map((row) => ({
+  do: row.do, photos: row.photos.map((i) => record.photos[i].content), name: row.name,
+}));
+const embedded = rowsOf(about.decisions); // these the clusters keep to already
 const embeddedKeys = new Set(embedded.map(keyOf));
 let decisions = restored();
 let step = decisions.reduce((last, decision) => Math.max(last, decision.step || 0), 0);
 
 function restored() {
+  if (about.live) { // on a server, which keeps them
+    for (const { content, path } of about.saved.photos) pathOf.set(content, path);
+    return rowsOf(about.saved);
+  }
   let stored = null;
   try { stored = JSON.parse(localStorage.getItem(KEY)); } catch { /* no storage, or not ours */ }
   if (!stored || !Array.isArray(stored.decisions)) return [...embedded];
@@ -24,6 +29,7 @@ function restored() {
 }
 
 function keep() {
+  if (about.live) return send();
   const decided = new Set(decisions.flatMap((decision) => decision.photos));
   const paths = [...decided].map((content) => [content, knownPath(content)]);
   try { localStorage.setItem(KEY, JSON.stringify({ base: about.base, decisions, paths })); } catch {
@@ -149,9 +155,9 @@ function currentGroups() {
   return { groups, of, names, rejected, union };
 }
 
-function savedDecisions() {
+function savedDecisions(list = decisions) {
   const places = new Map();
-  const rows = decisions.map(({ do: what, photos, name }) => ({
+  const rows = list.map(({ do: what, photos, name }) => ({
     do: what,
     photos: photos.map((photo) => { if (!places.has(photo)) places.set(photo, places.size); return places.get(photo); }),
     ...(what === "name" ? { name } : {}),

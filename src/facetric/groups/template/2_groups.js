@@ -2,7 +2,7 @@
 
 const DOUBTFUL = 0.95;
 const thumbnail = (photo) => `${about.thumbnails}/${about.contents[photo]}.jpg`;
-const original = (photo) => addressOf(about.start, about.paths[photo][0]);
+const original = (photo) => (about.live ? `photos/${about.contents[photo]}` : addressOf(about.start, about.paths[photo][0]));
 const nameIn = (photo) => about.paths[photo][0].split("/").pop();
 const say = (text) => { byId("status").textContent = text; };
 

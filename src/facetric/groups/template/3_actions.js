@@ -89,6 +89,7 @@ function undo() {
 }
 
 function save() {
+  if (about.live) return send({ tell: true });
   const file = new Blob([JSON.stringify(savedDecisions(), null, 1)], { type: "application/json" });
   const link = element("a", { href: URL.createObjectURL(file), download: "decisions.json" });
   link.click();

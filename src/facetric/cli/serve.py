@@ -1,0 +1,77 @@
+"""`facetric serve`: an index over HTTP, with a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from facetric.cli.errors import one_line_errors
+from facetric.cli.index import DEVICE, INDEX, opened_model
+
+_MEGABYTES, _MEGAPIXELS, _SECONDS, _REQUESTS = 20.0, 50.0, 30.0, 64
+
+
+def serve(
+    index: Annotated[str, INDEX],
+    host: Annotated[str, typer.Option(help="The address to listen at; other than loopback needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="FACETRIC_TOKEN",
+            help="What every request has to send; set it in the environment, other users see options.",
+            show_default=False,
+        ),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name that requests may ask for, as behind a proxy; again for more.", show_default=False),
+    ] = None,
+    decisions: Annotated[
+        Path | None, typer.Option(help="Where decisions are kept; without it, decisions.json in the index.", show_default=False)
+    ] = None,
+    clusters: Annotated[int | None, typer.Option(min=1, help="Exactly this many groups.", show_default=False)] = None,
+    finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
+    coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
+    max_megabytes: Annotated[float, typer.Option(help="Of a request.")] = _MEGABYTES,
+    max_megapixels: Annotated[float, typer.Option(help="Of a picture.")] = _MEGAPIXELS,
+    max_seconds: Annotated[float, typer.Option(help="For a request.")] = _SECONDS,
+    max_requests: Annotated[int, typer.Option(help="Under way at a time.")] = _REQUESTS,
+    model: Annotated[Path | None, typer.Option(help="Where the run of the index is now.", show_default=False)] = None,
+    device: Annotated[str, DEVICE] = "auto",
+) -> None:
+    """Serve an index: a page to search it with a picture and to correct its groups, and the same for programs.
+
+    Only this machine can reach it unless --host says otherwise. SIGTERM and Ctrl-C finish what is under way.
+    """
+    with one_line_errors("serve"):
+        from facetric.data.images import printable
+        from facetric.extras import MissingExtraError
+        from facetric.index.places import existing
+
+        try:
+            from facetric.service import Limits
+            from facetric.service import serve as served
+            from facetric.service.server import check_access
+        except MissingExtraError as error:
+            raise ValueError(str(error)) from None
+        check_access(host, token)
+        limits = Limits(max_megabytes, max_megapixels, max_seconds, max_requests)
+        existing(index)
+        loaded = opened_model(index, model, device)
+        served(
+            loaded,
+            index,
+            host=host,
+            port=port,
+            token=token,
+            allow_hosts=allow_host or (),
+            decisions=decisions,
+            n_clusters=clusters,
+            finer=finer,
+            coarser=coarser,
+            limits=limits,
+            on_ready=lambda address: typer.echo(f"{printable(index)}: {address} (stop with Ctrl-C)"),
+        )

@@ -1,0 +1,169 @@
+"""One thread that owns the network and the index: it embeds and searches for all requests that have gathered meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from facetric.index import Hit, PhotoIndex
+from facetric.index.places import is_below
+from facetric.index.vote import Vote
+from facetric.inference.index_groups import common_folder
+from facetric.photos.encoder import Encoder
+from facetric.photos.vector_file import readable
+
+MOST_AT_ONCE = 32  # pictures
+N_VOTERS = 10  # neighbors that vote for a label, however many are shown
+_LOOK_EVERY = 10.0  # seconds without requests after which a change of the index is looked for
+_log = logging.getLogger("facetric")
+
+Embed = Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, eq=False)
+class Catalog:
+    """The photos of the index at one moment."""
+
+    version: int
+    root: Path  # the folder that holds all of them
+    paths: Mapping[str, Sequence[str]]  # of each content, in hex
+    n_photos: int
+
+    @cached_property
+    def names(self) -> Mapping[str, Sequence[str]]:
+        """The same, below the folder."""
+        return {content: [self.name(path) for path in own] for content, own in self.paths.items()}
+
+    def name(self, path: str) -> str:
+        """The path below the folder, as text."""
+        below = Path(path).relative_to(self.root) if is_below(path, self.root) else Path(Path(path).name)
+        return readable(below)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found for one picture."""
+
+    vector: NDArray[np.float32]
+    hits: Sequence[Hit]
+    n_near: int  # of them, those that are similar enough; 0: the picture is unknown
+    vote: Vote | None
+    catalog: Catalog
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    pixels: NDArray[np.uint8]
+    top: int  # 0: only the vector is wanted
+    answer: Future[Answer] = field(default_factory=Future)
+
+
+class Engine:
+    """Answers about pictures. `start` opens the index and runs the network once; `catalog` is then there, and kept up to date."""
+
+    def __init__(self, index: PhotoIndex, encoder: Encoder, embed: Embed) -> None:
+        self.encoder = encoder
+        self.catalog = Catalog(-1, Path("/"), {}, 0)
+        self._index = index
+        self._embed = embed
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._is_ready: Future[None] = Future()
+        self._thread = Thread(target=self._run, name="facetric-engine", daemon=True)
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+        self._is_ready.result()
+
+    def stop(self) -> None:
+        """Answer what was asked, then close the index."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    def ask(self, pixels: NDArray[np.uint8], *, top: int) -> Future[Answer]:
+        """Embed a picture and, unless `top` is 0, find that many neighbors. Cancelling it saves the work if it has not begun."""
+        job = _Job(pixels, top)
+        self._jobs.put(job)
+        return job.answer
+
+    def _run(self) -> None:
+        try:
+            self._look()
+            self._answer([_Job(self.encoder.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
+        except Exception as error:
+            self._is_ready.set_exception(error)
+            return
+        self._is_ready.set_result(None)
+        while (jobs := self._gathered()) is not None:
+            self._try([job for job in jobs if job.answer.set_running_or_notify_cancel()])
+        self._index.close()
+
+    def _try(self, jobs: Sequence[_Job]) -> None:
+        """Answer them together; should that fail, each by itself, so that one request cannot spoil another."""
+        try:
+            self._look()
+            self._answer(jobs)
+        except Exception as error:
+            if len(jobs) > 1:
+                for job in jobs:
+                    self._try([job])
+                return
+            _log.warning("a request failed: %s", error, exc_info=not isinstance(error, OSError))
+            for job in jobs:
+                job.answer.set_exception(error)
+
+    def _gathered(self) -> list[_Job] | None:
+        """All jobs that are waiting, at least one, or none after a while without any; None to stop."""
+        try:
+            found = [self._jobs.get(timeout=_LOOK_EVERY)]
+        except Empty:
+            return []
+        with suppress(Empty):
+            while found[-1] is not None and len(found) < MOST_AT_ONCE:
+                found.append(self._jobs.get_nowait())
+        jobs = [job for job in found if job is not None]
+        if len(jobs) < len(found):
+            if not jobs:
+                return None
+            self._jobs.put(None)  # after these
+        return jobs
+
+    def _look(self) -> None:
+        version = self._index.version()
+        if version == self.catalog.version:
+            return
+        paths: dict[str, list[str]] = {}
+        entries = self._index.entries()
+        for entry in entries:
+            paths.setdefault(entry.content.hex(), []).append(entry.path)
+        root = common_folder([entry.path for entry in entries]) if entries else Path("/")
+        self.catalog = Catalog(version, root, paths, len(entries))
+
+    def _answer(self, jobs: Sequence[_Job]) -> None:
+        if not jobs:
+            return
+        vectors = self._embed([job.pixels for job in jobs])
+        searching = [row for row, job in enumerate(jobs) if job.top]
+        most = max((max(jobs[row].top, N_VOTERS) for row in searching), default=0)
+        found = dict(zip(searching, self._index.nearest(vectors[searching], top=most), strict=True)) if searching else {}
+        limit = -np.inf if self._index.near_enough is None else self._index.near_enough
+        near = {row: [hit for hit in hits if hit.similarity >= limit] for row, hits in found.items()}
+        votes = dict(zip(near, self._index.votes([hits[:N_VOTERS] for hits in near.values()], top=N_VOTERS), strict=True))
+        for row, (job, vector) in enumerate(zip(jobs, vectors, strict=True)):
+            hits = found.get(row, [])[: job.top]
+            n_near = min(len(near.get(row, [])), len(hits))
+            job.answer.set_result(Answer(vector, hits, n_near, votes.get(row), self.catalog))

@@ -1,0 +1,98 @@
+// A picture, dropped, pasted, chosen or photographed, and the photos of the index that are like it. Names are only shown as text.
+{
+  const byId = (id) => document.getElementById(id);
+  const about = JSON.parse(byId("data-about").textContent);
+  const say = (text) => { byId("status").textContent = text; };
+  const percent = (value) => `${Math.round(100 * value)}%`;
+  const TOP = 24;
+  let asked = null; // the request under way
+
+  const made = (tag, attributes, ...children) => {
+    const found = Object.assign(document.createElement(tag), attributes);
+    found.append(...children);
+    return found;
+  };
+
+  async function search(picture) {
+    asked?.abort();
+    const own = asked = new AbortController();
+    const shown = byId("query");
+    URL.revokeObjectURL(shown.src);
+    shown.src = URL.createObjectURL(picture);
+    shown.hidden = false;
+    if (picture.size > about.limits.megabytes * 1e6) return say(`A picture may have ${about.limits.megabytes} MB.`);
+    say("Searching …");
+    byId("found").classList.add("busy");
+    try {
+      const answer = await fetch(`search?top=${TOP}`, { method: "POST", body: picture, signal: own.signal, headers: { "Content-Type": "application/octet-stream" } });
+      const found = await answer.json();
+      if (own !== asked) return;
+      if (answer.ok) show(found); else { byId("found").replaceChildren(); say(found.detail); }
+    } catch {
+      if (own === asked) say("The server does not answer: is it still running?");
+    } finally {
+      if (own === asked) byId("found").classList.remove("busy");
+    }
+  }
+
+  function show(found) {
+    say(verdict(found));
+    byId("found").replaceChildren(...found.neighbors.map(tile));
+  }
+
+  function verdict({ unknown, label, expected_precision: precision }) {
+    if (unknown) return "Unknown: nothing in the index is similar enough. The nearest photos are:";
+    if (label === null) return "The most similar photos:";
+    return precision === null ? `${label} (precision not measured: too few labels)` : `${label}: right in ${percent(precision)} of such cases`;
+  }
+
+  function tile(neighbor) {
+    const picture = made("img", { src: `thumbnails/${neighbor.id}.jpg`, alt: neighbor.name, loading: "lazy" });
+    const similar = made("button", { type: "button", title: "Search with this photo" }, "Similar");
+    similar.addEventListener("click", () => searchWith(neighbor.id));
+    return made("figure", { className: neighbor.is_similar_enough ? "" : "far" },
+      made("a", { href: `photos/${neighbor.id}`, target: "_blank", rel: "noopener", title: neighbor.name }, picture),
+      made("figcaption", {}, made("strong", {}, neighbor.label ?? "no label"),
+        made("span", { className: "muted" }, `${neighbor.similarity.toFixed(3)} · ${neighbor.name.split("/").pop()}`), similar));
+  }
+
+  async function searchWith(id) {
+    const answer = await fetch(`photos/${id}`).catch(() => null);
+    if (!answer?.ok) return say("The file of this photo is not there any more.");
+    scrollTo({ top: 0 });
+    return search(await answer.blob());
+  }
+
+  const pictureIn = (list) => [...(list || [])].find((file) => file.type.startsWith("image/") || file.type === "");
+  function take(list) {
+    const found = pictureIn(list);
+    if (found) search(found); else say("That is not a picture.");
+  }
+
+  for (const [button, input] of [["choose", "file"], ["photograph", "camera"]]) {
+    byId(button).addEventListener("click", () => byId(input).click());
+    byId(input).addEventListener("change", (event) => { if (event.target.files.length) take(event.target.files); event.target.value = ""; });
+  }
+  document.addEventListener("dragover", (event) => { event.preventDefault(); byId("drop").classList.add("over"); });
+  document.addEventListener("dragleave", (event) => { if (!event.relatedTarget) byId("drop").classList.remove("over"); });
+  document.addEventListener("drop", (event) => {
+    event.preventDefault();
+    byId("drop").classList.remove("over");
+    take(event.dataTransfer.files);
+  });
+  document.addEventListener("paste", (event) => { if (event.clipboardData.files.length) take(event.clipboardData.files); });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const links = [...document.querySelectorAll("#found a")];
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (by === undefined || !links.length) return;
+    const at = links.findIndex((link) => link.closest("figure").contains(document.activeElement));
+    links[Math.min(Math.max(at + by, 0), links.length - 1)].focus();
+    event.preventDefault();
+  });
+
+  byId("title").textContent = about.title;
+  byId("facts").textContent = `${about.n_photos.toLocaleString("en")} photos.`;
+  document.documentElement.dataset.ready = "yes"; // for the tests
+}

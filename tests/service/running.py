@@ -1,0 +1,94 @@
+"""A service on a free port of this machine: in a thread, about photos whose neighbors and groups a test can foresee."""
+
+import io
+import threading
+from contextlib import closing, contextmanager
+from queue import SimpleQueue
+
+import httpx
+import numpy as np
+from PIL import Image
+
+from facetric.clustering import AverageLinkage
+from facetric.index import open_index
+from facetric.inference.index_groups import group_index
+from facetric.service import Service, create_app
+from facetric.service.server import Server, bound_socket
+
+COLORS = {"red": (210, 40, 40), "green": (40, 200, 60), "<b>blue</b>": (40, 60, 220)}
+
+
+class ColorEncoder:
+    """The mean color of a picture, as a direction."""
+
+    fingerprint, dimensions, at_least = "c" * 64, 3, 16
+
+    def pixels(self, image):
+        return np.asarray(image.resize((8, 8), Image.Resampling.BOX))
+
+    def vectors(self, pixels):
+        mean = np.array(pixels).reshape(-1, 64, 3).mean(axis=1).astype(np.float32) + 1
+        return mean / np.linalg.norm(mean, axis=1, keepdims=True)
+
+
+def color_photo(color, seed=0, size=(160, 120)):
+    noise = np.random.default_rng(seed).normal(0, 12, (6, 8, 3)) + color
+    return Image.fromarray(np.clip(noise, 0, 255).astype(np.uint8)).resize(size, Image.Resampling.BICUBIC)
+
+
+def write_colors(root, n_each=10):
+    """Photos in a folder for each color."""
+    for label, color in COLORS.items():
+        folder = root / label.replace("/", "_")
+        folder.mkdir(parents=True)
+        for i in range(n_each):
+            color_photo(color, seed=i).save(folder / f"{i:02}.jpg", quality=90)
+
+
+def color_index(place, n_each=10):
+    """An index of colors in this folder; its label with a `/` is given by hand, as folders cannot have it."""
+    write_colors(place / "photos", n_each)
+    index = opened(place)
+    for label in COLORS:
+        index.add(place / "photos" / label.replace("/", "_"), label=label)
+    return index
+
+
+def opened(place):
+    return open_index(place / "colors.index", ColorEncoder(), near_enough=0.95)
+
+
+def color_service(place, **options):
+    def group(decisions):
+        with closing(opened(place)) as index:
+            return group_index(index, AverageLinkage(0.2), decisions=decisions, made_by="model: colors")
+
+    return Service(opened(place), options.pop("encoder", ColorEncoder()), group, **options)
+
+
+@contextmanager
+def served(service, *, token=None, hosts=()):
+    """The address of a running service. It is stopped as by a signal."""
+    address = SimpleQueue()
+    service.start()
+    server = Server(create_app(service, token=token, hosts=hosts), service.limits, address.put)
+    with closing(bound_socket("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, args=[[listening]])
+        thread.start()
+        try:
+            yield address.get(timeout=30)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def client(address, **options):
+    with httpx.Client(base_url=address, trust_env=False, timeout=300, **options) as made:
+        yield made
+
+
+def jpeg(color=(210, 40, 40), seed=100, **options):
+    buffer = io.BytesIO()
+    color_photo(color, seed, **options).save(buffer, "JPEG")
+    return buffer.getvalue()

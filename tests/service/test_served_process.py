@@ -1,0 +1,147 @@
+"""`facetric serve` as people run it: a process, stopped by a signal while it is busy."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+import facetric
+from evaluation.run_folders import make_pictures, make_run
+from facetric.cli.main import app
+from facetric.groups import Decisions
+from service.running import client
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    """48 pictures of 12 classes, embedded by a small network."""
+    place = tmp_path_factory.mktemp("served")
+    run = make_run(place, root=make_pictures(place / "pictures"))
+    facetric.load(run).index(place / "birds.index").add(place / "pictures", labels_from_folders=True)
+    return place / "birds.index"
+
+
+@contextmanager
+def process(index, *options, **environment):
+    """A running `facetric serve` and its address."""
+    command = [sys.executable, "-m", "facetric", "serve", str(index), "--port", "0", *options]
+    started = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        line = started.stdout.readline()
+        assert "http://" in line, started.stderr.read()
+        yield started, re.search(r"http://\S+", line)[0]
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_under_way(index):
+    acknowledged, answers, enough = [], [], threading.Event()
+    picture = next((index.parent / "pictures").glob("*/*.png")).read_bytes()
+
+    def decide(web, worker, ids):
+        for i in range(10_000):
+            name = f"bird {worker} {i}"
+            photo = {"content": ids[worker], "path": ""}
+            row = {"do": "name", "photos": [0], "name": name}
+            change = {"format": "facetric decisions 1", "photos": [photo], "decisions": [row]}
+            if web.post("/decisions", json=change).status_code == 200:
+                acknowledged.append(name)
+            if len(acknowledged) > 40:
+                enough.set()
+
+    def search(web, *_):
+        while True:
+            answers.append(web.post("/search", content=picture).status_code)
+
+    def until_it_stops(work, *arguments):
+        with client(address) as web:
+            try:
+                work(web, *arguments)
+            except httpx.TransportError:  # it accepts no more
+                return
+
+    with process(index) as (started, address):
+        with client(address) as web:
+            found = web.post("/search", params={"top": 40}, content=picture).json()["neighbors"]
+        ids = [one["id"] for one in found]
+        threads = [threading.Thread(target=until_it_stops, args=(decide, worker, ids)) for worker in range(6)]
+        threads += [threading.Thread(target=until_it_stops, args=(search,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        assert enough.wait(120)
+        started.send_signal(signal.SIGTERM)
+        assert started.wait(60) == -signal.SIGTERM
+        for thread in threads:
+            thread.join()
+        assert started.stderr.read() == ""
+    kept = Decisions.read(index / "decisions.json")
+    names = {decision.name for decision in kept.decisions}
+    assert set(acknowledged) <= names
+    assert len(names) <= len(acknowledged) + 6  # one for each client that was not told any more
+    assert set(answers) == {200}
+    assert not list(index.glob("*.part"))
+
+
+def test_ctrl_c_is_a_stop_and_a_token_comes_from_the_environment(index):
+    with process(index, FACETRIC_TOKEN="k" * 20) as (started, address), client(address) as web:
+        assert web.get("/").status_code == 401
+        assert web.get("/openapi.json", headers={"Authorization": "Bearer " + "k" * 20}).json()["info"]["title"] == "facetric"
+        started.send_signal(signal.SIGINT)
+        assert started.wait(60) == 130
+        assert started.stderr.read() == "facetric serve: stopped\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        (["--host", "0.0.0.0"], 2, "0.0.0.0 can be reached from other machines: set a token (FACETRIC_TOKEN or --token)"),
+        (["--token", "short"], 2, "a token has at least 16 letters and digits"),
+        (["--max-requests", "0"], 2, "a limit is above 0; got 0 requests: raise it (--max-requests)"),
+        (["--max-megapixels", "900"], 2, "lower --max-megapixels"),
+        (["--host", "203.0.113.9", "--token", "k" * 20], 1, "cannot listen at 203.0.113.9:8000"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_in_one_line(index, arguments, code, line):
+    done = CliRunner().invoke(app, ["serve", str(index), *arguments], env={"FACETRIC_TOKEN": None})
+    assert done.exit_code == code
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_there_has_to_be_an_index(tmp_path):
+    done = CliRunner().invoke(app, ["serve", str(tmp_path / "nothing")])
+    assert done.exit_code == 2
+    assert "there is no index" in done.stderr
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_missing_extra_is_named(index):
+    script = f"""
+import sys
+sys.modules["uvicorn"] = None
+from importlib.machinery import PathFinder
+find = PathFinder.find_spec
+PathFinder.find_spec = lambda name, *rest: None if name.startswith(("uvicorn", "fastapi")) else find(name, *rest)
+del sys.modules["uvicorn"]
+sys.argv = ["facetric", "serve", {str(index)!r}]
+from facetric.__main__ import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    what = "facetric.service needs packages that are not installed (fastapi, uvicorn)"
+    assert done.stderr == f"facetric serve: {what}: pip install 'facetric[serve]'\n"

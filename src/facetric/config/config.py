@@ -21,7 +21,7 @@ class RunTable(Table):
     name: str = Field("run", min_length=1, pattern=NAME_PATTERN, description="Name of the run, and of its folder.")
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
-    steps: int = Field(1000, ge=1, description="Training steps.")
+    steps: int = Field(1000, ge=0, description="Training steps; 0 saves the network with its initial head.")
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = Field(
         "32", description="Precision of the forward pass; the loss is always float32."
     )
@@ -85,6 +85,13 @@ class ModelTable(Table):
         description="At every validation and at the end, save the network with a whitened head fitted to its features at that "
         "step instead of the trained head. Training continues with its own head.",
     )
+    pretrained_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="With head_refit: f of the backbone that is saved, (1 − f)·trained + f·pretrained weights. Training "
+        "continues with its own.",
+    )
     head_scale: float = Field(
         1.0, gt=0, description="Scale of the initial head; matters for losses that do not normalize, such as npairs."
     )
@@ -95,6 +102,15 @@ class ModelTable(Table):
             raise ValueError(
                 f"model.cached_views ({self.cached_views}) keeps the activations of the frozen part, and nothing is frozen: "
                 "set model.freeze_through, or cached_views = 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _another_backbone_needs_another_head(self) -> Self:
+        if self.pretrained_fraction and not self.head_refit:
+            raise ValueError(
+                f"model.pretrained_fraction ({self.pretrained_fraction}) changes the backbone after training, which needs a head "
+                "fitted to it: set model.head_refit (--set model.head_refit=true), or pretrained_fraction = 0"
             )
         return self
 
@@ -147,7 +163,7 @@ class TrainConfig(Table):
 
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:
-        if self.optimizer.warmup_steps >= self.run.steps:
+        if 0 < self.run.steps <= self.optimizer.warmup_steps:
             raise ValueError(
                 f"optimizer.warmup_steps ({self.optimizer.warmup_steps}) must be below run.steps ({self.run.steps}): "
                 "lower it or train longer"
@@ -160,6 +176,16 @@ class TrainConfig(Table):
             raise ValueError(
                 f"loss.subset_size ({self.loss.subset_size}) exceeds batches.size ({self.batches.size}): lower it, or leave it "
                 "out for half of the batch"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prefixes_of_the_embedding(self) -> Self:
+        widths = self.loss.nested
+        if list(widths) != sorted(set(widths)) or (widths and widths[-1] >= self.model.dim):
+            raise ValueError(
+                f"loss.nested must be ascending widths below model.dim ({self.model.dim}); got {list(widths)}: change one "
+                "of them (--set loss.nested=[64] or --set model.dim=512)"
             )
         return self
 

@@ -47,7 +47,7 @@ def _field_default(field: FieldInfo) -> str:
 
 
 def _shown(value: Any) -> str:
-    if value is None or value == {}:
+    if value in (None, {}, ()):
         return "–"
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"

@@ -23,6 +23,7 @@ from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
 from facetric.losses import MarginDecay
 from facetric.models import Embedder, build_embedder
 from facetric.models.closed_form import check_fit
+from facetric.models.embedder import WHOLE
 from facetric.models.head import FITTED_KINDS
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
@@ -211,11 +212,12 @@ def build_session(
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
-        cache = _trunk_cache(config, plan)
+        half = _trunk_cache(config, plan)
+        cache = None if half is None else half.take(plan.training.rows)
         if fresh and processes.is_first:  # DDP hands the first process's weights to the others
             _initialize_head(config, plan, cache)
         feed = _feed(config, plan, cache)
-        validator = _validator(config, plan) if processes.is_first else None
+        validator = _validator(config, plan, half) if processes.is_first else None
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
         _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
     rates = config.optimizer
@@ -235,7 +237,7 @@ def build_session(
         loss=plan.loss,
         decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
         feed=feed,
-        refit=HeadRefit(plan.training, cache=cache, form=plan.format) if config.model.head_refit else None,
+        refit=_refit(config, plan, cache),
     )
     return session, validator
 
@@ -248,9 +250,10 @@ def prepare_caches(config: TrainConfig) -> None:
 
 
 def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
-    """The training images after the frozen part, in every cached view. Processes on one machine share the file.
+    """The images after the frozen part, in every cached view. Processes on one machine share the file.
 
-    Views of the validation classes are kept too, so that runs with other validation classes, or none, find the same file.
+    It holds the validation classes too, so that runs with other validation classes, or none, find the same file. A head that is
+    refitted sees central crops.
     """
     if config.model.cached_views == 0:
         return None
@@ -259,8 +262,19 @@ def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
         plan.training.half,
         n_views=config.model.cached_views,
         seed=config.model.views_seed,
+        center=config.model.head_refit,
         transform=training_transform(config.data, plan.format),
-    ).take(plan.training.rows)
+    )
+
+
+def _refit(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> HeadRefit | None:
+    """Called while the backbone still has its pretrained weights."""
+    if not config.model.head_refit:
+        return None
+    pretrained = {}
+    if plan.embedder.freeze_through != WHOLE:
+        pretrained = {name: tensor.detach().clone() for name, tensor in plan.embedder.backbone.state_dict().items()}
+    return HeadRefit(plan.training, cache, plan.format, pretrained, config.model.pretrained_fraction)
 
 
 def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
@@ -280,11 +294,13 @@ def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:
     return LiveFeed(plan.training, plan.sampler, transform, n_threads=config.data.threads)
 
 
-def _validator(config: TrainConfig, plan: Plan) -> Validator | None:
+def _validator(config: TrainConfig, plan: Plan, half: TrunkCache | None) -> Validator | None:
     """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
     if plan.held_out is None:
         return None
     cache = None
-    if config.model.freeze_through is not None:
+    if half is not None and half.center_view is not None:
+        cache = half.take(plan.held_out.rows)
+    elif config.model.freeze_through is not None:
         cache = build_trunk_cache(plan.embedder, plan.held_out.images, n_views=0, center=True)
     return Validator(plan.held_out, cache=cache, seed=config.run.seed)

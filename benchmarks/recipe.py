@@ -61,6 +61,7 @@ def main():
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS)
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--images", type=int, help="of each class; all when left out")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("recipe.jsonl"))
     parser.add_argument("--show", action="store_true")
@@ -68,6 +69,9 @@ def main():
     done = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
     if not options.show:
         dataset = load_dataset("cub", root=options.root)
+        if options.images is not None:
+            rows = [np.flatnonzero(dataset.labels == label)[: options.images] for label in np.unique(dataset.labels)]
+            dataset = dataset.take(np.concatenate(rows))
         classes = np.unique(dataset.labels[dataset.splits == "train"])
         for split in range(options.splits):
             held_out = np.random.default_rng(split // 2).permutation(classes).reshape(2, -1)[split % 2]

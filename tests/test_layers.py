@@ -21,7 +21,7 @@ ALLOWED = {
     "index": {"photos", "data"},
     "inference": {"groups", "index", "photos", "models", "runs", "clustering", "data"},
     "runs": {"config", "data", "models", "clustering", "evaluation", "metrics"},
-    "training": {"losses", "config", "data", "models", "evaluation", "runs"},
+    "training": {"losses", "config", "data", "models", "evaluation", "runs", "metrics"},
     "figures": {"metrics", "data", "evaluation", "runs"},
     "studies": {"config", "training", "evaluation", "runs", "data"},
 }

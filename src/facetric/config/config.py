@@ -22,6 +22,12 @@ class RunTable(Table):
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=0, description="Training steps; 0 saves the network with its initial head.")
+    choose_minutes: float = Field(
+        0.0,
+        ge=0,
+        description="Time to choose between pretrained features, a closed-form head, a trained head and fine-tuning with "
+        "these settings, on held-out halves of the training classes; 0 trains as the settings say.",
+    )
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = Field(
         "32", description="Precision of the forward pass; the loss is always float32."
     )
@@ -46,6 +52,9 @@ class DataTable(Table):
     )
     validation_fraction: float = Field(0.2, gt=0, lt=1, description="Fraction of the training classes held out for validation.")
     validation_seed: int = Field(0, ge=0, description="Seed of the random choice of validation classes.")
+    all_classes: bool = Field(
+        False, description="Train on all classes, those for testing included: for use, nothing is left to score on."
+    )
     size: int = Field(256, ge=8, le=4096, description="Image files are resized to size × size before cropping.")
     pad: int = Field(
         0, ge=0, le=1024, description="Black pixels added on every side of in-memory images, so that random crops shift them."
@@ -167,6 +176,15 @@ class TrainConfig(Table):
             raise ValueError(
                 f"optimizer.warmup_steps ({self.optimizer.warmup_steps}) must be below run.steps ({self.run.steps}): "
                 "lower it or train longer"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_classes_left_to_validate(self) -> Self:
+        if self.data.all_classes and (self.run.validate_every or self.run.choose_minutes):
+            raise ValueError(
+                "data.all_classes trains on every class, which leaves none to validate or to choose on: add "
+                "--set run.validate_every=0 --set run.choose_minutes=0"
             )
         return self
 

@@ -18,6 +18,7 @@ from facetric.runs.images import new_images, resumed_images
 from facetric.runs.manifest import Manifest
 from facetric.runs.run import Run, open_run
 from facetric.runs.states import read_newest_state
+from facetric.training.choice import check_choice, choose
 from facetric.training.clock import StepClock
 from facetric.training.display import Display, require_tensorboard
 from facetric.training.environment import describe_environment, say_differences
@@ -28,7 +29,7 @@ from facetric.training.loss import last_explanation
 from facetric.training.processes import Processes
 from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
 from facetric.training.step import Step, take_step
-from facetric.training.validation import Scores, Validator, check_metric
+from facetric.training.validation import Scores, Validator, check_metric, check_validation
 from facetric.training.writer import Progress, Writer
 
 
@@ -79,7 +80,11 @@ def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, c
                 run.refuse_existing()
         with processes.fail_together():
             dataset = _images(config, run, display, is_new=is_new, accept_changes=accept_changes)
+            if config.run.choose_minutes:
+                check_choice(config, dataset, n_processes=processes.n)
             plan = make_plan(config, dataset, fabric, processes)
+            if plan.held_out is not None:
+                check_validation(plan.held_out.labels)
             if processes.is_first:
                 environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
                 if is_new:
@@ -87,6 +92,20 @@ def _run(config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, c
                 else:
                     say_differences(run.environment_file, environment, display.warn)
                 stack.enter_context(run.locked())
+        if config.run.choose_minutes:
+            with Interruption() as interruption:
+                chosen = choose(
+                    config,
+                    dataset,
+                    run,
+                    display,
+                    n_features=plan.embedder.n_features,
+                    stopped=lambda: bool(interruption.signal_number),
+                )
+            if chosen is None:
+                return _conclude(config, run, display, Progress(), interruption.signal_number)
+            config, display.n_steps = chosen, chosen.run.steps
+            plan = make_plan(config, dataset, fabric, processes)
         state = processes.broadcast(lambda: None if is_new else read_newest_state(run.checkpoints))
         display.say(
             f"{'training' if is_new else 'resuming'} {run.path}: {len(plan.training):,} images of "
@@ -222,7 +241,8 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
     """The closing lines, and the result."""
     best = progress.best_step(config.run.best_metric)
     if signal_number:
-        display.say(f"stopped by a signal after step {progress.step}, which was saved. To continue: {run.resume_command}")
+        where = "while choosing" if config.run.choose_minutes else f"after step {progress.step}, which was saved"
+        display.say(f"stopped by a signal {where}. To continue: {run.resume_command}")
     else:
         moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
         if best == 0:
@@ -231,11 +251,14 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
         display.table("Validation, on classes that were not trained on", rows)
         if (verdict := progress.verdict(config.run.best_metric)) is not None:
             display.say(verdict)
-        display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
+        if config.data.all_classes:
+            display.say(f"the run is in {run.path}; it was trained on all classes, which leaves none to score it on")
+        else:
+            display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
     return RunResult(
         folder=run.path,
         step=progress.step,
-        finished=progress.step >= config.run.steps,
+        finished=progress.step >= config.run.steps and not config.run.choose_minutes,
         signal_number=signal_number,
         best_step=best,
         validation=dict(progress.validation),

@@ -7,10 +7,11 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
@@ -34,7 +35,7 @@ from facetric.training.loss import build_decay, build_loss, load_loss_state, los
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
 from facetric.training.refit import HeadRefit
-from facetric.training.validation import Validator, check_validation
+from facetric.training.validation import Validator
 
 _log = logging.getLogger("facetric")
 # The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.
@@ -189,12 +190,15 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         normalize_features=config.model.head_init == "whitened",
         seed=run.seed,
     )
+    if not isinstance(dataset.images, np.ndarray) and embedder.input_spec.channels != 3:
+        raise ValueError(
+            f"photos are read in color; the backbone {embedder.name} takes pictures of {embedder.input_spec.channels} channel: "
+            "choose another (--set model.backbone=tf_efficientnet_lite0)"
+        )
     if config.data.root is not None:
         image_format(embedder.input_spec, (), size=config.data.size)  # refuses a crop that is too large before images are read
     training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
-    if held_out is not None:
-        check_validation(held_out.labels)
-    if config.model.head_refit:
+    if config.model.head_refit or config.model.head_init == "whitened":
         check_fit(embedder.n_features, training.labels, embedder.dim)
     loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
     sampler = build_sampler(
@@ -206,9 +210,12 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
 
 
 def build_session(
-    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool
+    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool, one_cache: bool = False
 ) -> tuple[Session, Validator | None]:
-    """The long work before the first step, and the setup with Fabric. All processes call it together."""
+    """The long work before the first step, and the setup with Fabric. All processes call it together.
+
+    `one_cache`: held-out images are taken from the cache of training views too, where it has their central crops.
+    """
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
@@ -217,7 +224,7 @@ def build_session(
         if fresh and processes.is_first:  # DDP hands the first process's weights to the others
             _initialize_head(config, plan, cache)
         feed = _feed(config, plan, cache)
-        validator = _validator(config, plan, half) if processes.is_first else None
+        validator = _validator(config, plan, half if one_cache else None) if processes.is_first else None
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
         _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
     rates = config.optimizer
@@ -257,14 +264,16 @@ def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
     """
     if config.model.cached_views == 0:
         return None
-    return build_trunk_cache(
+    views_are_central = config.data.augment == "none"
+    cache = build_trunk_cache(
         plan.embedder,
         plan.training.half,
         n_views=config.model.cached_views,
         seed=config.model.views_seed,
-        center=config.model.head_refit,
+        center=config.model.head_refit and not views_are_central,
         transform=training_transform(config.data, plan.format),
     )
+    return replace(cache, center_view=0) if views_are_central else cache
 
 
 def _refit(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> HeadRefit | None:

@@ -47,7 +47,7 @@ def run_trial(config: TrainConfig, dataset: ImageDataset, *, stopped: Callable[[
     fabric = start_fabric(config.run)
     processes = Processes(fabric.device)
     plan = make_plan(config, dataset, fabric, processes)
-    session, validator = build_session(config, plan, fabric, processes, fresh=True)
+    session, validator = build_session(config, plan, fabric, processes, fresh=True, one_cache=True)
     assert validator is not None
     session.embedder.train()
     clock, batches = StepClock(fabric.device), iter(session.feed)

@@ -23,7 +23,7 @@ ALLOWED = {
     "inference": {"groups", "index", "export", "photos", "models", "runs", "clustering", "data"},
     "service": {"inference", "groups", "index", "photos", "data"},
     "runs": {"config", "data", "models", "clustering", "evaluation", "metrics"},
-    "training": {"losses", "config", "data", "models", "evaluation", "runs"},
+    "training": {"losses", "config", "data", "models", "evaluation", "runs", "metrics"},
     "figures": {"metrics", "data", "evaluation", "runs"},
     "studies": {"config", "training", "evaluation", "runs", "data"},
 }

@@ -1,5 +1,6 @@
 """`facetric train --data folder`: from a folder of pictures to a report, the settings it chooses, and what it refuses."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,19 @@ from typer.testing import CliRunner
 from facetric.cli.main import app
 from facetric.cli.train import _place
 from facetric.config import ConfigError, read_config
-from facetric.config.config_file import apply_override
-from facetric.config.defaults import batch_shape, choose_run
+from facetric.config.config_file import apply_override, parse_config
+from facetric.config.defaults import Sizes, _tables, batch_shape, choose_run
 from facetric.data import ClassBalancedBatches
 from facetric.training import train
+
+FINE_TUNING = ("halfway to fine-tuned", "fine-tuned")
+RECIPES = {  # steps, frozen part, fraction of pretrained weights
+    "pretrained features": (0, "all", 0.0),
+    "closed-form head": (0, "all", 0.0),
+    "trained head": (2, "all", 0.0),
+    "halfway to fine-tuned": (2, "blocks.3", 0.5),
+    "fine-tuned": (2, "blocks.3", 0.0),
+}
 
 
 def facetric(*arguments):
@@ -51,6 +61,7 @@ def trained(tmp_path_factory):
     place = tmp_path_factory.mktemp("photos")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FACETRIC_CACHE", str(place / "cache"))
+        patch.setattr("facetric.training.choice.N_SPLITS", 1)
         root = write_photos(place / "my photos", n_classes=12, n_images=5)
         settings = ("run.steps=2", "model.cached_views=1", f"run.folder={place / 'runs'}", "run.threads=1")
         result = facetric("train", "--data", "folder", "--root", root, *(x for s in settings for x in ("--set", s)))
@@ -60,19 +71,22 @@ def trained(tmp_path_factory):
 def test_it_trains_and_says_what_it_chose(trained):
     run, result = trained
     assert result.exit_code == 0, result.stderr
-    assert "60 images of 12 classes; 4 classes (20 images) for training, 2 for validation, 6 for testing" in result.stderr
-    assert "tf_efficientnet_lite0, frozen through blocks.4 and cached for 1 crops of each image (no GPU)" in result.stderr
+    assert "60 images of 12 classes; 8 classes (40 images) for training, none for validation, 4 for testing" in result.stderr
+    assert "tf_efficientnet_lite0, frozen through blocks.3 and cached for 1 crops of each image (no GPU)" in result.stderr
+    choice = json.loads((run / "choice.json").read_text())
+    assert list(choice["scores"]) == ["pretrained features", "closed-form head", "trained head", *FINE_TUNING]
+    assert choice["why"] in result.stderr
+    assert choice["why"].startswith(f"chosen: {choice['chosen']}; ")
     config = read_config(run / "config.toml")
-    assert (config.run.steps, config.model.cached_views) == (2, 1)  # the user's
-    assert (config.model.freeze_through, config.model.head_init) == ("blocks.4", "orthogonal")  # 20 images: too few for a PCA
-    assert config.loss.margin_weight == config.batches.size / 2
+    assert config.run.choose_minutes == 0  # done
+    assert (config.run.steps, config.model.freeze_through, config.model.pretrained_fraction) == RECIPES[choice["chosen"]]
 
 
 def test_it_can_be_evaluated_and_reported(trained):
     run, _ = trained
     evaluated = facetric("evaluate", run, "--restarts", 1)
     assert evaluated.exit_code == 0, evaluated.stderr
-    assert "folder test: 30 images of 6 classes" in evaluated.stdout
+    assert "folder test: 20 images of 4 classes" in evaluated.stdout
     reported = facetric("report", run, "--no-pictures")
     assert reported.exit_code == 0, reported.stderr
     assert "class 1" in (run / "report.html").read_text()
@@ -92,13 +106,39 @@ def test_an_end_to_end_run_as_for_a_gpu_trains(tmp_path, monkeypatch):
     assert train(chosen.config).finished
 
 
-def test_a_dataset_of_the_size_of_cub_gets_the_settings_of_cub(tmp_path, request):
-    root = name_photos(tmp_path / "photos", n_classes=200, n_images=59)
-    chosen = choose_run("folder", root).config
+def test_a_folder_of_the_size_of_cub_gets_256_dimensions_and_a_small_one_keeps_all_features(tmp_path):
+    large = choose_run("folder", name_photos(tmp_path / "large", n_classes=200, n_images=59)).config
+    small = choose_run("folder", name_photos(tmp_path / "small", n_classes=24, n_images=12)).config
+    assert (large.model.dim, small.model.dim) == (256, 1280)
+    assert (large.run.choose_minutes, large.run.validate_every) == (10, 0)
+    assert large.data.options == {}  # half of the classes test
+    assert small.data.options == {"test_fraction": 0.33}
+    assert choose_run("folder", tmp_path / "small", overrides=["data.options.test_fraction=0.5"]).config.data.options == {
+        "test_fraction": 0.5
+    }
+
+
+def test_the_papers_datasets_get_the_settings_of_the_committed_files(request):
+    sizes = Sizes((59,) * 80, n_validation=20, validation_fraction=0.2, test=(59,) * 100)
+    chosen = parse_config({**_tables(sizes, batch_shape(sizes.training), gpu=False), "data": {"name": "cub"}})
     committed = read_config(request.config.rootpath / "configs" / "cub.toml")
     for table in ("model", "loss", "batches", "optimizer"):
         assert getattr(chosen, table) == getattr(committed, table), table
     assert chosen.run.model_copy(update={"name": "cub"}) == committed.run
+
+
+def test_a_choice_by_validation_classes_can_be_had_instead(tmp_path):
+    root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
+    config = choose_run("folder", root, overrides=["run.choose_minutes=0", "run.validate_every=20"]).config
+    assert (config.run.validate_every, config.run.best_metric) == (20, "map_at_r")
+    assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.run.choose_minutes == 0
+
+
+def test_three_training_classes_are_too_few_to_choose_by_and_get_the_closed_form(tmp_path):
+    root = name_photos(tmp_path / "photos", n_classes=5, n_images=30)
+    chosen = choose_run("folder", root)
+    assert (chosen.config.run.steps, chosen.config.run.choose_minutes, chosen.config.model.head_init) == (0, 0, "whitened")
+    assert not any("recipe" in line for line in chosen.reasons)
 
 
 @pytest.mark.parametrize(("n_classes", "n_images"), [(4, 2), (4, 4), (5, 30), (24, 12), (60, 3), (300, 2)])
@@ -107,15 +147,11 @@ def test_small_folders_give_batches_that_the_sampler_can_fill(tmp_path, n_classe
 
     root = name_photos(tmp_path / "photos", n_classes=n_classes, n_images=n_images)
     config = choose_run("folder", root).config
-    dataset = load_dataset("folder", root)
-    if config.run.validate_every:
-        dataset = dataset.with_validation(config.data.validation_fraction, seed=config.data.validation_seed)
-        assert len(dataset.select("validation")) > 8
-        assert dataset.select("validation").n_classes > 1
+    dataset = load_dataset("folder", root, **config.data.options)
+    assert dataset.select("test").n_classes > 1
     labels = dataset.select("train").labels
     batches = ClassBalancedBatches(labels, batch_size=config.batches.size, class_ratio=config.batches.class_ratio)
     assert len(batches.batch(0)) == config.batches.size
-    assert config.model.head_init == ("pca" if len(labels) > config.model.dim else "orthogonal")
 
 
 @given(st.lists(st.integers(1, 40), min_size=2, max_size=200))
@@ -136,11 +172,13 @@ def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_pat
     config = choose_run("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
     assert "margin_weight" not in config.loss.keywords()
     assert config.batches.class_ratio is None
-    subsets = choose_run("folder", root, overrides=["loss.name=facility_location_subsets"]).config.loss
-    assert (subsets.n_subsets, subsets.margin_weight) == (16, None)  # γ is half of the subset
+    plain = choose_run("folder", root, overrides=["loss.name=facility_location"]).config.loss
+    assert (plain.n_subsets, plain.margin_weight) == (0, None)  # γ is half of the batch
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
     smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
-    assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, 8.0)
+    assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, None)
+    few = choose_run("folder", root, overrides=["model.dim=512"]).config  # 192 images
+    assert (few.model.head_init, few.model.head_refit, few.run.choose_minutes) == ("orthogonal", False, 0)
 
 
 def refused(tmp_path, *arguments):
@@ -185,7 +223,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
 def test_three_classes_train_when_none_tests(tmp_path):
     root = name_photos(tmp_path / "three", n_classes=3, n_images=4)
     chosen = choose_run("folder", root, overrides=["data.options.test_fraction=0"])
-    assert "3 classes (12 images) for training, none for validation (too few), none for testing" in chosen.reasons[0]
+    assert "3 classes (12 images) for training, none for validation, none for testing" in chosen.reasons[0]
 
 
 def test_a_broken_photo_is_named_with_the_way_out(tmp_path, monkeypatch):
@@ -198,6 +236,38 @@ def test_a_broken_photo_is_named_with_the_way_out(tmp_path, monkeypatch):
     assert str(victim) in line
     assert "or remove it (`facetric data check` lists all such files)" in line
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_network_for_gray_pictures_is_refused_before_the_run_folder_is_made(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = write_photos(tmp_path / "photos", n_classes=4, n_images=4)
+    line = refused(
+        tmp_path, "--data", "folder", "--root", root, "--set", "model.backbone=glyphnet", "--set", "model.weights=none"
+    )
+    assert "photos are read in color; the backbone glyphnet takes pictures of 1 channel: choose another" in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_final_trains_the_recipe_of_a_run_on_all_classes(trained, tmp_path):
+    run, _ = trained
+    result = facetric("train", "--final", run, "--output", tmp_path / "final")
+    assert result.exit_code == 0, result.stderr
+    assert "60 images of 12 classes to train" in result.stderr
+    assert "trained on all classes, which leaves none to score it on" in result.stderr
+    first, second = (read_config(folder / "config.toml") for folder in (run, tmp_path / "final"))
+    for table in ("model", "loss", "batches", "optimizer"):
+        assert getattr(first, table) == getattr(second, table)
+    assert first.run.steps == second.run.steps
+    evaluated = facetric("evaluate", tmp_path / "final")
+    assert evaluated.exit_code == 2
+    assert "has no test images: all of its classes were trained on" in evaluated.stderr
+
+
+def test_final_says_where_its_settings_come_from(trained):
+    run, _ = trained
+    result = facetric("train", "configs/cub.toml", "--final", run)
+    assert result.exit_code == 2
+    assert "--final takes the data and the settings of" in result.stderr
 
 
 def test_an_existing_run_is_refused_before_anything_long(tmp_path, monkeypatch):

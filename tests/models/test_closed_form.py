@@ -6,7 +6,7 @@ import torch
 
 from facetric.models import build_embedder, load_embedder, save_embedder
 from facetric.models.closed_form import SHRINKAGES, closed_form_head
-from oracles.closed_form import embedded_by_definition, map_at_r_by_loops
+from oracles.closed_form import embedded_by_definition, map_at_r_by_loops, whitened_by_definition
 
 
 def features_of_classes(n_classes=12, per_class=8, n_features=20, seed=0):
@@ -97,3 +97,20 @@ def test_an_embedder_with_this_head_gives_its_embeddings_and_survives_a_file(tmp
     assert not embedder.normalize_features
     with pytest.raises(ValueError, match="got no labels"):
         embedder.initialize_head(features, kind="whitened")
+
+
+def test_all_features_of_few_images_are_whitened_without_losing_a_direction():
+    x, labels = features_of_classes(n_classes=4, per_class=4, n_features=30)
+    others, _ = features_of_classes(n_classes=5, n_features=30, seed=1)
+    head = closed_form_head(x, labels, 30, shrinkage=3.0)
+    assert np.linalg.matrix_rank(head.weight) == 30  # 16 images span 15 directions
+    units = others / np.linalg.norm(others, axis=1, keepdims=True)
+    given = units @ head.weight.T + head.bias
+    expected = whitened_by_definition(x, labels, others, 3.0)
+    np.testing.assert_allclose(given @ given.T, expected @ expected.T, rtol=1e-8, atol=1e-10)
+
+
+def test_fewer_dimensions_than_features_need_more_images_than_dimensions():
+    x, labels = features_of_classes(n_classes=4, per_class=4, n_features=30)
+    with pytest.raises(ValueError, match=r"needs more than 29 images .* keep all features \(.* --set model\.dim=30\)"):
+        closed_form_head(x, labels, 29)

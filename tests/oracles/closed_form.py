@@ -6,6 +6,23 @@ from scipy.linalg import inv, sqrtm
 
 def embedded_by_definition(features, labels, others, dim, shrinkage):
     """Embeddings (n, dim), not normalized and up to signs, of `others` by the head of `features`."""
+    units, whitening, mean = _whitening(features, labels, shrinkage)
+    whitened = np.array([whitening @ (unit - mean) for unit in units])
+    axes = np.linalg.svd(whitened, full_matrices=False)[2][:dim]
+    lengths = [sum((axes @ row) ** 2) for row in whitened]
+    scale = 1 / np.sqrt(sum(lengths) / len(lengths))
+    return np.array([scale * (axes @ whitening @ (row / np.linalg.norm(row) - mean)) for row in others])
+
+
+def whitened_by_definition(features, labels, others, shrinkage):
+    """The same in all directions, those too in which `features` do not differ; up to a rotation."""
+    units, whitening, mean = _whitening(features, labels, shrinkage)
+    lengths = [sum((whitening @ (unit - mean)) ** 2) for unit in units]
+    scale = 1 / np.sqrt(sum(lengths) / len(lengths))
+    return np.array([scale * (whitening @ (row / np.linalg.norm(row) - mean)) for row in others])
+
+
+def _whitening(features, labels, shrinkage):
     units = np.array([row / np.sqrt(sum(value**2 for value in row)) for row in features])
     within = np.zeros((units.shape[1], units.shape[1]))
     for label in set(labels.tolist()):
@@ -14,13 +31,7 @@ def embedded_by_definition(features, labels, others, dim, shrinkage):
         for unit in members:
             within += np.outer(unit - center, unit - center) / len(units)
     ridge = shrinkage * sum(within[i, i] for i in range(len(within))) / len(within)
-    whitening = inv(sqrtm(within + ridge * np.eye(len(within))).real)
-    mean = sum(units) / len(units)
-    whitened = np.array([whitening @ (unit - mean) for unit in units])
-    axes = np.linalg.svd(whitened, full_matrices=False)[2][:dim]
-    lengths = [sum((axes @ row) ** 2) for row in whitened]
-    scale = 1 / np.sqrt(sum(lengths) / len(lengths))
-    return np.array([scale * (axes @ whitening @ (row / np.linalg.norm(row) - mean)) for row in others])
+    return units, inv(sqrtm(within + ridge * np.eye(len(within))).real), sum(units) / len(units)
 
 
 def map_at_r_by_loops(vectors, labels):

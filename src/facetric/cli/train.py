@@ -43,7 +43,15 @@ def train(
         Path | None,
         typer.Option(help="The run folder to create; default runs/NAME.", show_default=False),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Training steps.", show_default=False)] = None,
+    final: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RUN",
+            help="Train the recipe of this run again, on all of its classes: for use, without scores.",
+            show_default=False,
+        ),
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=0, help="Training steps.", show_default=False)] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, batches, augmentation.", show_default=False)] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
     overrides: Overrides = None,
@@ -60,8 +68,11 @@ def train(
 ) -> None:
     """Train an embedding into a new run folder, from a config file or on your own images.
 
-    --data folder --root path/to/photos takes one sub-folder per class; half of the classes are held out for testing.
-    Settings are chosen from the number of classes and images and from the machine, and printed before training starts.
+    --data folder --root path/to/photos takes one sub-folder per class; some of the classes are held out for testing.
+    Settings are chosen from the number of classes and images and from the machine, and printed before training starts;
+    whether to train at all is decided on held-out halves of the training classes.
+
+    --final runs/photos trains what was chosen on all classes, those for testing included, into runs/photos-final.
 
     Whatever stops it, `facetric resume` continues from the last checkpoint.
     """
@@ -70,7 +81,14 @@ def train(
         settings = [*(overrides or []), *(f"{key}={value}" for key, value in named.items() if value is not None)]
         if output is not None:
             settings += _place(output)
-        chosen = _chosen(config, data, root, settings, unset or [], quiet=quiet)
+        if final is not None:
+            if config is not None or data is not None or root is not None:
+                raise ValueError(
+                    f"--final takes the data and the settings of {final}: leave the config file, --data and --root out"
+                )
+            chosen = _final(final, settings, unset or [])
+        else:
+            chosen = _chosen(config, data, root, settings, unset or [], quiet=quiet)
         from facetric.runs import Run
         from facetric.training import train as train_run
 
@@ -129,6 +147,18 @@ def _chosen(
         for line in chosen.reasons:
             typer.echo(printable(line), err=True)
     return chosen.config
+
+
+def _final(run: Path, overrides: list[str], unset: list[str]) -> TrainConfig:
+    """The recipe of a finished run, on all of its classes."""
+    from facetric.config import read_config
+    from facetric.runs import open_run
+
+    opened = open_run(run)
+    if opened.config.run.choose_minutes:
+        raise ValueError(f"{run} has not chosen a recipe yet: finish it first with `{opened.resume_command}`")
+    all_classes = [*_place(opened.path.with_name(f"{opened.path.absolute().name}-final")), "data.all_classes=true"]
+    return read_config(opened.config_file, overrides=[*all_classes, "run.validate_every=0", *overrides], unset=unset)
 
 
 def _place(output: Path) -> list[str]:

@@ -26,7 +26,13 @@ class RunTable(Table):
     name: str = Field("run", min_length=1, pattern=NAME_PATTERN, description="Name of the run, and of its folder.")
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
-    steps: int = Field(1000, ge=1, description="Training steps.")
+    steps: int = Field(1000, ge=0, description="Training steps; 0 saves the network with its initial head.")
+    choose_minutes: float = Field(
+        0.0,
+        ge=0,
+        description="Time to choose between pretrained features, a closed-form head, a trained head and fine-tuning with "
+        "these settings, on held-out halves of the training classes; 0 trains as the settings say.",
+    )
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = Field(
         "32", description="Precision of the forward pass; the loss is always float32."
     )
@@ -53,6 +59,9 @@ class DataTable(Table):
     )
     validation_fraction: float = Field(0.2, gt=0, lt=1, description="Fraction of the training classes held out for validation.")
     validation_seed: int = Field(0, ge=0, description="Seed of the random choice of validation classes.")
+    all_classes: bool = Field(
+        False, description="Train on all classes, those for testing included: for use, nothing is left to score on."
+    )
     size: int = Field(256, ge=8, le=4096, description="Image files are resized to size × size before cropping.")
     pad: int = Field(
         0, ge=0, le=1024, description="Black pixels added on every side of in-memory images, so that random crops shift them."
@@ -92,6 +101,13 @@ class ModelTable(Table):
         description="At every validation and at the end, save the network with a whitened head fitted to its features at that "
         "step instead of the trained head. Training continues with its own head.",
     )
+    pretrained_fraction: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="With head_refit: f of the backbone that is saved, (1 − f)·trained + f·pretrained weights. Training "
+        "continues with its own.",
+    )
     head_scale: float = Field(
         1.0, gt=0, description="Scale of the initial head; matters for losses that do not normalize, such as npairs."
     )
@@ -102,6 +118,15 @@ class ModelTable(Table):
             raise ValueError(
                 f"model.cached_views ({self.cached_views}) keeps the activations of the frozen part, and nothing is frozen: "
                 "set model.freeze_through, or cached_views = 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _another_backbone_needs_another_head(self) -> Self:
+        if self.pretrained_fraction and not self.head_refit:
+            raise ValueError(
+                f"model.pretrained_fraction ({self.pretrained_fraction}) changes the backbone after training, which needs a head "
+                "fitted to it: set model.head_refit (--set model.head_refit=true), or pretrained_fraction = 0"
             )
         return self
 
@@ -154,10 +179,19 @@ class TrainConfig(Table):
 
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:
-        if self.optimizer.warmup_steps >= self.run.steps:
+        if 0 < self.run.steps <= self.optimizer.warmup_steps:
             raise ValueError(
                 f"optimizer.warmup_steps ({self.optimizer.warmup_steps}) must be below run.steps ({self.run.steps}): "
                 "lower it or train longer"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _no_classes_left_to_validate(self) -> Self:
+        if self.data.all_classes and (self.run.validate_every or self.run.choose_minutes):
+            raise ValueError(
+                "data.all_classes trains on every class, which leaves none to validate or to choose on: add "
+                "--set run.validate_every=0 --set run.choose_minutes=0"
             )
         return self
 
@@ -167,6 +201,16 @@ class TrainConfig(Table):
             raise ValueError(
                 f"loss.subset_size ({self.loss.subset_size}) exceeds batches.size ({self.batches.size}): lower it, or leave it "
                 "out for half of the batch"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _prefixes_of_the_embedding(self) -> Self:
+        widths = self.loss.nested
+        if list(widths) != sorted(set(widths)) or (widths and widths[-1] >= self.model.dim):
+            raise ValueError(
+                f"loss.nested must be ascending widths below model.dim ({self.model.dim}); got {list(widths)}: change one "
+                "of them (--set loss.nested=[64] or --set model.dim=512)"
             )
         return self
 

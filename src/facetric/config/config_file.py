@@ -144,9 +144,9 @@ def _toml_key(key: str) -> str:
     return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _toml_value(key)
 
 
-def _toml_value(value: str | int | float | bool | tuple[str, ...]) -> str:
+def _toml_value(value: str | int | float | bool | tuple[str, ...] | tuple[int, ...]) -> str:
     if isinstance(value, tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
+        return f"[{', '.join(_toml_value(entry) for entry in value)}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
@@ -42,6 +42,11 @@ class LossTable(Table):
         "16 for facility_location_subsets.",
     )
     subset_size: int | None = Field(None, ge=2, description="Images in a subset; by default half of the batch.")
+    nested: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (),
+        description="Widths below model.dim, such as [64]: the loss is the mean over the whole embedding and over its first 64 "
+        "dimensions, which then serve alone.",
+    )
 
     @classmethod
     def known_keys(cls) -> list[str]:

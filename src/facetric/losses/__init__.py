@@ -11,6 +11,7 @@ from facetric.losses.facility_location import BatchExplanation, FacilityLocation
 from facetric.losses.global_batch import GlobalBatch
 from facetric.losses.lifted_structure import LiftedStructureLoss
 from facetric.losses.margin_decay import MarginDecay
+from facetric.losses.nested import NestedLoss
 from facetric.losses.npairs import NPairsLoss
 from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation, facility_location_subsets
 from facetric.losses.triplet import TripletLoss
@@ -38,6 +39,7 @@ __all__ = [
     "LiftedStructureLoss",
     "MarginDecay",
     "NPairsLoss",
+    "NestedLoss",
     "SubsampledLoss",
     "SubsetsExplanation",
     "TripletLoss",

@@ -96,6 +96,34 @@ def retrieval_of(
     )
 
 
+@dataclass(frozen=True, eq=False)
+class ClassRetrieval:
+    """The mean over the queries of each class, as fractions; classes of one image are left out."""
+
+    classes: NDArray[np.int64]  # (c,) labels, ascending
+    recall_at_1: NDArray[np.float64]  # (c,)
+    map_at_r: NDArray[np.float64]  # (c,)
+
+
+def retrieval_by_class(vectors: ArrayLike, labels: ArrayLike, *, metric: Metric = "cosine") -> ClassRetrieval:
+    """Recall@1 and MAP@R of every class with integer labels (n,), each image a query against all others.
+
+    >>> found = retrieval_by_class([[0.0], [0.1], [0.3], [5.0], [5.1]], [7, 7, 8, 8, 8], metric="euclidean")
+    >>> found.classes.tolist(), found.recall_at_1.round(2).tolist(), found.map_at_r.round(2).tolist()
+    ([7, 8], [1.0, 0.67], [1.0, 0.67])
+    """
+    rows, codes = validated_vectors(vectors, labels, metric)
+    everything = np.arange(len(rows))
+    ranks = rank_positives(rows, codes, everything, everything, metric=metric, max_rank=1)
+    sizes = np.bincount(codes)
+    kept = sizes > 1
+    return ClassRetrieval(
+        classes=np.unique(np.asarray(labels, dtype=np.int64))[kept],
+        recall_at_1=np.bincount(codes, ranks.first_rank == 1)[kept] / sizes[kept],
+        map_at_r=np.bincount(codes, ranks.average_precision)[kept] / sizes[kept],
+    )
+
+
 def recall_at_k(
     vectors: ArrayLike, labels: ArrayLike, ks: Sequence[int] = (1, 2, 4, 8), *, metric: Metric = "cosine"
 ) -> dict[int, float]:

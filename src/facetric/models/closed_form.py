@@ -12,6 +12,7 @@ from facetric.metrics.retrieval import retrieval
 
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
 USUAL_SHRINKAGE = 3.0  # where there are too few classes to choose
+FEW_IMAGES_SHRINKAGE = 30.0  # fewer images than features; chosen on small folders of CUB, where cross-validation is mostly noise
 _N_FOLDS, _MIN_CLASSES = 4, 4
 
 
@@ -38,6 +39,9 @@ def closed_form_head(features: ArrayLike, labels: ArrayLike, dim: int, *, shrink
     The scale t makes the mean squared length of the training embeddings 1. Without `shrinkage`, s is the one of 0.3, 1, 3 and 10
     with the highest MAP@R in cross-validation over the classes (four folds; 3 for fewer than four classes with several images);
     ties go to the larger. Of v and −v that with the positive largest entry is taken. Nothing is random.
+
+    n images span n − 1 directions, so PCA needs more than `dim` of them. With `dim` = n_features no direction is left out, and
+    any number of images will do: with n_features or fewer P = I, and s = 30 unless given.
     """
     x, classes = np.asarray(features, dtype=np.float64), label_codes(labels)
     if x.ndim != 2 or len(x) != len(classes) or not np.isfinite(x).all():
@@ -48,18 +52,18 @@ def closed_form_head(features: ArrayLike, labels: ArrayLike, dim: int, *, shrink
     check_fit(x.shape[1], classes, dim)
     units = unit_rows(x)
     if shrinkage is None:
-        shrinkage = _chosen_shrinkage(units, classes, dim)
+        shrinkage = FEW_IMAGES_SHRINKAGE if len(units) <= dim else _chosen_shrinkage(units, classes, dim)
     return _Spread.of(units, classes).head(dim, shrinkage)
 
 
 def check_fit(n_features: int, labels: ArrayLike, dim: int) -> None:
     """Refuse what no whitened head can be fitted to."""
     classes = np.asarray(labels)
-    if len(classes) <= dim or n_features < dim:
+    if len(classes) <= dim < n_features or n_features < dim:
         raise ValueError(
             f"a whitened head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {len(classes)} "
-            f"and {n_features}: lower dim (--set model.dim=…), or do without (--set model.head_init=orthogonal, "
-            "--set model.head_refit=false)"
+            f"and {n_features}: lower dim or keep all features (--set model.dim=… or --set model.dim={n_features}), or do "
+            "without (--set model.head_init=orthogonal --set model.head_refit=false)"
         )
     if len(np.unique(classes)) == len(classes):
         raise ValueError(
@@ -70,27 +74,40 @@ def check_fit(n_features: int, labels: ArrayLike, dim: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """What all shrinkages share."""
+    """What all shrinkages share. The k directions are all n_features of them, or those in which fewer images differ."""
 
+    n: int  # images
     mean: NDArray[np.float64]  # (n_features,)
-    eigenvalues: NDArray[np.float64]  # of the covariance within classes
-    directions: NDArray[np.float64]  # (n_features, n_features) its eigenvectors, in columns
-    total: NDArray[np.float64]  # covariance of all, along these directions
+    eigenvalues: NDArray[np.float64]  # (k,) of the covariance within classes
+    directions: NDArray[np.float64]  # (n_features, k) its eigenvectors, in columns
+    total: NDArray[np.float64]  # (k, k) covariance of all, along these directions
 
     @classmethod
     def of(cls, units: NDArray[np.float64], classes: NDArray[np.int64]) -> _Spread:
         sums = np.zeros((int(classes.max()) + 1, units.shape[1]))
         np.add.at(sums, classes, units)
         within = units - (sums / np.bincount(classes)[:, None])[classes]
-        eigenvalues, directions = np.linalg.eigh(within.T @ within / len(units))
         mean = units.mean(axis=0)
+        if len(units) < units.shape[1]:
+            basis = np.linalg.svd(units - mean, full_matrices=False)[2].T  # (n_features, n)
+            within = within @ basis
+            eigenvalues, directions = np.linalg.eigh(within.T @ within / len(units))
+            directions = basis @ directions
+        else:
+            eigenvalues, directions = np.linalg.eigh(within.T @ within / len(units))
         turned = (units - mean) @ directions
-        return cls(mean, np.maximum(eigenvalues, 0), directions, turned.T @ turned / len(units))
+        return cls(len(units), mean, np.maximum(eigenvalues, 0), directions, turned.T @ turned / len(units))
 
     def head(self, dim: int, shrinkage: float) -> ClosedForm:
         if not self.eigenvalues.any():
             raise ValueError("the images of each class have the same features, which leaves nothing to whiten: check the images")
-        scales = (self.eigenvalues + shrinkage * self.eigenvalues.mean()) ** -0.5  # mean(diag S) = mean of its eigenvalues
+        ridge = shrinkage * self.eigenvalues.sum() / len(self.mean)  # mean(diag S) = mean of its n_features eigenvalues
+        scales = (self.eigenvalues + ridge) ** -0.5
+        if dim >= self.n:  # all features, of few images: A, which is ridge^(−1/2) outside these directions
+            weight = self.directions * (scales - ridge**-0.5) @ self.directions.T
+            weight[np.diag_indices(dim)] += ridge**-0.5
+            weight /= np.sqrt(self.total.diagonal() @ scales**2)
+            return ClosedForm(weight, -weight @ self.mean, shrinkage)
         variances, axes = np.linalg.eigh(scales[:, None] * self.total * scales)  # ascending
         variances, axes = variances[::-1][:dim], axes[:, ::-1][:, :dim]
         weight = (axes * scales[:, None]).T @ self.directions.T  # P·A

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import torch
@@ -160,6 +160,16 @@ class Embedder(nn.Module):
         other._modules = dict(self._modules)
         other.head = nn.Linear(self.n_features, self.dim, device=self.head.weight.device)
         other.initialize_head(features, kind="whitened", labels=labels)
+        return other
+
+    def interpolated(self, backbone: Mapping[str, Tensor], fraction: float) -> Self:
+        """The same head on (1 − fraction)·this backbone + fraction·other weights of it, given by name."""
+        other = copy.copy(self)
+        other._modules, other._trained = {**self._modules, "backbone": copy.deepcopy(self.backbone)}, None
+        with torch.no_grad():
+            for name, tensor in other.backbone.state_dict().items():
+                if tensor.is_floating_point():
+                    tensor.lerp_(backbone[name], fraction)
         return other
 
     def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:

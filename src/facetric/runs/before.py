@@ -78,7 +78,9 @@ def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnS
     training, _ = run_images(run, "train")
     training = padded(training, run.config.data.pad)
     known = _features(_cache(run, network, training.images, "Pretrained features of training images", on_step))
-    dim = min(network.dim, len(known) - 1, network.n_features)  # fewer than the run's where there are too few images
+    dim = network.dim
+    if dim != network.n_features:
+        dim = min(dim, len(known) - 1, network.n_features)  # fewer than the run's where there are too few images
     on_step("Closed-form head", 0, 1)
     head = closed_form_head(known, training.labels, dim)
     on_step("Closed-form head", 1, 1)

@@ -19,6 +19,8 @@ SPLITS = ("test", "validation", "train")
 def new_images(data: DataTable, *, validate: bool) -> ImageDataset:
     """The dataset of a new run, with validation classes held out from the training classes."""
     dataset = load_run_dataset(data)
+    if data.all_classes:
+        return replace(dataset, splits=np.full(len(dataset), "train"))
     if validate and "validation" not in dataset.splits:
         dataset = dataset.with_validation(data.validation_fraction, seed=data.validation_seed)
     return dataset
@@ -56,7 +58,7 @@ def run_images(run: Run, split: str) -> tuple[ImageDataset, DataChanges]:
         if split == "validation":
             way_out = f"its validation was off (run.validate_every = 0) or it had too few classes; {way_out}"
         elif split == "test":
-            way_out = f"all of its classes were trained on; {way_out}, or train with --set data.options.test_fraction=0.5"
+            way_out = f"all of its classes were trained on; {way_out}, or train with test classes held out"
         raise ValueError(f"{run.path} has no {split} images: {way_out}")
     data = run.config.data
     matched, changes = run.manifest.match(_current_dataset(run), data.root, splits=(split,))

@@ -3,6 +3,7 @@
     config.toml           the resolved configuration; training it again repeats the run
     manifest.json         every class and image with its split, as training saw them
     environment.json      versions, seed, device, git commit of the code
+    choice.json           the scores by which `run.choose_minutes` chose the recipe in config.toml
     metrics.jsonl         a row per logged step and per validation
     checkpoints/          best.safetensors and last.safetensors (embedders), and the states for an exact resume
     embeddings.npz        vectors, labels and image names of the test classes (embeddings-SPLIT.npz of another split)
@@ -70,6 +71,7 @@ class Run:
         self.config_file = self.path / CONFIG_FILE
         self.manifest_file = self.path / "manifest.json"
         self.environment_file = self.path / "environment.json"
+        self.choice_file = self.path / "choice.json"
         self.metrics_file = self.path / "metrics.jsonl"
         self.checkpoints = self.path / "checkpoints"
         self.tensorboard = self.path / "tensorboard"
@@ -190,6 +192,16 @@ class Run:
         config = read_config(self.config_file)
         place = {"folder": str(self.path.absolute().parent), "name": self.path.absolute().name}
         return config.model_copy(update={"run": config.run.model_copy(update=place)})
+
+    def save_config(self, config: TrainConfig) -> None:
+        """Replace the configuration by one with the chosen recipe."""
+        with self.writing():
+            write_atomically(self.config_file, to_toml(config).encode())
+        self.__dict__.pop("config", None)
+
+    def save_choice(self, text: str) -> None:
+        with self.writing():
+            write_atomically(self.choice_file, text.encode())
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -104,7 +104,7 @@ def build_sampler(
         batch_size=config.size,
         class_ratio=config.class_ratio,
         images_per_class=config.images_per_class,
-        n_batches=n_steps,
+        n_batches=max(n_steps, 1),
         seed=seed,
         rank=rank,
         world_size=world_size,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -11,7 +10,6 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch import Tensor
 
 from facetric.config.config import TrainConfig
 from facetric.config.config_file import resolve_paths
@@ -20,6 +18,7 @@ from facetric.runs.images import new_images, resumed_images
 from facetric.runs.manifest import Manifest
 from facetric.runs.run import Run, open_run
 from facetric.runs.states import read_newest_state
+from facetric.training.choice import check_choice, choose
 from facetric.training.clock import StepClock
 from facetric.training.display import Display
 from facetric.training.environment import describe_environment, say_differences
@@ -30,7 +29,8 @@ from facetric.training.loggers import require_loggers
 from facetric.training.loss import last_explanation
 from facetric.training.processes import Processes
 from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
-from facetric.training.validation import Scores, Validator, check_metric
+from facetric.training.step import Step, take_step
+from facetric.training.validation import Scores, Validator, check_metric, check_validation
 from facetric.training.writer import Callbacks, OnTrainingStep, OnValidation, Progress, Writer
 
 
@@ -97,7 +97,11 @@ def _run(
                 run.refuse_existing()
         with processes.fail_together():
             dataset = _images(config, run, display, is_new=is_new, accept_changes=accept_changes)
+            if config.run.choose_minutes:
+                check_choice(config, dataset, n_processes=processes.n)
             plan = make_plan(config, dataset, fabric, processes)
+            if plan.held_out is not None:
+                check_validation(plan.held_out.labels)
             if processes.is_first:
                 environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
                 if is_new:
@@ -105,6 +109,20 @@ def _run(
                 else:
                     say_differences(run.environment_file, environment, display.warn)
                 stack.enter_context(run.locked())
+        if config.run.choose_minutes:
+            with Interruption() as interruption:
+                chosen = choose(
+                    config,
+                    dataset,
+                    run,
+                    display,
+                    n_features=plan.embedder.n_features,
+                    stopped=lambda: bool(interruption.signal_number),
+                )
+            if chosen is None:
+                return _conclude(config, run, display, Progress(), interruption.signal_number)
+            config, display.n_steps = chosen, chosen.run.steps
+            plan = make_plan(config, dataset, fabric, processes)
         state = processes.broadcast(lambda: None if is_new else read_newest_state(run.checkpoints))
         display.say(
             f"{'training' if is_new else 'resuming'} {run.path}: {len(plan.training):,} images of "
@@ -160,7 +178,10 @@ def _train_steps(
             step = progress.step + 1
             is_last = step == run.steps
             session.rates.set(step)
-            value, embeddings = _step(config, session, batch, step, clock, writer)
+            done = take_step(session, batch, clip_norm=config.optimizer.clip_norm, clock=clock)
+            if not done.is_finite:
+                with processes.fail_together():
+                    _refuse_non_finite(writer, batch, done, step)
             progress.step = step
             n_unlogged += 1
 
@@ -168,14 +189,14 @@ def _train_steps(
             with processes.fail_together() if due or each_step else ExitStack():
                 if writer is not None:
                     with clock.part("logging"):
-                        for warning in (watch.idle(value > 0), watch.spread(embeddings) if due else None):
+                        for warning in (watch.idle(done.loss > 0), watch.spread(done.embeddings) if due else None):
                             if warning is not None:
                                 writer.display.warn(f"step {step}: {warning}")
-                        writer.stepped(step, value)
+                        writer.stepped(step, done.loss)
                     if due:
                         timing = clock.row(n_steps=n_unlogged, batch_size=config.batches.size)
                         with clock.part("logging"):
-                            row = {**_row(session, step, value), "timing": timing}
+                            row = {**_row(session, step, done.loss), "timing": timing}
                             writer.append(row)
                             writer.display.logged(row)
                 if due:
@@ -196,43 +217,26 @@ def _train_steps(
                         writer.checkpoint(session, state)
             if signal_number and not is_last:
                 return signal_number
+    if run.steps == 0:
+        state = session.state_dict()
+        with processes.fail_together():
+            if writer is not None:
+                writer.checkpoint(session, state)
     return 0
 
 
-def _step(
-    config: TrainConfig, session: Session, batch: TrainingBatch, step: int, clock: StepClock, writer: Writer | None
-) -> tuple[float, Tensor]:
-    """Forward, loss of the global batch, backward, update. Returns the loss and the embeddings of the global batch."""
-    fabric, processes = session.fabric, session.processes
-    with clock.part("network"):
-        session.optimizer.zero_grad(set_to_none=True)
-        embeddings: Tensor = session.network(fabric.to_device(batch.inputs))  # (m / n_processes, d)
-    with clock.part("loss"):
-        embeddings = processes.gather_rows(embeddings)  # (m, d)
-        labels = processes.gather_rows(fabric.to_device(batch.labels))  # (m,)
-        finite = math.isfinite(float(embeddings.detach().sum())) or bool(torch.isfinite(embeddings).all())
-        loss: Tensor | None = session.loss(embeddings, labels) if finite else None
-        value = math.nan if loss is None else float(loss.detach())
-    if loss is None or not math.isfinite(value):
-        what = "embeddings are" if loss is None else "loss is"
-        with processes.fail_together():
-            if writer is not None:
-                tensors = {"inputs": batch.inputs, "labels": labels, "embeddings": embeddings}
-                with writer.run.writing():
-                    path = save_batch(writer.run.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
-                raise NonFiniteLossError(
-                    f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
-                    "optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
-                )
-    assert loss is not None
-    with clock.part("network"):
-        fabric.backward(loss)
-        if config.optimizer.clip_norm is not None:
-            fabric.clip_gradients(
-                session.network, session.wrapped_optimizer, max_norm=config.optimizer.clip_norm, error_if_nonfinite=False
-            )
-        session.wrapped_optimizer.step()
-    return value, embeddings.detach()
+def _refuse_non_finite(writer: Writer | None, batch: TrainingBatch, done: Step, step: int) -> None:
+    """Save the batch that gave no finite loss, and stop."""
+    if writer is None:
+        return
+    what = "loss is" if torch.isfinite(done.embeddings).all() else "embeddings are"
+    tensors = {"inputs": batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
+    with writer.run.writing():
+        path = save_batch(writer.run.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
+    raise NonFiniteLossError(
+        f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
+        "optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
+    )
 
 
 def _row(session: Session, step: int, value: float) -> dict[str, Any]:
@@ -256,7 +260,8 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
     """The closing lines, and the result."""
     best = progress.best_step(config.run.best_metric)
     if signal_number:
-        display.say(f"stopped by a signal after step {progress.step}, which was saved. To continue: {run.resume_command}")
+        where = "while choosing" if config.run.choose_minutes else f"after step {progress.step}, which was saved"
+        display.say(f"stopped by a signal {where}. To continue: {run.resume_command}")
     else:
         moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
         if best == 0:
@@ -265,11 +270,14 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
         display.table("Validation, on classes that were not trained on", rows)
         if (verdict := progress.verdict(config.run.best_metric)) is not None:
             display.say(verdict)
-        display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
+        if config.data.all_classes:
+            display.say(f"the run is in {run.path}; it was trained on all classes, which leaves none to score it on")
+        else:
+            display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
     return RunResult(
         folder=run.path,
         step=progress.step,
-        finished=progress.step >= config.run.steps,
+        finished=progress.step >= config.run.steps and not config.run.choose_minutes,
         signal_number=signal_number,
         best_step=best,
         validation=dict(progress.validation),

@@ -10,13 +10,31 @@ import torch
 from torch import nn
 
 from facetric.config.loss_table import LossTable
-from facetric.losses import LOSSES, BatchExplanation, FacilityLocationLoss, MarginDecay, SubsampledLoss, SubsetsExplanation
+from facetric.losses import (
+    LOSSES,
+    BatchExplanation,
+    FacilityLocationLoss,
+    MarginDecay,
+    NestedLoss,
+    SubsampledLoss,
+    SubsetsExplanation,
+)
 from facetric.losses.external import external_loss, is_external
 from facetric.training.processes import Processes
 
 
 def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
     """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
+    losses = {width: _one_loss(config, seed=seed, dim=width, n_classes=n_classes) for width in (*config.nested, dim)}
+    for loss in losses.values():
+        inner = innermost(loss)
+        if isinstance(inner, FacilityLocationLoss) and processes.n > 1:
+            inner.share = processes.broadcast
+    return NestedLoss(losses) if config.nested else losses[dim]
+
+
+def _one_loss(config: LossTable, *, seed: int, dim: int, n_classes: int) -> nn.Module:
+    """The loss on embeddings of `dim` dimensions."""
     if is_external(config.name):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)  # proxies and the like, equal in all processes
@@ -27,9 +45,6 @@ def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, proces
         loss = kind(**config.keywords(), **seeded)
     if config.n_subsets and not isinstance(loss, SubsampledLoss):
         loss = SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
-    inner = innermost(loss)
-    if isinstance(inner, FacilityLocationLoss) and processes.n > 1:
-        inner.share = processes.broadcast
     return loss
 
 
@@ -41,17 +56,23 @@ def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> M
 
 
 def innermost(loss: nn.Module) -> nn.Module:
-    """The loss itself, without the averaging over subsets."""
+    """The loss itself, without prefixes (of which it is the widest) and without the averaging over subsets."""
+    if isinstance(loss, NestedLoss):
+        return innermost(loss.losses[-1])
     return loss.loss if isinstance(loss, SubsampledLoss) else loss
 
 
 def last_explanation(loss: nn.Module) -> BatchExplanation | SubsetsExplanation | None:
     """F, F̃, Δ, NMI and γ of the last batch, for the clustering loss; with subsets their means, as the loss itself is one."""
+    if isinstance(loss, NestedLoss):
+        return last_explanation(loss.losses[-1])
     return loss.last if isinstance(loss, FacilityLocationLoss | SubsampledLoss) else None
 
 
 def loss_state(loss: nn.Module) -> dict[str, Any]:
     """What an exact resume needs of the loss: its own weights and its generators."""
+    if isinstance(loss, NestedLoss):
+        return {"nested": [loss_state(part) for part in loss.losses]}
     inner = innermost(loss)
     state: dict[str, Any] = {"weights": inner.state_dict()}  # proxies and the like; ours have none
     if isinstance(loss, SubsampledLoss):
@@ -63,6 +84,10 @@ def loss_state(loss: nn.Module) -> dict[str, Any]:
 
 def load_loss_state(loss: nn.Module, state: dict[str, Any]) -> None:
     """Restore what `loss_state` gave."""
+    if isinstance(loss, NestedLoss):
+        for part, of_part in zip(loss.losses, state["nested"], strict=True):
+            load_loss_state(part, of_part)
+        return
     inner = innermost(loss)
     inner.load_state_dict(state["weights"])
     if isinstance(loss, SubsampledLoss):

@@ -2,20 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
 from facetric.data import ImageFormat
 from facetric.models import Embedder
 from facetric.models.trunk_cache import TrunkCache, extract_features
 from facetric.training.feed import LabeledImages
 
 
+@dataclass(frozen=True, eq=False)
 class HeadRefit:
-    """Fits a whitened head to the training images: their central crops, or the first cached view of each."""
+    """Fits a whitened head to the central crops of the training images.
 
-    def __init__(self, split: LabeledImages, *, cache: TrunkCache | None, form: ImageFormat) -> None:
-        self.split, self.cache, self.form = split, cache, form
+    With a `pretrained_fraction` f the weights of the backbone are (1 − f)·trained + f·pretrained before.
+    """
+
+    split: LabeledImages
+    cache: TrunkCache | None
+    form: ImageFormat
+    pretrained: Mapping[str, Tensor]  # the backbone before training; empty where it does not train
+    pretrained_fraction: float = 0.0
+
+    def with_fraction(self, pretrained_fraction: float) -> Self:
+        return replace(self, pretrained_fraction=pretrained_fraction)
 
     def __call__(self, embedder: Embedder) -> Embedder:
-        """The embedder with another head; it shares the backbone."""
+        """Another embedder; what it does not change it shares with this one."""
+        if self.pretrained and self.pretrained_fraction:
+            embedder = embedder.interpolated(self.pretrained, self.pretrained_fraction)
         images = self.split.images if self.cache is None else self.cache
         features = extract_features(embedder, images, form=self.form, on_progress=lambda done, total: None)
         return embedder.with_whitened_head(features, self.split.labels)

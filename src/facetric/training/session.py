@@ -7,10 +7,11 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
+import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
@@ -23,6 +24,7 @@ from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
 from facetric.losses import MarginDecay
 from facetric.models import Embedder, build_embedder
 from facetric.models.closed_form import check_fit
+from facetric.models.embedder import WHOLE
 from facetric.models.head import FITTED_KINDS
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
@@ -33,7 +35,7 @@ from facetric.training.loss import build_decay, build_loss, load_loss_state, los
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
 from facetric.training.refit import HeadRefit
-from facetric.training.validation import Validator, check_validation
+from facetric.training.validation import Validator
 
 _log = logging.getLogger("facetric")
 # The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.
@@ -188,12 +190,15 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         normalize_features=config.model.head_init == "whitened",
         seed=run.seed,
     )
+    if not isinstance(dataset.images, np.ndarray) and embedder.input_spec.channels != 3:
+        raise ValueError(
+            f"photos are read in color; the backbone {embedder.name} takes pictures of {embedder.input_spec.channels} channel: "
+            "choose another (--set model.backbone=tf_efficientnet_lite0)"
+        )
     if config.data.root is not None:
         image_format(embedder.input_spec, (), size=config.data.size)  # refuses a crop that is too large before images are read
     training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
-    if held_out is not None:
-        check_validation(held_out.labels)
-    if config.model.head_refit:
+    if config.model.head_refit or config.model.head_init == "whitened":
         check_fit(embedder.n_features, training.labels, embedder.dim)
     loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
     sampler = build_sampler(
@@ -205,17 +210,21 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
 
 
 def build_session(
-    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool
+    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool, one_cache: bool = False
 ) -> tuple[Session, Validator | None]:
-    """The long work before the first step, and the setup with Fabric. All processes call it together."""
+    """The long work before the first step, and the setup with Fabric. All processes call it together.
+
+    `one_cache`: held-out images are taken from the cache of training views too, where it has their central crops.
+    """
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
-        cache = _trunk_cache(config, plan)
+        half = _trunk_cache(config, plan)
+        cache = None if half is None else half.take(plan.training.rows)
         if fresh and processes.is_first:  # DDP hands the first process's weights to the others
             _initialize_head(config, plan, cache)
         feed = _feed(config, plan, cache)
-        validator = _validator(config, plan) if processes.is_first else None
+        validator = _validator(config, plan, half if one_cache else None) if processes.is_first else None
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
         _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
     rates = config.optimizer
@@ -235,7 +244,7 @@ def build_session(
         loss=plan.loss,
         decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
         feed=feed,
-        refit=HeadRefit(plan.training, cache=cache, form=plan.format) if config.model.head_refit else None,
+        refit=_refit(config, plan, cache),
     )
     return session, validator
 
@@ -248,19 +257,33 @@ def prepare_caches(config: TrainConfig) -> None:
 
 
 def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
-    """The training images after the frozen part, in every cached view. Processes on one machine share the file.
+    """The images after the frozen part, in every cached view. Processes on one machine share the file.
 
-    Views of the validation classes are kept too, so that runs with other validation classes, or none, find the same file.
+    It holds the validation classes too, so that runs with other validation classes, or none, find the same file. A head that is
+    refitted sees central crops.
     """
     if config.model.cached_views == 0:
         return None
-    return build_trunk_cache(
+    views_are_central = config.data.augment == "none"
+    cache = build_trunk_cache(
         plan.embedder,
         plan.training.half,
         n_views=config.model.cached_views,
         seed=config.model.views_seed,
+        center=config.model.head_refit and not views_are_central,
         transform=training_transform(config.data, plan.format),
-    ).take(plan.training.rows)
+    )
+    return replace(cache, center_view=0) if views_are_central else cache
+
+
+def _refit(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> HeadRefit | None:
+    """Called while the backbone still has its pretrained weights."""
+    if not config.model.head_refit:
+        return None
+    pretrained = {}
+    if plan.embedder.freeze_through != WHOLE:
+        pretrained = {name: tensor.detach().clone() for name, tensor in plan.embedder.backbone.state_dict().items()}
+    return HeadRefit(plan.training, cache, plan.format, pretrained, config.model.pretrained_fraction)
 
 
 def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
@@ -280,11 +303,13 @@ def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:
     return LiveFeed(plan.training, plan.sampler, transform, n_threads=config.data.threads)
 
 
-def _validator(config: TrainConfig, plan: Plan) -> Validator | None:
+def _validator(config: TrainConfig, plan: Plan, half: TrunkCache | None) -> Validator | None:
     """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
     if plan.held_out is None:
         return None
     cache = None
-    if config.model.freeze_through is not None:
+    if half is not None and half.center_view is not None:
+        cache = half.take(plan.held_out.rows)
+    elif config.model.freeze_through is not None:
         cache = build_trunk_cache(plan.embedder, plan.held_out.images, n_views=0, center=True)
     return Validator(plan.held_out, cache=cache, seed=config.run.seed)

@@ -1,0 +1,295 @@
+"""`run.choose_minutes`: which recipe suits a dataset, from the pretrained network as it is to fine-tuning.
+
+Candidates are compared on classes that they were not trained on: half of the training classes train, the other half is scored,
+for several random halves. The simplest wins unless another beats it by more than the standard error of their difference.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.config.config import TrainConfig
+from facetric.config.config_file import parse_config
+from facetric.config.defaults import batch_shape
+from facetric.data import ImageDataset
+from facetric.metrics.neighbors import Metric
+from facetric.metrics.retrieval import retrieval_by_class
+from facetric.models import Embedder
+from facetric.models.embedder import WHOLE
+from facetric.runs.run import Run
+from facetric.training.display import Display
+from facetric.training.trial import Trial, hold_out, run_trial
+
+PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trained head"
+HALFWAY, FINE_TUNED = "halfway to fine-tuned", "fine-tuned"
+N_SPLITS, MIN_CLASSES = 6, 4  # halves of fewer classes cannot be scored: retrieval within one class is always right
+HALFWAY_FRACTION = 0.5
+
+Tables = dict[str, dict[str, Any]]
+ClassScores = dict[str, tuple[float, float]]  # class name → Recall@1, MAP@R
+_log = logging.getLogger("facetric")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe: what it changes in the settings of the run. Those of one `training` differ only in what is saved after it."""
+
+    name: str
+    training: str
+    settings: Tables
+
+
+def candidates(config: TrainConfig, n_features: int) -> list[Candidate]:
+    """From the simplest to the most elaborate."""
+    frozen = {"freeze_through": WHOLE, "cached_views": 1, "head_refit": False, "pretrained_fraction": 0.0}
+    central, untrained = {"augment": "none"}, {"steps": 0}
+    as_it_is = {**frozen, "head_init": "orthogonal", "dim": n_features}
+    whitened = {**frozen, "head_init": "whitened"}
+    no_prefixes = {"nested": ()} if config.loss.nested and config.loss.nested[-1] >= n_features else {}
+    found = [
+        Candidate(PRETRAINED, PRETRAINED, {"run": untrained, "data": central, "model": as_it_is, "loss": no_prefixes}),
+        Candidate(CLOSED_FORM, CLOSED_FORM, {"run": untrained, "data": central, "model": whitened}),
+        Candidate(HEAD, HEAD, {"data": central, "model": whitened}),
+    ]
+    if config.model.freeze_through != WHOLE:
+        tuned = {"head_init": "whitened", "head_refit": True}
+        for name, fraction in ((HALFWAY, HALFWAY_FRACTION), (FINE_TUNED, 0.0)):
+            found.append(Candidate(name, FINE_TUNED, {"model": {**tuned, "pretrained_fraction": fraction}}))
+    return found
+
+
+def with_settings(config: TrainConfig, settings: Tables) -> TrainConfig:
+    """The configuration with these keys changed."""
+    tables = {name: {k: v for k, v in table.items() if v is not None} for name, table in config.model_dump().items()}
+    return parse_config({name: {**table, **settings.get(name, {})} for name, table in tables.items()})
+
+
+@dataclass
+class Record:
+    """choice.json: every score so far, the time that it took, and in the end what was chosen."""
+
+    seconds: float = 0.0
+    scores: dict[str, dict[int, ClassScores]] = field(default_factory=dict)  # candidate → split → class
+    chosen: str | None = None
+    why: str = ""
+
+    @classmethod
+    def from_json(cls, text: str) -> Record:
+        values = json.loads(text)
+        scores = {
+            name: {int(split): {c: (float(r), float(m)) for c, (r, m) in classes.items()} for split, classes in splits.items()}
+            for name, splits in values["scores"].items()
+        }
+        return cls(float(values["seconds"]), scores, values["chosen"], values["why"])
+
+    def to_json(self) -> str:
+        return json.dumps(self.__dict__, indent=1) + "\n"
+
+
+def choose(
+    config: TrainConfig,
+    dataset: ImageDataset,
+    run: Run,
+    display: Display,
+    *,
+    n_features: int,
+    stopped: Callable[[], bool],
+) -> TrainConfig | None:
+    """The configuration of the best candidate, also written to the run folder; None if `stopped` said so before that.
+
+    Scores are kept in choice.json as they come, and what is there is not computed again.
+    """
+    record, minutes = _kept(run), config.run.choose_minutes
+    before, start = record.seconds, time.monotonic()
+
+    def is_over() -> bool:
+        return before + time.monotonic() - start > 60 * minutes
+
+    recipes = candidates(config, n_features)
+    splits = halves(_scorable(dataset), N_SPLITS, seed=config.run.seed)
+    display.say(f"choosing among {len(recipes)} recipes on halves of the training classes, for up to {minutes:g} minutes")
+    for split, classes in enumerate(splits):
+        part = hold_out(dataset, classes)
+        for training in dict.fromkeys(recipe.training for recipe in recipes):
+            group = [recipe for recipe in recipes if recipe.training == training]
+            needed = split == 0 and group[0].settings.get("run", {}).get("steps") == 0  # without these there is no choice
+            if all(split in record.scores.get(recipe.name, {}) for recipe in group) or (is_over() and not needed):
+                continue
+            found = _scores(config, group, part, n_features=n_features, stopped=lambda: stopped() or is_over())
+            if stopped():
+                return None
+            for name, scores in found.items():
+                record.scores.setdefault(name, {})[split] = scores
+            record.seconds = before + time.monotonic() - start
+            run.save_choice(record.to_json())
+        display.say(f"split {split + 1} of {len(splits)}: {_words(record, split)}")
+        if is_over():
+            break
+    record.chosen, gains = decide(record.scores, [recipe.name for recipe in recipes])
+    record.why = _sentence(record)
+    chosen = next(recipe for recipe in recipes if recipe.name == record.chosen)
+    config = with_settings(config, {**chosen.settings, "run": {**chosen.settings.get("run", {}), "choose_minutes": 0.0}})
+    run.save_choice(record.to_json())
+    run.save_config(config)
+    display.table("On held-out halves of the training classes", _table(record.scores, gains))
+    display.say(record.why)
+    return config
+
+
+def halves(classes: NDArray[np.int64], n_splits: int, *, seed: int) -> list[NDArray[np.int64]]:
+    """Held-out classes of each split: random halves, in pairs that hold out every class once.
+
+    With few classes there are not that many different ones.
+    """
+    rng, found, seen = np.random.default_rng([seed, 4]), [], set()
+    for _ in range(8 * n_splits):
+        order = rng.permutation(classes)
+        for half in (order[: len(order) // 2], order[len(order) // 2 :]):
+            if len(half) >= 2 and len(classes) - len(half) >= 2 and (key := tuple(sorted(half.tolist()))) not in seen:
+                seen.add(key)
+                found.append(np.sort(half))
+    return found[:n_splits]
+
+
+def decide(scores: dict[str, dict[int, ClassScores]], order: Sequence[str]) -> tuple[str, dict[str, tuple[float, float]]]:
+    """The chosen candidate, and for each its gain over the choice before it with the standard error.
+
+    Each in turn, from the simplest on, becomes the choice where its gain exceeds the standard error.
+    """
+    chosen, gains = order[0], {order[0]: (0.0, 0.0)}
+    for name in order[1:]:
+        if scores.get(name):
+            gains[name] = difference(scores[name], scores[chosen])
+            if gains[name][0] > gains[name][1]:
+                chosen = name
+    return chosen, gains
+
+
+def difference(scores: dict[int, ClassScores], others: dict[int, ClassScores]) -> tuple[float, float]:
+    """How much better the first is on the same splits and classes, and the standard error of that over the classes.
+
+    A class counts once, with its mean over the splits that hold it out.
+    """
+    of_class: dict[str, list[float]] = {}
+    for split in scores.keys() & others.keys():
+        for name, (recall, precision) in scores[split].items():
+            if name in others[split]:
+                other = others[split][name]
+                of_class.setdefault(name, []).append((recall + precision - other[0] - other[1]) / 2)
+    gains = np.array([np.mean(values) for _, values in sorted(of_class.items())])
+    if len(gains) < 2:
+        return 0.0, math.inf
+    return float(gains.mean()), float(gains.std(ddof=1) / math.sqrt(len(gains)))
+
+
+def check_choice(config: TrainConfig, dataset: ImageDataset, *, n_processes: int) -> None:
+    """Refuse what cannot be chosen, before the run folder is made."""
+    off = "--set run.choose_minutes=0"
+    n_classes = len(_scorable(dataset))
+    if n_processes > 1:
+        raise ValueError(f"run.choose_minutes needs one process; got {n_processes}: choose with one, or train without ({off})")
+    if config.model.weights == "none":
+        raise ValueError(f"run.choose_minutes compares with a pretrained network; model.weights is none: train without ({off})")
+    if n_classes < MIN_CLASSES:
+        what = f"{MIN_CLASSES} training classes of several images"
+        raise ValueError(f"run.choose_minutes needs {what}; got {n_classes}: add some, or {off}")
+
+
+def _scorable(dataset: ImageDataset) -> NDArray[np.int64]:
+    """Training classes with several images; those with one always train."""
+    return np.flatnonzero(np.bincount(dataset.labels[dataset.splits == "train"]) > 1)
+
+
+def _scores(
+    config: TrainConfig, group: Sequence[Candidate], part: ImageDataset, *, n_features: int, stopped: Callable[[], bool]
+) -> dict[str, ClassScores]:
+    """Train once and score every candidate of the group; empty where that was stopped or diverged."""
+    recipe_config = with_settings(config, {**group[-1].settings, "batches": fitting_batches(config, part)})
+    n_images = int((part.splits == "train").sum())
+    if n_images <= recipe_config.model.dim != n_features:  # fewer images than in the run span fewer directions
+        recipe_config = with_settings(recipe_config, {"model": {"dim": n_images - 1}, "loss": {"nested": ()}})
+    trial = run_trial(recipe_config, part, stopped=stopped)
+    found = {}
+    for recipe in group if trial is not None else ():
+        assert trial is not None
+        model = recipe.settings["model"]
+        refits = model["head_refit"]
+        embedder = trial.refitted(pretrained_fraction=model["pretrained_fraction"]) if refits else trial.session.embedder
+        found[recipe.name] = _class_scores(trial, embedder, part)
+    del trial
+    gc.collect()
+    return found
+
+
+def _class_scores(trial: Trial, embedder: Embedder, part: ImageDataset) -> ClassScores:
+    metric: Metric = "cosine" if embedder.normalize else "euclidean"
+    labels = part.labels[part.splits == "validation"]
+    found = retrieval_by_class(trial.embed(embedder), labels, metric=metric)
+    rows = zip(found.classes, found.recall_at_1, found.map_at_r, strict=True)
+    return {part.class_names[label]: (float(recall), float(precision)) for label, recall, precision in rows}
+
+
+def fitting_batches(config: TrainConfig, part: ImageDataset) -> dict[str, Any]:
+    """The composition of batches, or a smaller one where half of the classes cannot fill it."""
+    sizes = np.bincount(part.labels[part.splits == "train"])
+    sizes = np.sort(sizes[sizes > 0])
+    size, per_class = config.batches.size, config.batches.images_per_class
+    if per_class is not None:
+        return {"size": min(size, int((sizes >= per_class).sum()) * per_class)}
+    n_classes = round((config.batches.class_ratio or 0.25) * size)
+    if n_classes <= len(sizes) and sizes[-n_classes:].sum() >= size:
+        return {}
+    size, n_classes = batch_shape(sizes.tolist())
+    return {"size": size, "class_ratio": round(n_classes / size, 4)}
+
+
+def _kept(run: Run) -> Record:
+    if not run.choice_file.is_file():
+        return Record()
+    try:
+        return Record.from_json(run.choice_file.read_text(encoding="utf-8"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.warning("%s is damaged (%s); the choice starts again", run.choice_file, error)
+        return Record()
+
+
+def _means(scores: dict[int, ClassScores], splits: set[int]) -> tuple[float, float]:
+    """Recall@1 and MAP@R over the classes of these splits."""
+    rows = np.array([values for split in sorted(splits & scores.keys()) for values in scores[split].values()])
+    recall, precision = rows.mean(axis=0)
+    return float(recall), float(precision)
+
+
+def _table(scores: dict[str, dict[int, ClassScores]], gains: dict[str, tuple[float, float]]) -> dict[str, dict[str, float]]:
+    rows = {}
+    for name, (gain, error) in gains.items():
+        recall, precision = _means(scores[name], set(scores[name]))
+        rows[name] = {"recall_at_1": recall, "map_at_r": precision, "gain": gain, "± s.e.": error}
+    return rows
+
+
+def _sentence(record: Record) -> str:
+    splits = set(record.scores[str(record.chosen)])
+    how = f"{len(splits)} split{'s' * (len(splits) != 1)}, {record.seconds / 60:.1f} minutes"
+    if record.chosen == PRETRAINED:
+        return f"chosen: {PRETRAINED}; nothing was better by more than its standard error ({how})"
+    (r_before, m_before), (r_after, m_after) = (_means(record.scores[name], splits) for name in (PRETRAINED, str(record.chosen)))
+    return (
+        f"chosen: {record.chosen}; on held-out classes Recall@1 goes from {100 * r_before:.1f} to {100 * r_after:.1f} and MAP@R "
+        f"from {100 * m_before:.1f} to {100 * m_after:.1f} ({how})"
+    )
+
+
+def _words(record: Record, split: int) -> str:
+    found = {name: _means(splits, {split}) for name, splits in record.scores.items() if split in splits}
+    return "; ".join(f"{name} R@1 {100 * recall:.1f} MAP@R {100 * precision:.1f}" for name, (recall, precision) in found.items())

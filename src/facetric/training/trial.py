@@ -1,0 +1,68 @@
+"""A recipe tried out: some training classes train, others are held out, and nothing is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.config.config import TrainConfig
+from facetric.data import ImageDataset
+from facetric.models import Embedder
+from facetric.training.clock import StepClock
+from facetric.training.processes import Processes
+from facetric.training.refit import HeadRefit
+from facetric.training.session import Plan, Session, build_session, make_plan, start_fabric
+from facetric.training.step import take_step
+from facetric.training.validation import Validator
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A network after its last step, with the held-out images to score it on."""
+
+    session: Session
+    plan: Plan
+    validator: Validator
+
+    def embed(self, embedder: Embedder | None = None) -> NDArray[np.float32]:
+        """The held-out images (n, d), with the trained network or another."""
+        return self.validator.embed(self.session.embedder if embedder is None else embedder)
+
+    def refitted(self, *, pretrained_fraction: float) -> Embedder:
+        """The network as `model.head_refit` and `model.pretrained_fraction` would save it."""
+        refit = self.session.refit
+        assert isinstance(refit, HeadRefit)
+        return refit.with_fraction(pretrained_fraction)(self.session.embedder)
+
+
+def run_trial(config: TrainConfig, dataset: ImageDataset, *, stopped: Callable[[], bool] = lambda: False) -> Trial | None:
+    """Train on the training split of `dataset`, with its validation split held out; one process.
+
+    None where the loss became non-finite or `stopped` said so.
+    """
+    config = config.model_copy(update={"run": config.run.model_copy(update={"validate_every": max(config.run.steps, 1)})})
+    fabric = start_fabric(config.run)
+    processes = Processes(fabric.device)
+    plan = make_plan(config, dataset, fabric, processes)
+    session, validator = build_session(config, plan, fabric, processes, fresh=True, one_cache=True)
+    assert validator is not None
+    session.embedder.train()
+    clock, batches = StepClock(fabric.device), iter(session.feed)
+    for step in range(1, config.run.steps + 1):
+        if stopped():
+            return None
+        session.rates.set(step)
+        if not take_step(session, next(batches), clip_norm=config.optimizer.clip_norm, clock=clock).is_finite:
+            return None
+        if session.decay is not None:
+            session.decay.step()
+    return Trial(session, plan, validator)
+
+
+def hold_out(dataset: ImageDataset, classes: NDArray[np.int64]) -> ImageDataset:
+    """The dataset with these classes as its validation split; the other classes outside the test split train."""
+    held_out = np.isin(dataset.labels, classes) & (dataset.splits != "test")
+    return replace(dataset, splits=np.where(held_out, "validation", np.where(dataset.splits == "test", "test", "train")))

@@ -1,0 +1,202 @@
+"""Which recipe is chosen, by which scores, and that a stopped choice continues."""
+
+import json
+import math
+import os
+import signal
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from facetric.config import read_config
+from facetric.config.defaults import choose_run
+from facetric.data import ImageDataset
+from facetric.models import build_embedder
+from facetric.models.closed_form import closed_form_head
+from facetric.models.trunk_cache import extract_features
+from facetric.runs.images import new_images
+from facetric.training import resume, train
+from facetric.training.choice import (
+    CLOSED_FORM,
+    FINE_TUNED,
+    HALFWAY,
+    HEAD,
+    PRETRAINED,
+    Record,
+    candidates,
+    decide,
+    difference,
+    fitting_batches,
+    halves,
+    with_settings,
+)
+from facetric.training.trial import hold_out, run_trial
+from training.tiny_runs import tiny_config
+
+
+def scores(*of_classes):
+    """One split; each class with the same Recall@1 and MAP@R."""
+    return {0: {str(name): (value, value) for name, value in enumerate(of_classes)}}
+
+
+def test_the_difference_is_paired_by_class_and_its_error_is_that_of_the_mean():
+    gains = [0.1, 0.3, -0.1, 0.2]
+    base = [0.5, 0.1, 0.9, 0.4]
+    gain, error = difference(scores(*np.add(base, gains)), scores(*base))
+    mean = sum(gains) / 4
+    assert gain == pytest.approx(mean)
+    assert error == pytest.approx(math.sqrt(sum((g - mean) ** 2 for g in gains) / 3 / 4))
+
+
+def test_a_class_counts_once_however_many_splits_hold_it_out():
+    first = {0: {"a": (1.0, 1.0), "b": (0.0, 0.0)}, 1: {"a": (0.5, 0.5)}, 2: {"c": (1.0, 0.0)}}
+    other = {0: {"a": (0.0, 0.0), "b": (0.0, 0.0)}, 1: {"a": (0.0, 0.0)}}  # split 2 was not reached
+    assert difference(first, other)[0] == pytest.approx((0.75 + 0.0) / 2)
+
+
+def test_the_simplest_wins_unless_another_is_better_by_more_than_the_standard_error():
+    noisy = scores(0.9, 0.1, 0.5, 0.5)  # mean as of the first, plus nothing
+    order = [PRETRAINED, CLOSED_FORM, FINE_TUNED]
+    base = scores(0.5, 0.5, 0.5, 0.5)
+    assert decide({PRETRAINED: base, CLOSED_FORM: noisy, FINE_TUNED: scores(0.9, 0.2, 0.5, 0.5)}, order)[0] == PRETRAINED
+    assert decide({PRETRAINED: base, CLOSED_FORM: scores(0.6, 0.6, 0.6, 0.61), FINE_TUNED: noisy}, order)[0] == CLOSED_FORM
+    better = {PRETRAINED: base, CLOSED_FORM: scores(0.6, 0.6, 0.6, 0.61), FINE_TUNED: scores(0.7, 0.7, 0.8, 0.7)}
+    assert decide(better, order)[0] == FINE_TUNED
+    assert decide({PRETRAINED: base}, order)[0] == PRETRAINED  # nothing else was tried in time
+
+
+@pytest.mark.parametrize("n_classes", [4, 5, 7, 30])
+def test_every_pair_of_halves_holds_out_every_class_once_and_leaves_two_to_train(n_classes):
+    classes = np.arange(100, 100 + n_classes)
+    found = halves(classes, 6, seed=1)
+    assert len(found) == 6
+    assert len({tuple(half) for half in found}) == 6
+    for first, second in zip(found[::2], found[1::2], strict=True):
+        if n_classes > 5:  # with few classes there are not enough different pairs
+            assert sorted([*first, *second]) == classes.tolist()
+        assert min(len(first), len(second)) >= 2
+    assert [half.tolist() for half in halves(classes, 6, seed=1)] == [half.tolist() for half in found]
+
+
+def test_held_out_classes_do_not_train_and_test_classes_stay_out():
+    labels = np.repeat(np.arange(5), 2)
+    splits = np.where(labels == 4, "test", np.where(labels == 3, "validation", "train"))
+    dataset = ImageDataset("some", np.zeros((10, 4, 4), np.uint8), labels, tuple("abcde"), splits)
+    part = hold_out(dataset, np.array([0, 3]))
+    assert [part.splits[part.labels == label][0] for label in range(5)] == ["validation", "train", "train", "validation", "test"]
+
+
+def test_candidates_go_from_no_training_to_fine_tuning(tmp_path):
+    config = tiny_config(tmp_path, model={"weights": "packaged"})
+    found = candidates(config, 1280)
+    assert [recipe.name for recipe in found] == [PRETRAINED, CLOSED_FORM, HEAD, HALFWAY, FINE_TUNED]
+    frozen = tiny_config(tmp_path, model={"freeze_through": "all", "weights": "packaged"})
+    assert [recipe.name for recipe in candidates(frozen, 1280)] == [PRETRAINED, CLOSED_FORM, HEAD]
+
+
+def test_what_cannot_be_chosen_is_refused_before_the_folder_is_made(tmp_path):
+    with pytest.raises(ValueError, match=r"run\.choose_minutes compares with a pretrained network"):
+        train(tiny_config(tmp_path, run={"choose_minutes": 1.0}))
+    assert not (tmp_path / "tiny").exists()
+
+
+def test_choice_json_keeps_every_score(tmp_path):
+    record = Record(3.5, {PRETRAINED: {0: {"oak": (0.25, 0.5)}, 1: {}}}, PRETRAINED, "chosen: …")
+    assert Record.from_json(record.to_json()) == record
+    assert json.loads(record.to_json())["scores"][PRETRAINED]["0"]["oak"] == [0.25, 0.5]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Eight classes, each a color; the cache of their activations."""
+    place = tmp_path_factory.mktemp("chosen")
+    rng = np.random.default_rng(0)
+    for label in range(8):
+        (place / "photos" / str(label)).mkdir(parents=True)
+        for i in range(4):
+            pixels = rng.integers(0, 200, 3) * 0.2 + 20 * label + rng.integers(0, 40, (24, 32, 3))
+            Image.fromarray(pixels.astype(np.uint8)).save(place / "photos" / str(label) / f"{i}.jpg")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FACETRIC_CACHE", str(place / "cache"))
+        patch.setattr("facetric.training.choice.N_SPLITS", 1)
+        yield place
+
+
+def photo_config(photos, name):
+    return choose_run(
+        "folder",
+        photos / "photos",
+        overrides=[
+            "run.steps=2",
+            f"run.folder={photos}",
+            f"run.name={name}",
+            "run.threads=1",
+            "data.options.test_fraction=0.25",
+            "model.cached_views=1",
+        ],
+    ).config
+
+
+def test_a_choice_that_is_stopped_continues_and_ends_with_the_same_weights(photos, monkeypatch):
+    whole = train(photo_config(photos, "whole"))
+    assert whole.finished
+    n_trials = []
+
+    def counted(config, dataset, *, stopped):
+        n_trials.append(config.model.freeze_through)
+        if len(n_trials) == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return run_trial(config, dataset, stopped=stopped)
+
+    monkeypatch.setattr("facetric.training.choice.run_trial", counted)
+    stopped = train(photo_config(photos, "stopped"))
+    assert (stopped.signal_number, stopped.finished) == (signal.SIGTERM, False)
+    kept = json.loads((photos / "stopped" / "choice.json").read_text())
+    assert (list(kept["scores"]), kept["chosen"]) == ([PRETRAINED, CLOSED_FORM], None)
+    assert read_config(photos / "stopped" / "config.toml").run.choose_minutes == 10
+    n_trials.clear()
+    n_trials.extend(["", "", ""])
+    assert resume(photos / "stopped").finished
+    assert n_trials[3:] == ["all", "blocks.3"]  # the trained head and fine-tuning; the others are kept
+    first, second = (json.loads((photos / name / "choice.json").read_text()) for name in ("whole", "stopped"))
+    assert first["scores"] == second["scores"]
+    weights = [(photos / name / "checkpoints" / "last.safetensors").read_bytes() for name in ("whole", "stopped")]
+    assert weights[0] == weights[1]
+
+
+def test_time_that_is_up_leaves_the_candidates_that_need_no_training(photos):
+    config = photo_config(photos, "hurried")
+    config = config.model_copy(update={"run": config.run.model_copy(update={"choose_minutes": 1e-6})})
+    assert train(config).finished
+    choice = json.loads((photos / "hurried" / "choice.json").read_text())
+    assert list(choice["scores"]) == [PRETRAINED, CLOSED_FORM]
+
+
+def try_out(photos, settings):
+    config = with_settings(photo_config(photos, "any"), settings)
+    part = hold_out(new_images(config.data, validate=False), np.array([0, 1, 2]))
+    return run_trial(with_settings(config, {"batches": fitting_batches(config, part)}), part)
+
+
+def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
+    trial = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
+    vectors = trial.embed()
+    features = extract_features(trial.session.embedder, trial.validator.cache, on_progress=lambda done, total: None)
+    units = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors @ vectors.T, units @ units.T, atol=1e-5)
+
+
+def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitted_to_it(photos):
+    trial = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
+    pretrained = build_embedder().backbone.state_dict()
+    trained, halfway = trial.session.embedder, trial.refitted(pretrained_fraction=0.5)
+    moved = 0
+    for name, tensor in halfway.backbone.state_dict().items():
+        mean = (pretrained[name].double() + trained.backbone.state_dict()[name].double()) / 2
+        np.testing.assert_allclose(tensor.double(), mean, atol=1e-6)
+        moved += not np.array_equal(tensor, pretrained[name])
+    assert moved > 10
+    features = extract_features(halfway, trial.session.refit.cache, on_progress=lambda done, total: None)
+    head = closed_form_head(features, trial.plan.training.labels, halfway.dim)
+    np.testing.assert_allclose(halfway.head.weight.detach().numpy(), head.weight, rtol=1e-4, atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -29,6 +30,7 @@ from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
 from facetric.runs.evaluate import usable_device
 
+_log = logging.getLogger("facetric")
 PACKAGED = "tf_efficientnet_lite0"
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
 _TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
@@ -106,18 +108,24 @@ class Model:
         if self.run is None:
             return packaged_calibration(self.fingerprint)
         opened = Run(self.run)
-        with suppress(ValueError):  # not evaluated, or too few validation classes
+        try:
             kept, source = opened.calibration()
             if source.get("model") == self.fingerprint and source.get("n_views") == 1:
                 return kept, f"the validation classes of {opened.path.name}"
+        except ValueError as error:  # not evaluated, too few validation classes, stale or damaged
+            if opened.calibration_file.is_file():
+                _log.warning("%s", error)
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)
+            except ValueError as error:
+                if opened.embeddings_file(split).is_file():
+                    _log.warning("%s", error)
+                continue
+            with suppress(ValueError):  # too few classes
                 if found.source.get("model") == self.fingerprint and found.source.get("n_views") == 1:
                     what = f"{len(np.unique(found.labels)):,} {split} classes of {opened.path.name}"
                     return calibrate(found.vectors, found.labels), what
-            except ValueError:  # not evaluated, stale, or too few classes
-                continue
         return None, ""
 
     def cluster(

@@ -14,6 +14,15 @@ settings.register_profile("facetric", deadline=None)  # a busy machine is not a 
 settings.load_profile("facetric")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Torture takes as long as it is told to: it runs with `-m torture` only."""
+    if "torture" in (config.option.markexpr or ""):
+        return
+    left_out = [item for item in items if item.get_closest_marker("torture")]
+    items[:] = [item for item in items if item not in left_out]
+    config.hook.pytest_deselected(items=left_out)
+
+
 @pytest.fixture(scope="session")
 def golden_folder():
     """The authors' golden values; tests that need them are skipped without FACETRIC_ORACLE."""

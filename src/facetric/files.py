@@ -1,18 +1,29 @@
-"""Atomic writes: files that are never half-written."""
+"""Files that are never half-written, and records that carry their checksum."""
 
 from __future__ import annotations
 
+import errno
+import hashlib
+import json
 import os
 import re
+import socket
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-_PART = re.compile(r"^\..+\.(\d+)\.part$")
+_HOST = re.sub(r"[^A-Za-z0-9-]", "_", socket.gethostname())[:40]
+_PART = re.compile(rf"^\..+\.{_HOST}\.(\d+)\.part$")  # of this machine: those of another one may be alive
+_LONGEST = 120  # bytes of a name that become part of a temporary one; file systems allow 255 in all
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """The file has its old content or all of the new, whatever happens: a temporary file, fsync, rename, fsync of the folder."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    """The file has its old content or all of the new, whatever happens: a temporary file, fsync, rename, fsync of the folder.
+
+    A symbolic link in its place is replaced, never followed. What killed writers of the same file left is removed.
+    """
+    part = part_of(path)
     try:
         with part.open("wb") as file:
             file.write(data)
@@ -23,6 +34,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error  # the file that was wanted, not the temporary one
     finally:
         part.unlink(missing_ok=True)  # after the rename there is nothing to remove
+    _remove_stale(path.parent, part.name.removesuffix(f"{os.getpid()}.part"))
     if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
         handle = os.open(path.parent, os.O_RDONLY)
         try:
@@ -31,13 +43,64 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.close(handle)
 
 
+def part_of(path: Path) -> Path:
+    """The temporary name under which this process writes a file; it names the machine and the process, so that it can be
+    removed when that process is gone.
+    """
+    name = path.name
+    if len(raw := os.fsencode(name)) > _LONGEST:
+        name = hashlib.blake2b(raw, digest_size=16).hexdigest()
+    return path.with_name(f".{name}.{_HOST}.{os.getpid()}.part")
+
+
 def remove_stale_parts(*folders: Path) -> None:
-    """Remove temporary files left by killed processes."""
+    """Remove temporary files left by killed processes of this machine."""
     for folder in folders:
-        with suppress(OSError):
-            for path in folder.iterdir():
-                if (found := _PART.match(path.name)) and not _is_alive(int(found[1])):
-                    path.unlink(missing_ok=True)
+        _remove_stale(folder, ".")
+
+
+def _remove_stale(folder: Path, start: str) -> None:
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if name.startswith(start) and (found := _PART.match(name)) and not _is_alive(int(found[1])):
+                (folder / name).unlink(missing_ok=True)
+
+
+def refuse_links(folder: Path) -> None:
+    """An OSError if there is a symbolic link below a folder that came from elsewhere: writing would change what it points to."""
+    for place, folders, files in os.walk(folder):
+        for name in (*folders, *files):
+            if os.path.islink(path := os.path.join(place, name)):
+                raise OSError(
+                    errno.ELOOP, "is a symbolic link, and writing would change what it points to: put the file itself there", path
+                )
+
+
+def sealed(values: Mapping[str, Any]) -> bytes:
+    """A record as JSON with a checksum of its values."""
+    plain = json.loads(json.dumps(values, allow_nan=False))
+    return (json.dumps({"sha256": _digest(plain), **plain}, indent=1) + "\n").encode()
+
+
+def unsealed(data: bytes, *, required: bool = True) -> dict[str, Any]:
+    """The values of a record that `sealed` wrote; a ValueError for anything else.
+
+    `required=False` also takes records without a checksum, of earlier versions or written by hand.
+    """
+    try:
+        values = json.loads(data.decode())
+        if not isinstance(values, dict) or (required and "sha256" not in values):
+            raise ValueError("it has no checksum")
+        if "sha256" in values and values.pop("sha256") != _digest(values):
+            raise ValueError("its checksum is wrong")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return values
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    """Of plain JSON values, whatever the order of their keys."""
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _is_alive(process: int) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from facetric.config import read_config
+from facetric.files import sealed
 from facetric.studies import Setting, Study
 from facetric.studies.jobs import validation_scores
 from facetric.studies.search import best_trial, read_trials
@@ -77,10 +78,10 @@ def test_final_runs_that_a_longer_search_replaces_are_kept(tmp_path, capsys):
     folder = study.final_folder("facility_location", 0)
     first_report = (folder / "evaluation.json").read_bytes()
     path = study.trials_file("facility_location")
-    [first] = json.loads(path.read_text())
+    [first] = json.loads(path.read_text())["trials"]
     for rate in (5e-3, 6e-3):  # twice: the second must not overwrite what the first has moved
         better = {**first, "objective": 1 + rate, "parameters": {**first["parameters"], "optimizer.head_lr": rate}}
-        path.write_text(json.dumps([*json.loads(path.read_text()), better]))
+        path.write_bytes(sealed({"trials": [*json.loads(path.read_text())["trials"], better]}))
         study.run()
         assert read_config(folder / "config.toml").optimizer.head_lr == rate
         assert "(optimizer.backbone_lr differs) and is kept in" in capsys.readouterr().err

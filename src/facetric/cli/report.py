@@ -55,7 +55,9 @@ def report(
             try:
                 drawn = draw_pictures(run, made, seed=seed)
             except OSError as error:  # the page is written: a read-only run cannot take pictures
-                notes.append(f"the figures were not drawn, figures/ cannot be written ({error.strerror}): pass --no-pictures")
+                notes.append(
+                    f"the figures were not drawn, figures/ cannot be written ({error.strerror or error}): pass --no-pictures"
+                )
     for note in notes:
         say("report", note)
     for picture in drawn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tomllib
@@ -18,6 +19,7 @@ from facetric.spelling import did_you_mean
 
 NAMED_WEIGHTS = ("packaged", "hub", "none")  # anything else is a file
 CONFIG_FILE = "config.toml"  # its name in a run folder
+_CHECKSUM = "# sha256 of the settings below: "
 
 
 class ConfigError(ValueError):
@@ -31,11 +33,17 @@ def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), 
     """
     path = Path(path)
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        raw = tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration {path}: pass a TOML file such as configs/glyphs.toml") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from None
+    if is_altered(text):
+        raise ConfigError(
+            f"{path} is not as the run wrote it, its checksum is wrong: restore it, or, if the change is yours, remove the line "
+            f"that begins with `{_CHECKSUM.strip()}`"
+        )
     for key in unset:
         apply_unset(raw, key, source=str(path))
     if isinstance(raw.get("run", {}), dict):
@@ -76,6 +84,23 @@ def to_toml(config: TrainConfig) -> str:
             lines += [f"{_toml_key(inner)} = {_toml_value(value)}" for inner, value in entries.items()]
             lines.append("")
     return "\n".join(lines)
+
+
+def with_checksum(toml: str) -> str:
+    """What `to_toml` gave, under a first line with its checksum. Where the data lies may change: `data.root` does not count."""
+    return f"{_CHECKSUM}{_digest(toml)}\n{toml}"
+
+
+def is_altered(text: str) -> bool:
+    """Whether a configuration has a checksum that is not its own; one without is the user's."""
+    lines = text.splitlines(keepends=True)
+    found = [line.removeprefix(_CHECKSUM).strip() for line in lines if line.startswith(_CHECKSUM)]
+    return bool(found) and found != [_digest("".join(line for line in lines if not line.startswith(_CHECKSUM)))]
+
+
+def _digest(toml: str) -> str:
+    kept = "".join(line for line in toml.splitlines(keepends=True) if not line.startswith("root = "))
+    return hashlib.sha256(kept.encode()).hexdigest()
 
 
 def resolve_paths(config: TrainConfig) -> TrainConfig:

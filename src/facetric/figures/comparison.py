@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from facetric.evaluation.tables import Comparison
-from facetric.figures.style import PALETTE, PLOT_STYLE
+from facetric.figures.style import PALETTE, PLOT_STYLE, write_plot
 
 _OURS, _PAPERS = PALETTE[1], PALETTE[6]
 
@@ -32,12 +31,7 @@ def draw_comparison(comparison: Comparison, columns: Sequence[str] = ("NMI", "k-
 
 def save_comparison(comparison: Comparison, path: str | os.PathLike[str], *, dpi: int = 110) -> Path:
     """Draw the comparison into a picture."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        draw_comparison(comparison).savefig(target, dpi=dpi)
-    return target
+    return write_plot(draw_comparison(comparison), Path(path), dpi=dpi)
 
 
 def _draw_column(axes: Axes, comparison: Comparison, column: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from facetric.figures.report.curves import Panel, panels
-from facetric.figures.style import PALETTE, PLOT_STYLE
+from facetric.figures.style import PALETTE, PLOT_STYLE, write_plot
 from facetric.runs.metrics_log import read_rows
 
 _N_COLUMNS = 3
@@ -45,12 +44,7 @@ def draw_curves(rows: Iterable[dict[str, Any]], *, title: str = "") -> Figure:
 def save_curves(metrics: str | os.PathLike[str], path: str | os.PathLike[str], *, title: str = "", dpi: int = 120) -> Path:
     """Draw the rows of a metrics.jsonl into a picture; half-written lines are skipped."""
     rows, _ = read_rows(Path(metrics))
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as boxes
-        draw_curves(rows, title=title).savefig(target, dpi=dpi)
-    return target
+    return write_plot(draw_curves(rows, title=title), Path(path), dpi=dpi)
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> None:

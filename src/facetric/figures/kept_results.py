@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-import zipfile
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +20,8 @@ from facetric.metrics.neighbors import Metric
 from facetric.metrics.vectors import validated_vectors
 from facetric.progress import Progress
 from facetric.runs.run import Run
+
+_log = logging.getLogger("facetric")
 
 
 def kept_positions(
@@ -55,12 +57,13 @@ def _kept(
         with np.load(path, allow_pickle=False) as file:
             if str(file["key"]) == key:
                 return np.asarray(file["result"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-        pass  # missing or damaged: compute it
+    except Exception:  # missing, or a damaged archive, which can raise nearly anything: compute it
+        _log.debug("%s is made again", path)
     result = compute()
     buffer = io.BytesIO()
     np.savez(buffer, key=np.array(key), result=result)
-    with suppress(OSError):  # a read-only run: computed again next time
+    with suppress(OSError):  # a run that may not be written to: computed again next time
+        Run(folder).refuse_links()
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, buffer.getvalue())
     return result

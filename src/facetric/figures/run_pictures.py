@@ -15,6 +15,7 @@ from facetric.figures.kept_results import kept_clusters, kept_positions
 from facetric.figures.neighbors import nearest_neighbors
 from facetric.figures.selection import worst_queries
 from facetric.figures.sheets import ClassNames, cluster_rows, confusion_rows, draw_sheet, retrieval_rows
+from facetric.figures.style import write_image
 from facetric.figures.thumbnails import Thumbnails
 from facetric.figures.tsne_map import draw_map
 from facetric.metrics.neighbors import Metric
@@ -45,6 +46,7 @@ def draw_run(
     folder = Path(folder)
     run = Run(folder)
     target = run.figures
+    run.refuse_links()
     target.mkdir(parents=True, exist_ok=True)
     made = []
     if run.metrics_file.is_file():
@@ -82,8 +84,7 @@ def draw_run(
     for name, (title, tile_rows) in sheets.items():
         path = target / f"{name}.png"
         if tile_rows:
-            draw_sheet(tile_rows, thumbnails, title=title, note=_MARKS).save(path)
-            made.append(path)
+            made.append(write_image(draw_sheet(tile_rows, thumbnails, title=title, note=_MARKS), path))
         else:
             path.unlink(missing_ok=True)  # left by an earlier evaluation
     return made

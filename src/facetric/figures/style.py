@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import colorsys
+import io
+import warnings
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import matplotlib
-from PIL import ImageFont
+from matplotlib.figure import Figure
+from PIL import Image, ImageFont
+
+from facetric.files import write_atomically
 
 Color = tuple[int, int, int]
 
@@ -37,6 +42,28 @@ PLOT_STYLE: dict[Any, Any] = {
     "savefig.facecolor": "white",
     "text.parse_math": False,  # a "$" in a run name is literal
 }
+
+
+def write_plot(figure: Figure, path: Path, *, dpi: int) -> Path:
+    """A figure of matplotlib in a file, in the format of its suffix; never half-written."""
+    buffer = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # shown as boxes
+        figure.savefig(buffer, dpi=dpi, format=path.suffix.lstrip(".").lower() or "png")
+    return _written(path, buffer)
+
+
+def write_image(image: Image.Image, path: Path, **options: Any) -> Path:
+    """A picture in a file, in the format of its suffix; never half-written."""
+    buffer = io.BytesIO()
+    image.save(buffer, Image.registered_extensions().get(path.suffix.lower(), "PNG"), **options)
+    return _written(path, buffer)
+
+
+def _written(path: Path, buffer: io.BytesIO) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, buffer.getvalue())
+    return path
 
 
 def class_color(position: int) -> Color:

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw
 
 from facetric.figures.grid_placement import GridPlacement, place_on_grid
 from facetric.figures.neighbors import nearest_neighbors
-from facetric.figures.style import PAPER, Color, class_color
+from facetric.figures.style import PAPER, Color, class_color, write_image
 from facetric.figures.thumbnails import Thumbnails
 from facetric.progress import Progress
 
@@ -39,12 +39,10 @@ class ThumbnailMap:
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write a PNG, or what the suffix says."""
         target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
         options: dict[str, Any] = (
             {"compress_level": 3} if target.suffix.lower() == ".png" else {}
         )  # 6 is three times slower for 5% of the size
-        self.image.save(target, **options)
-        return target
+        return write_image(self.image, target, **options)
 
 
 def tsne_positions(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import re
 import shutil
@@ -10,15 +10,16 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from facetric.data.fingerprints import content_digest
 from facetric.data.images import printable
-from facetric.files import remove_stale_parts, write_atomically
+from facetric.files import part_of, remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.progress import Progress
 
 RECORD = ".facetric-groups.json"  # what was put here, so that a later arrangement can replace it
-_FORMAT = "facetric folders 1"
+_FORMAT = "facetric folders 2"
+_log = logging.getLogger("facetric")
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def _is(path: Path, one: Placed, how: str) -> bool:
 
 
 def _put(photo: Path, path: Path, how: str) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = part_of(path)
     try:
         if how == "link":
             part.symlink_to(os.path.abspath(photo))
@@ -114,6 +115,8 @@ def _put(photo: Path, path: Path, how: str) -> None:
 def _remove(path: Path, content: str) -> None:
     """Remove a link, or a copy that nobody has changed, and its folder when that is empty."""
     with suppress(OSError):
+        if ".." in path.parts:  # a record that somebody else wrote
+            return
         if path.is_symlink() or content_digest(path.read_bytes()).hex() == content:
             path.unlink()
             path.parent.rmdir()
@@ -121,14 +124,16 @@ def _remove(path: Path, content: str) -> None:
 
 def _read_record(target: Path) -> dict[str, str]:
     try:
-        record: Any = json.loads((target / RECORD).read_text(encoding="utf-8"))
+        record = unsealed((target / RECORD).read_bytes())
         if record["format"] == _FORMAT:
             return {str(place): str(content) for place, content in record["files"].items()}
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        pass
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        _log.warning("%s is damaged (%s): what an earlier arrangement put here stays", printable(target / RECORD), error)
     return {}
 
 
 def _write_record(target: Path, files: Mapping[str, str]) -> None:
     places = {place.encode("utf-8", "backslashreplace").decode(): content for place, content in files.items()}
-    write_atomically(target / RECORD, json.dumps({"format": _FORMAT, "files": places}, indent=0).encode())
+    write_atomically(target / RECORD, sealed({"format": _FORMAT, "files": places}))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.data.images import ImageError, open_image
+from facetric.files import part_of
 from facetric.machine import available_cores
 from facetric.photos.near import near_groups
 from facetric.photos.sketches import COLOR_SIDE, drawn
@@ -60,11 +62,9 @@ def make_thumbnails(
 
 
 def _drawing(photo: Path, file: Path) -> Drawing | None:
-    try:
-        with Image.open(file, formats=("JPEG",)) as kept:
-            return drawn(kept.convert("RGB"))
-    except (OSError, SyntaxError):  # missing, or cut short by a crash
-        pass
+    if (kept := _kept(file)) is not None:
+        with Image.open(io.BytesIO(kept), formats=("JPEG",)) as picture:
+            return drawn(picture.convert("RGB"))
     try:
         image = open_image(photo, at_least=2 * SIDE)
     except (ImageError, OSError):  # it could be opened when it was embedded, and cannot now
@@ -72,7 +72,23 @@ def _drawing(photo: Path, file: Path) -> Drawing | None:
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=_QUALITY)
-    part = file.with_name(f".{file.name}.{os.getpid()}.part")
-    part.write_bytes(buffer.getvalue())  # not synced to the disk: it can be made again
+    data = buffer.getvalue()
+    part = part_of(file)
+    part.write_bytes(data + _checksum(data))  # not synced to the disk: it can be made again
     part.replace(file)
     return drawn(image)
+
+
+def _kept(file: Path) -> bytes | None:
+    """A thumbnail as it was written; None if it is missing or damaged."""
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    picture, checksum = data[:-4], data[-4:]
+    return picture if checksum == _checksum(picture) else None
+
+
+def _checksum(picture: bytes) -> bytes:
+    """Kept behind the end of the picture, where no viewer looks."""
+    return zlib.crc32(picture).to_bytes(4, "big")

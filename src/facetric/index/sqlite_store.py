@@ -6,9 +6,9 @@ model fills a second file, and replacing index.json makes it the index.
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
+import sqlite3
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,17 +19,13 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from facetric.data.images import printable
-from facetric.files import write_atomically
+from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.index.contract import About, Entry, Hit
 from facetric.index.exact import nearest, unit
-from facetric.photos.store import EmbeddedPhoto, VectorStore, store_errors
+from facetric.photos.store import EmbeddedPhoto, VectorStore, check_row, row_checksum, store_errors
 
-_FORMAT = "facetric index 1"
+_FORMAT = "facetric index 2"
 _AT_ONCE = 10_000  # rows read from the file at a time
-_PHOTOS = """
-    SELECT path, content, coalesce(label, '') FROM photos LEFT JOIN labels USING (path)
-    WHERE content IN (SELECT content FROM vectors) ORDER BY path
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +52,10 @@ class SqliteStore(VectorStore):
         if not read_only:
             with store_errors(path):
                 self._connection.execute(
-                    "CREATE TABLE IF NOT EXISTS labels (path TEXT PRIMARY KEY, label TEXT NOT NULL) WITHOUT ROWID"
+                    "CREATE TABLE IF NOT EXISTS labels (path TEXT PRIMARY KEY, label TEXT NOT NULL, checksum INTEGER NOT NULL) "
+                    "WITHOUT ROWID"
                 )
+                self._keep_tally("labels")
 
     def close(self) -> None:
         self._connection.close()
@@ -68,14 +66,22 @@ class SqliteStore(VectorStore):
 
     def set_labels(self, labels: Mapping[str, str]) -> None:
         self._rows = None
-        rows = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]
+        pairs = [(os.fsencode(path), os.fsencode(label)) for path, label in labels.items()]
+        rows = [(path, label, row_checksum(path, label)) for path, label in pairs]
         with store_errors(self.path), self._transaction():
-            self._connection.executemany("INSERT OR REPLACE INTO labels VALUES (CAST(? AS TEXT), CAST(? AS TEXT))", rows)
+            self._connection.executemany("INSERT OR REPLACE INTO labels VALUES (CAST(? AS TEXT), CAST(? AS TEXT), ?)", rows)
 
     def labels(self) -> dict[str, str]:
         """By path, also of photos that are not here yet."""
         with store_errors(self.path):
-            return dict(self._connection.execute("SELECT path, label FROM labels"))
+            return self._checked_labels()
+
+    def _checked_labels(self) -> dict[str, str]:
+        rows = self._connection.execute("SELECT path, label, checksum FROM labels").fetchall()
+        for path, label, checksum in rows:
+            check_row(checksum, path, label)
+        self.check_tally("labels", [checksum for *_, checksum in rows])
+        return {path: label for path, label, _ in rows}
 
     def remove(self, paths: Iterable[str]) -> None:
         self._rows = None
@@ -121,20 +127,32 @@ class SqliteStore(VectorStore):
         paths: list[str] = []
         contents: list[bytes] = []
         labels: list[str] = []
+        checksums: list[int] = []
         places: dict[bytes, list[int]] = {}
-        for path, content, label in self._connection.execute(_PHOTOS):
+        known = self._checked_labels()
+        for path, state, content, checksum in self._connection.execute("SELECT * FROM photos ORDER BY path"):
+            check_row(checksum, path, state, content)
             places.setdefault(content, []).append(len(paths))
             paths.append(path)
             contents.append(content)
-            labels.append(sys.intern(label))
+            labels.append(sys.intern(known.get(path, "")))
+            checksums.append(checksum)
+        self.check_tally("photos", checksums)
         vectors = np.empty((len(paths), self.dimensions), dtype=np.float32)
-        found = self._connection.execute("SELECT content, vector FROM vectors")
+        checksums.clear()
+        found = self._connection.execute("SELECT content, vector, checksum FROM vectors")
         while some := found.fetchmany(_AT_ONCE):
-            block = unit(np.frombuffer(b"".join(vector for _, vector in some), dtype="<f4").reshape(-1, self.dimensions))
-            pairs = [(row, number) for number, (content, _) in enumerate(some) for row in places.get(content, ())]
+            for content, vector, checksum in some:
+                check_row(checksum, content, vector)
+                checksums.append(checksum)
+            block = unit(np.frombuffer(b"".join(vector for _, vector, _ in some), dtype="<f4").reshape(-1, self.dimensions))
+            pairs = [(row, number) for number, (content, *_) in enumerate(some) for row in places.pop(content, ())]
             if pairs:
                 rows, numbers = np.array(pairs).T
                 vectors[rows] = block[numbers]
+        self.check_tally("vectors", checksums)
+        if places:
+            raise sqlite3.DatabaseError(f"{len(places):,} vectors are missing")
         return _Rows(paths, contents, labels, vectors)
 
 
@@ -153,7 +171,7 @@ class IndexFolder:
                 raise ValueError(f"{printable(self.path)} exists and is not an index of facetric: choose another name")
             return None
         try:
-            record = json.loads(self._about.read_text(encoding="utf-8"))
+            record = unsealed(self._about.read_bytes())
             if record.pop("format") != _FORMAT:
                 raise ValueError("another format")
             return About(**record)
@@ -169,7 +187,7 @@ class IndexFolder:
 
     def write(self, about: About) -> None:
         """Make this the model of the index; files of other models are removed."""
-        write_atomically(self._about, json.dumps({"format": _FORMAT, **vars(about)}, indent=1).encode())
+        write_atomically(self._about, sealed({"format": _FORMAT, **vars(about)}))
         current = self._file(about).name
         for file in self.path.glob("*.sqlite*"):
             if not file.name.startswith(current):
@@ -189,6 +207,7 @@ class IndexFolder:
             raise RuntimeError(
                 f"{printable(self.path)} is being written by another process: wait for it, or stop it; searching works meanwhile"
             ) from None
+        remove_stale_parts(self.path)
 
     def embed_again(self, model: str) -> str:
         """The command for another model."""

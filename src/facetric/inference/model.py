@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from facetric.export import Export, OnnxNetwork
     from facetric.export.graph import InputKind
 
+_log = logging.getLogger("facetric")
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
 
 Engine = Literal["torch", "onnx"]
@@ -133,18 +135,24 @@ class Model:
             kept, on = self.embedder.description.calibration, self.embedder.description.calibrated_on
             return (None if kept is None else Calibration.from_dict(kept)), on
         opened = Run(self.run)
-        with suppress(ValueError):  # not evaluated, or too few validation classes
+        try:
             stored, source = opened.calibration()
             if source.get("model") == self.fingerprint and source.get("n_views") == 1:
                 return stored, f"the validation classes of {opened.path.name}"
+        except ValueError as error:  # not evaluated, too few validation classes, stale or damaged
+            if opened.calibration_file.is_file():
+                _log.warning("%s", error)
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)
+            except ValueError as error:
+                if opened.embeddings_file(split).is_file():
+                    _log.warning("%s", error)
+                continue
+            with suppress(ValueError):  # too few classes
                 if found.source.get("model") == self.fingerprint and found.source.get("n_views") == 1:
                     what = f"{len(np.unique(found.labels)):,} {split} classes of {opened.path.name}"
                     return calibrate(found.vectors, found.labels), what
-            except ValueError:  # not evaluated, stale, or too few classes
-                continue
         return None, ""
 
     def cluster(

@@ -97,7 +97,8 @@ def _existing(output: Path, encoder: Encoder, *, overwrite: bool) -> PhotoVector
         if overwrite:
             return None
         raise ValueError(
-            f"{printable(output)} exists and was not written by `facetric embed`: choose another --output, or pass --overwrite"
+            f"{printable(output)} exists and was not written by `facetric embed`, or is damaged: choose another --output, or "
+            "pass --overwrite"
         ) from None
     if found.model == encoder.fingerprint and found.vectors.shape[1] == encoder.dimensions:
         return found

@@ -2,13 +2,17 @@
 
 A photo is a path with the size and times of its file, and the hash of its content; a vector belongs to a content. A file that
 was moved or copied is not embedded again. Write-ahead logging lets others read while one process writes.
+
+Every row carries a checksum, which is checked when it is read, and the table `tally` the number of rows and the sum of their
+checksums, for readers of whole tables: SQLite notices damage to its own structure only.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +23,14 @@ from numpy.typing import NDArray
 
 from facetric.data.images import printable
 
-_FORMAT = "facetric photos 1"
+_FORMAT = "facetric photos 2"
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
-    CREATE TABLE IF NOT EXISTS vectors (content BLOB PRIMARY KEY, vector BLOB NOT NULL);
-    CREATE TABLE IF NOT EXISTS photos (path TEXT PRIMARY KEY, state TEXT NOT NULL, content BLOB NOT NULL);
+    CREATE TABLE IF NOT EXISTS tally (name TEXT PRIMARY KEY, n INTEGER NOT NULL, checksum INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS vectors (content BLOB PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL);
+    CREATE TABLE IF NOT EXISTS photos (
+        path TEXT PRIMARY KEY, state TEXT NOT NULL, content BLOB NOT NULL, checksum INTEGER NOT NULL
+    );
 """
 _AT_ONCE = 500  # values in one query
 
@@ -70,14 +77,19 @@ class VectorStore:
             if not read_only:
                 self._connection.execute("PRAGMA journal_mode = WAL")
                 self._connection.execute("PRAGMA synchronous = NORMAL")
-                self._connection.executescript(_SCHEMA)
+                self._connection.execute("PRAGMA recursive_triggers = ON")  # for the tally: replacing a row deletes the old one
         self._check(fingerprint, read_only)
+        if not read_only:
+            with store_errors(path):
+                self._keep_tally("vectors", "photos")
 
     def _check(self, fingerprint: str, read_only: bool) -> None:
         wanted = {"format": _FORMAT, "model": fingerprint, "dimensions": str(self.dimensions)}
         with store_errors(self.path):
-            found = dict(self._connection.execute("SELECT name, value FROM about"))
+            is_new = self._connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone() is None
+            found = {} if is_new and not read_only else dict(self._connection.execute("SELECT name, value FROM about"))
             if not found and not read_only:
+                self._connection.executescript(_SCHEMA)
                 with self._transaction():  # all or nothing: a kill in between would leave a file of no version
                     self._connection.executemany("INSERT OR REPLACE INTO about VALUES (?, ?)", list(wanted.items()))
                 return
@@ -95,17 +107,17 @@ class VectorStore:
     def add(self, photos: Iterable[EmbeddedPhoto]) -> None:
         """Keep these photos, all or none of them."""
         photos = list(photos)
-        vectors = [(photo.content, photo.vector.astype("<f4").tobytes()) for photo in photos if photo.vector is not None]
-        rows = [(os.fsencode(photo.path), photo.state, photo.content) for photo in photos]
+        vectors = [_with_checksum(photo.content, _packed(photo.vector)) for photo in photos if photo.vector is not None]
+        rows = [_with_checksum(os.fsencode(photo.path), photo.state, photo.content) for photo in photos]
         with store_errors(self.path), self._transaction():
-            self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", vectors)
-            self._connection.executemany("INSERT OR REPLACE INTO photos VALUES (CAST(? AS TEXT), ?, ?)", rows)
+            self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", vectors)
+            self._connection.executemany("INSERT OR REPLACE INTO photos VALUES (CAST(? AS TEXT), ?, ?, ?)", rows)
 
     def add_vectors(self, contents: Iterable[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors that were computed before."""
-        rows = ((content, vector.astype("<f4").tobytes()) for content, vector in zip(contents, vectors, strict=True))
+        rows = [_with_checksum(content, _packed(vector)) for content, vector in zip(contents, vectors, strict=True)]
         with store_errors(self.path), self._transaction():
-            self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
+            self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", rows)
 
     def known(self, contents: Iterable[bytes]) -> set[bytes]:
         """Those contents that have a vector."""
@@ -122,11 +134,13 @@ class VectorStore:
         for start in range(0, len(names), _AT_ONCE):
             some = names[start : start + _AT_ONCE]
             query = f"""
-                SELECT path, state, content FROM photos
+                SELECT path, state, content, checksum FROM photos
                 WHERE path IN ({",".join(["CAST(? AS TEXT)"] * len(some))}) AND content IN (SELECT content FROM vectors)
             """
             with store_errors(self.path):
-                found.update({path: (state, content) for path, state, content in self._connection.execute(query, some)})
+                for path, state, content, checksum in self._connection.execute(query, some):
+                    check_row(checksum, path, state, content)
+                    found[path] = (state, content)
         return found
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
@@ -138,7 +152,9 @@ class VectorStore:
         found = np.empty((len(contents), self.dimensions), dtype=np.float32)
         for content, vector in self._vectors(rows):
             found[rows.pop(content)] = np.frombuffer(vector, dtype="<f4")
-        assert not rows
+        if rows:
+            with store_errors(self.path):
+                raise sqlite3.DatabaseError(f"{len(rows):,} vectors are missing")
         return found
 
     def _vectors(self, contents: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
@@ -147,7 +163,30 @@ class VectorStore:
             some = contents[start : start + _AT_ONCE]
             marks = ",".join("?" * len(some))
             with store_errors(self.path):
-                yield from self._connection.execute(f"SELECT content, vector FROM vectors WHERE content IN ({marks})", some)
+                for content, vector, checksum in self._connection.execute(
+                    f"SELECT content, vector, checksum FROM vectors WHERE content IN ({marks})", some
+                ):
+                    check_row(checksum, content, vector)
+                    yield content, vector
+
+    def _keep_tally(self, *tables: str) -> None:
+        """Have SQLite count the rows of these tables and sum up their checksums, in the transaction that changes them."""
+        for table in tables:
+            self._connection.executescript(f"""
+                INSERT OR IGNORE INTO tally VALUES ('{table}', 0, 0);
+                CREATE TRIGGER IF NOT EXISTS {table}_in AFTER INSERT ON {table} BEGIN
+                    UPDATE tally SET n = n + 1, checksum = checksum + new.checksum WHERE name = '{table}';
+                END;
+                CREATE TRIGGER IF NOT EXISTS {table}_out AFTER DELETE ON {table} BEGIN
+                    UPDATE tally SET n = n - 1, checksum = checksum - old.checksum WHERE name = '{table}';
+                END;
+            """)
+
+    def check_tally(self, table: str, checksums: Sequence[int]) -> None:
+        """A sqlite3.DatabaseError unless these are the checksums of all rows of a table."""
+        found = self._connection.execute("SELECT n, checksum FROM tally WHERE name = ?", (table,)).fetchone()
+        if found != (len(checksums), sum(checksums)):
+            raise sqlite3.DatabaseError(f"rows of {table} are missing")
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -158,6 +197,31 @@ class VectorStore:
             self._connection.execute("ROLLBACK")
             raise
         self._connection.execute("COMMIT")
+
+
+def check_row(checksum: int, *values: str | bytes) -> None:
+    """A sqlite3.DatabaseError unless these are the values that were written with this checksum."""
+    try:
+        is_right = checksum == row_checksum(*values)
+    except TypeError:  # not even a text
+        is_right = False
+    if not is_right:
+        raise sqlite3.DatabaseError("the checksum of a row is wrong")
+
+
+def row_checksum(*values: str | bytes) -> int:
+    checksum = 0
+    for value in values:
+        checksum = zlib.crc32(value if isinstance(value, bytes) else os.fsencode(value), checksum)
+    return checksum
+
+
+def _with_checksum(*values: str | bytes) -> tuple[str | bytes | int, ...]:
+    return (*values, row_checksum(*values))
+
+
+def _packed(vector: NDArray[np.float32]) -> bytes:
+    return vector.astype("<f4").tobytes()
 
 
 def file_state(path: Path) -> str:

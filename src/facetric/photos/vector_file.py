@@ -1,17 +1,21 @@
 """Vectors of photos in one file that others read too: .npz (NumPy), .parquet (pandas, polars, DuckDB, …) or .csv.
 
 Every row is a photo: its path below the folder that was embedded, the hash of its content, the fingerprint of the model, and its
-vector. Bytes of a path that are not UTF-8 are written as \\udcXX.
+vector. Bytes of a path that are not UTF-8 are written as \\udcXX. A .npz or .parquet file carries a checksum, a .csv file one in
+every row.
 """
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterable
+import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from facetric.data.images import printable
 from facetric.files import write_atomically
 
 COLUMNS = ("path", "content", "model")
+CHECKSUM = "crc32"  # the last column of a .csv
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +40,13 @@ class PhotoVectors:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A hash of everything."""
+        digest = hashlib.sha256(json.dumps([self.model, self.vectors.shape, self.paths, self.contents]).encode())
+        digest.update(np.ascontiguousarray(self.vectors, dtype="<f4").tobytes())
+        return digest.hexdigest()
 
 
 def readable(path: Path) -> str:
@@ -80,6 +92,7 @@ def _npz(found: PhotoVectors) -> bytes:
         contents=np.array(found.contents, dtype=np.str_),
         model=np.array(found.model),
         vectors=found.vectors,
+        sha256=np.array(found.fingerprint),
     )
     return buffer.getvalue()
 
@@ -87,7 +100,8 @@ def _npz(found: PhotoVectors) -> bytes:
 def _read_npz(path: Path) -> PhotoVectors:
     with np.load(path, allow_pickle=False) as arrays:
         paths, contents, model, vectors = (arrays[name] for name in ("paths", "contents", "model", "vectors"))
-    return _checked(paths.tolist(), contents.tolist(), str(model), vectors)
+        checksum = str(arrays["sha256"]) if "sha256" in arrays else None  # files of 0.1 have none
+    return _checked(paths.tolist(), contents.tolist(), str(model), vectors, checksum)
 
 
 def _parquet(found: PhotoVectors) -> bytes:
@@ -97,7 +111,7 @@ def _parquet(found: PhotoVectors) -> bytes:
     vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(found.vectors.ravel()), d)
     table = pyarrow.table(
         {"path": list(found.paths), "content": list(found.contents), "model": model, "vector": vectors},
-    ).replace_schema_metadata({"facetric": json.dumps({"model": found.model, "dimensions": d})})
+    ).replace_schema_metadata({"facetric": json.dumps({"model": found.model, "dimensions": d, "sha256": found.fingerprint})})
     buffer = io.BytesIO()
     parquet.write_table(table, buffer)
     return buffer.getvalue()
@@ -110,30 +124,40 @@ def _read_parquet(path: Path) -> PhotoVectors:
     about = json.loads(table.schema.metadata[b"facetric"])
     column = table["vector"].combine_chunks()
     vectors = column.flatten().to_numpy(zero_copy_only=False).reshape(-1, about["dimensions"])
-    return _checked(table["path"].to_pylist(), table["content"].to_pylist(), about["model"], vectors)
+    return _checked(table["path"].to_pylist(), table["content"].to_pylist(), about["model"], vectors, about.get("sha256"))
 
 
 def _csv(found: PhotoVectors) -> bytes:
     text = io.StringIO(newline="")
     d = found.vectors.shape[1]
-    numbers = ",".join(["%.9g"] * d)  # enough digits for every float32
-    rows = csv.writer(text, lineterminator="")
-    text.write(",".join((*COLUMNS, *(f"v{i}" for i in range(d)))) + "\n")
+    rows = csv.writer(text, lineterminator="\n")
+    rows.writerow((*COLUMNS, *(f"v{i}" for i in range(d)), CHECKSUM))
     for path, content, vector in zip(found.paths, found.contents, found.vectors.tolist(), strict=True):
-        rows.writerow((path, content, found.model))
-        text.write("," + numbers % tuple(vector) + "\n")
+        row = (path, content, found.model, *(f"{number:.9g}" for number in vector))  # enough digits for every float32
+        rows.writerow((*row, _row_checksum(row)))
     return text.getvalue().encode()
+
+
+def _row_checksum(row: Sequence[str]) -> str:
+    return f"{zlib.crc32(chr(0).join(row).encode()):08x}"
 
 
 def _read_csv(path: Path) -> PhotoVectors:
     with path.open(newline="", encoding="utf-8") as file:
         rows = csv.reader(file)
         header = next(rows)
-        d = len(header) - len(COLUMNS)
-        if header != [*COLUMNS, *(f"v{i}" for i in range(d))]:
+        d = len(header) - len(COLUMNS) - 1
+        if header == [*COLUMNS, *(f"v{i}" for i in range(d + 1))]:
+            raise ValueError("its rows have no checksums, it is of an earlier version")
+        if header != [*COLUMNS, *(f"v{i}" for i in range(d)), CHECKSUM]:
             raise ValueError("its columns are others")
-        paths, contents, models, vectors = [], [], set(), []
-        for name, content, model, *numbers in rows:
+        paths: list[str] = []
+        contents: list[str] = []
+        models, vectors = set(), []
+        for *row, checksum in rows:
+            if checksum != _row_checksum(row):
+                raise ValueError(f"the checksum of row {len(paths) + 1} is wrong")
+            name, content, model, *numbers = row
             paths.append(name)
             contents.append(content)
             models.add(model)
@@ -151,10 +175,15 @@ _FORMATS: dict[str, tuple[Callable[[PhotoVectors], bytes], Callable[[Path], Phot
 }
 
 
-def _checked(paths: list[str], contents: list[str], model: str, vectors: NDArray[np.float32]) -> PhotoVectors:
+def _checked(
+    paths: list[str], contents: list[str], model: str, vectors: NDArray[np.float32], checksum: str | None = None
+) -> PhotoVectors:
     if not len(paths) == len(contents) == len(vectors) or vectors.ndim != 2 or vectors.dtype != np.float32:
         raise ValueError("its columns do not fit together")
-    return PhotoVectors(tuple(paths), tuple(contents), model, vectors)
+    found = PhotoVectors(tuple(paths), tuple(contents), model, vectors)
+    if checksum is not None and checksum != found.fingerprint:
+        raise ValueError("its checksum is wrong")
+    return found
 
 
 def _pyarrow() -> tuple[Any, Any]:

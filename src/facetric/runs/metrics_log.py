@@ -1,12 +1,19 @@
-"""metrics.jsonl: one JSON object per line, appended while a run trains, read by the figures."""
+"""metrics.jsonl: one JSON object per line, appended while a run trains, read by the figures.
+
+The last key of a row, crc32, is the checksum of the row without it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+_CHECKSUM = re.compile(rb', "crc32": "([0-9a-f]{8})"\}$')
 
 
 class MetricsLog:
@@ -26,7 +33,8 @@ class MetricsLog:
 
     def append(self, row: dict[str, Any]) -> None:
         """One row, flushed at once: it survives the end of this process."""
-        self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+        text = json.dumps(row, allow_nan=False).encode()
+        self._file.write(text[:-1] + b', "crc32": "%08x"}\n' % zlib.crc32(text))
         self._file.flush()
 
     def sync(self) -> None:
@@ -39,25 +47,29 @@ class MetricsLog:
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """The rows, and the number of lines that cannot be read (the last one may be half written)."""
-    rows, n_broken = [], 0
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError:
-            n_broken += 1
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-        else:
-            n_broken += 1
-    return rows, n_broken
+    """The rows, and the number of lines that are damaged (the last one may be half written)."""
+    found = [_row(line) for line in path.read_bytes().splitlines() if line.strip()]
+    rows = [row for row in found if row is not None]
+    return rows, len(found) - len(rows)
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row of a line; None if it is damaged."""
+    line = line.strip()
+    if checksum := _CHECKSUM.search(line):
+        line = line[: checksum.start()] + b"}"
+        if zlib.crc32(line) != int(checksum[1], 16):
+            return None
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return row if isinstance(row, dict) else None
 
 
 def _step_of(line: bytes) -> float | None:
+    row = _row(line)
     try:
-        return float(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError):
+        return None if row is None else float(row["step"])
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None

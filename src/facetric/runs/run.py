@@ -18,12 +18,11 @@ embeddings, the report that of the evaluation. A result that does not match the 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,10 +31,10 @@ from filelock import FileLock, Timeout
 
 from facetric.clustering import Calibration
 from facetric.config import ConfigError, TrainConfig, read_config
-from facetric.config.config_file import CONFIG_FILE, to_toml
+from facetric.config.config_file import CONFIG_FILE, is_altered, to_toml, with_checksum
 from facetric.evaluation import EvaluationReport
 from facetric.evaluation.embeddings import Embeddings, read_fingerprint
-from facetric.files import remove_stale_parts, write_atomically
+from facetric.files import refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.models import Embedder, load_embedder, save_embedder
 from facetric.models.storage import embedder_fingerprint
 from facetric.runs.manifest import Manifest
@@ -109,16 +108,24 @@ class Run:
             )
         raise RunExistsError(f"{self.path} exists and is not overwritten: {way_out}")
 
+    def was_killed_at_start(self) -> bool:
+        """Whether the folder holds nothing but what `create` writes before the configuration. Only for who owns the folder."""
+        if self.config_file.exists() or not self.path.is_dir():
+            return False
+        own = {self.environment_file, self.manifest_file, self.checkpoints}
+        others = [path for path in self.path.iterdir() if path not in own and path.suffix != ".part"]
+        return not others and not (self.checkpoints.is_dir() and any(self.checkpoints.iterdir()))
+
     def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
         """Create the folder, which must not exist yet, with configuration, environment and manifest (config.toml last)."""
         try:
-            settings = to_toml(config).encode()
+            settings = with_checksum(to_toml(config)).encode()
         except UnicodeEncodeError:
             raise ConfigError(
                 f"data.root and the other settings must be UTF-8 text; {config.data.root!r} is not: rename the folder"
             ) from None
         content = {
-            self.environment_file: (json.dumps(environment, indent=2) + "\n").encode(),
+            self.environment_file: sealed(environment),
             self.manifest_file: manifest.to_json().encode(),
             self.config_file: settings,
         }
@@ -145,7 +152,11 @@ class Run:
 
     @contextmanager
     def locked(self, what: str = "trained") -> Iterator[None]:
-        """One process trains a run, and one evaluates it; a killed process releases its lock."""
+        """One process trains a run, and one evaluates it; a killed process releases its lock.
+
+        A folder with symbolic links inside, such as one received from somebody else may have, is not written to.
+        """
+        self.refuse_links()
         lock = FileLock(self.path / (".lock" if what == "trained" else f".{what}.lock"))
         try:
             lock.acquire(timeout=0)
@@ -158,6 +169,11 @@ class Run:
             yield
         finally:
             lock.release()
+
+    def refuse_links(self) -> None:
+        """Before anything is written: a link inside the folder would have another place changed."""
+        with self.writing():
+            refuse_links(self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -215,6 +231,20 @@ class Run:
         raise ConfigError(
             f"{self.manifest_file} {reason}. Without it the training classes are unknown: restore it, or train again"
         )
+
+    def damage(self) -> list[str]:
+        """What is wrong with configuration and environment, where they are only shown."""
+        found = []
+        with suppress(OSError, UnicodeDecodeError):  # missing, or reported by who reads it
+            if is_altered(self.config_file.read_text(encoding="utf-8")):
+                found.append(f"{self.config_file.name} is not as the run wrote it, its checksum is wrong.")
+        try:
+            unsealed(self.environment_file.read_bytes(), required=False)
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError) as error:
+            found.append(f"{self.environment_file.name} is damaged ({error}).")
+        return found
 
     # Checkpoints and results, each tied to what it was made from
 
@@ -280,7 +310,7 @@ class Run:
         """The saved calibration and its source; a StaleResultError if it is of another checkpoint."""
         path = self.calibration_file
         try:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = unsealed(path.read_bytes())
             found, source = Calibration.from_dict(record["calibration"]), dict(record["source"])
         except FileNotFoundError:
             raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command()}` first") from None
@@ -292,8 +322,7 @@ class Run:
     def save_calibration(self, calibration: Calibration, source: dict[str, Any]) -> None:
         """`source` names the checkpoint that it was made from, as that of embeddings does."""
         with self.writing():
-            text = json.dumps({"calibration": calibration.as_dict(), "source": source}, indent=2)
-            write_atomically(self.calibration_file, (text + "\n").encode())
+            write_atomically(self.calibration_file, sealed({"calibration": calibration.as_dict(), "source": source}))
 
     def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
         if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:

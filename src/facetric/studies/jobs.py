@@ -42,10 +42,13 @@ def run_final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     best = best_trial(read_trials(study.trials_file(name)))
     place = {"folder": str(folder.parent), "name": folder.name, "validate_every": 0}
     config = study.config(name, best.parameters, seed=seed, **place, **_threads(n_jobs))
+    if Run(folder).was_killed_at_start():
+        shutil.rmtree(folder)
     if folder.exists() and (difference := _difference(folder, config)):
         moved = _supersede(study, folder)
         say(f"{name}, seed {seed}: the earlier run is not this one ({difference}) and is kept in {moved}")
     if Run(folder).evaluation_file().is_file():
+        remove_states(Run(folder).checkpoints)
         return "already done"
     _train(config)
     report = evaluate_run(folder, checkpoint="last", facility=False, use_cache=True).report
@@ -61,9 +64,9 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
     config = config.model_copy(update={"run": config.run.model_copy(update={"validate_every": steps, "log_every": steps})})
     folder = _folder(config)
     if folder.exists() and _difference(folder, config):
-        shutil.rmtree(folder)
+        _remove_run(folder)
     result = _train(config)
-    shutil.rmtree(result.folder)
+    _remove_run(result.folder)
     return dict(result.validation[steps])
 
 
@@ -102,6 +105,12 @@ def _difference(folder: Path, config: TrainConfig) -> str | None:
         return f"it has no {run.config_file.name}"
     key = first_difference(config, run.config)
     return f"{key} differs" if key else None
+
+
+def _remove_run(folder: Path) -> None:
+    """The configuration first: what a kill leaves is no run, and is removed the next time."""
+    Run(folder).config_file.unlink(missing_ok=True)
+    shutil.rmtree(folder)
 
 
 def _supersede(study: Study, folder: Path) -> Path:

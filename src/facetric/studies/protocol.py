@@ -14,15 +14,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from facetric.config.config import TrainConfig, real_paths
 from facetric.config.config_file import parse_config, set_key
 from facetric.evaluation.tables import Comparison, comparison_text
-from facetric.files import write_atomically
+from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.runs import compare_runs
 from facetric.studies.feasibility import batch_problem, training_labels
 from facetric.studies.jobs import run_final, run_search
@@ -75,6 +78,10 @@ class Study:
         names = list(self.methods)
         if any(isinstance(where, Range) for name in names for where in self.space(name).values()):
             require_optuna()
+        with self._owned():
+            return self._run(names, n_jobs)
+
+    def _run(self, names: list[str], n_jobs: int) -> Comparison:
         self._keep_protocol()
         for name, problem in self.left_out.items():
             say(f"{name} is left out: {problem}")
@@ -88,6 +95,23 @@ class Study:
         comparison = self._comparison()
         self._write(comparison)
         return comparison
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """One process runs a study; a killed one releases its lock."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RuntimeError(
+                f"{self.folder} is being run by another process: wait for it, or choose another --output"
+            ) from None
+        try:
+            remove_stale_parts(self.folder, self.folder / "search")
+            yield
+        finally:
+            lock.release()
 
     def space(self, name: str) -> Space:
         """Everything that is searched for a method."""
@@ -145,7 +169,10 @@ class Study:
         now = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"
         if path.is_file():
-            before = json.loads(path.read_text())
+            try:
+                before = unsealed(path.read_bytes(), required=False)
+            except ValueError as error:
+                raise ValueError(f"{path} is damaged ({error}): restore it, or choose another folder with --output") from None
             pairs = [(before["setting"], now["setting"])]
             pairs += [(before["methods"][name], now["methods"][name]) for name in own if name in before["methods"]]
             for there, here in pairs:
@@ -155,8 +182,7 @@ class Study:
                         "settings are not mixed: repeat the settings of the study, or choose another folder with --output"
                     )
             now["methods"] = {**before["methods"], **now["methods"]}
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps(now, indent=1) + "\n").encode())
+        write_atomically(path, sealed(now))
 
     def _write(self, comparison: Comparison) -> None:
         record: dict[str, Any] = {name: {"left_out": problem} for name, problem in self.left_out.items()}
@@ -171,7 +197,7 @@ class Study:
                 "at_the_edge": at_the_edge(best, self.space(name)),
                 "search_seconds": sum(trial.seconds for trial in trials),
             }
-        write_atomically(self.folder / "study.json", (json.dumps(record, indent=1) + "\n").encode())
+        write_atomically(self.folder / "study.json", sealed(record))
         write_atomically(self.folder / "table.md", (comparison_text(comparison, "markdown") + "\n").encode())
 
 

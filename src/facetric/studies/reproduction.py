@@ -8,7 +8,6 @@ scratch    glyphs: a small network from random weights
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 from facetric.config.config_file import parse_override
 from facetric.config.defaults import PAPER_RATIOS, choose_run
 from facetric.config.keys import dotted_keys, renamed
+from facetric.files import unsealed
 from facetric.spelling import did_you_mean
 from facetric.studies.protocol import Setting, Study
 from facetric.studies.spaces import METHODS, PAPER_METHODS, Method, Range, Space
@@ -159,7 +159,11 @@ def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     path = folder / "study.json"
     if not path.is_file():
         raise ValueError(f"--options-from {folder}: study.json is missing, the study is not finished: finish it first")
-    kept = {name: entry["chosen"] for name, entry in json.loads(path.read_text()).items() if "chosen" in entry}
+    try:
+        record = unsealed(path.read_bytes(), required=False)
+        kept = {name: entry["chosen"] for name, entry in record.items() if "chosen" in entry}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"--options-from {folder}: study.json is damaged ({error}): restore it") from None
     missing = [name for name in methods if name not in kept]
     if missing:
         raise ValueError(

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from facetric.files import write_atomically
+from facetric.files import sealed, unsealed, write_atomically
 from facetric.studies.spaces import Range, Space, Value
 
 Parameters = dict[str, Value]
@@ -46,7 +46,7 @@ def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Paramete
             parameters = next(point for point in grid if point not in tried)
         trials.append(run(number, parameters))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps([asdict(trial) for trial in trials], indent=1) + "\n").encode())
+        write_atomically(path, sealed({"trials": [asdict(trial) for trial in trials]}))
     return trials
 
 
@@ -70,7 +70,13 @@ def read_trials(path: Path) -> list[Trial]:
     """The trials in a file; none if there is no file."""
     if not path.is_file():
         return []
-    return [Trial(**raw) for raw in json.loads(path.read_text())]
+    data = path.read_bytes()
+    try:
+        if data.startswith(b"["):  # of facetric 0.1
+            return [Trial(**raw) for raw in json.loads(data)]
+        return [Trial(**raw) for raw in unsealed(data)["trials"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}): restore it, or remove it to search again") from None
 
 
 def best_trial(trials: list[Trial]) -> Trial:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import platform
 import subprocess
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from facetric.files import unsealed
 
 _PACKAGES = (
     "facetric",
@@ -47,8 +48,11 @@ def describe_environment(*, seed: int, device: torch.device, n_processes: int) -
 def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None]) -> None:
     """One line if a resumed run may not be bitwise identical: other versions, threads, device or processes."""
     try:
-        before = json.loads(path.read_text())
-    except (OSError, ValueError):
+        before = unsealed(path.read_bytes(), required=False)
+    except OSError:
+        return
+    except ValueError as error:
+        say(f"{path} is damaged ({error}): whether the environment has changed is unknown")
         return
     changed = [key for key in ("versions", "device", "processes", "threads", "git_commit") if before.get(key) != now[key]]
     if changed:

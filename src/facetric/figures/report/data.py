@@ -70,6 +70,7 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     config = _text(run.config_file, notes)
     environment = _text(run.environment_file, notes)
     dataset = _dataset_name(config, notes)
+    notes += run.damage()
     evaluation = _evaluation(run, notes)
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
     return RunRecord(

@@ -37,7 +37,7 @@ print(*(getattr(facetric, name).__name__ for name in dir(facetric) if name in fa
         "True True",
         "facetric.cli facetric.clustering facetric.config facetric.data facetric.evaluation facetric.export "
         "facetric.figures facetric.groups facetric.index facetric.inference facetric.losses facetric.metrics facetric.models "
-        "facetric.photos facetric.runs facetric.solver facetric.studies facetric.training",
+        "facetric.photos facetric.runs facetric.service facetric.solver facetric.studies facetric.training",
     ]
 
 

@@ -85,7 +85,7 @@ def test_onnxruntime_alone_takes_any_number_of_pictures(run, exported, photos, n
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
-def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_folder(run, exported):
+def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run, exported):
     onnx.checker.check_model(exported)
     record, model = metadata(exported), facetric.load(run)
     assert record["fingerprint"] == model.fingerprint

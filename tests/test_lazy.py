@@ -37,11 +37,11 @@ print(*(getattr(facetric, name).__name__ for name in dir(facetric) if name in fa
         "True True",
         "facetric.cli facetric.clustering facetric.config facetric.data facetric.evaluation facetric.figures facetric.groups "
         "facetric.index facetric.inference facetric.losses facetric.metrics facetric.models facetric.photos facetric.runs "
-        "facetric.solver facetric.studies facetric.training",
+        "facetric.service facetric.solver facetric.studies facetric.training",
     ]
 
 
-@pytest.mark.parametrize("package", ["data", "evaluation", "figures", "groups", "index", "inference", "photos"])
+@pytest.mark.parametrize("package", ["data", "evaluation", "figures", "groups", "index", "inference", "photos", "service"])
 def test_other_packages_with_lazy_names_show_them_without_loading_them(package):
     script = f"import sys, facetric.{package} as package; print(*dir(package)); print('torch' in sys.modules)"
     names, loaded = in_a_new_process(script)

@@ -41,7 +41,9 @@ print(*(getattr(facetric, name).__name__ for name in dir(facetric) if name in fa
     ]
 
 
-@pytest.mark.parametrize("package", ["data", "evaluation", "export", "figures", "groups", "index", "inference", "photos"])
+@pytest.mark.parametrize(
+    "package", ["data", "evaluation", "export", "figures", "groups", "index", "inference", "photos", "service"]
+)
 def test_other_packages_with_lazy_names_show_them_without_loading_them(package):
     script = f"import sys, facetric.{package} as package; print(*dir(package)); print('torch' in sys.modules)"
     names, loaded = in_a_new_process(script)

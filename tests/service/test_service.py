@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from PIL import Image
 from facetric.data.images import decode_image
 from facetric.groups import Decisions
 from facetric.service import Limits, Service
-from facetric.service.server import check_access
+from facetric.service.server import bound_socket, check_access
 from service.running import COLORS, ColorEncoder, client, color_index, color_service, jpeg, opened, served
 
 TOKEN = "a-token-of-twenty-four-characters"
@@ -303,6 +304,18 @@ def test_an_address_that_others_reach_demands_a_token(host):
     with pytest.raises(ValueError, match="at least 16"):
         check_access(host, "short")
     check_access(host, TOKEN)
+
+
+def test_answers_are_sent_without_waiting_for_an_acknowledgement_of_their_header():
+    with bound_socket("127.0.0.1", 0) as listening, socket.create_connection(listen(listening).getsockname()):
+        accepted, _ = listening.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP  # what asyncio asks before it sets TCP_NODELAY: 40 ms a request
+
+
+def listen(listening):
+    listening.listen()
+    return listening
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.53", "::1", "localhost"])

@@ -6,8 +6,8 @@ Each file holds vectors and labels (`Embeddings.save` writes such files; benchma
 the network was not trained on. The validation classes choose each method's setting by the mean score over resampled piles (the
 mean of BCubed F1 and pairwise F1), the test classes show what it is worth. The table gives BCubed F1 / pairwise F1, their mean
 over the piles ± its standard deviation over the seeds, and in brackets the mean when the setting is chosen for each pile of the
-test classes, which nobody knows beforehand. Below, and in the plot, what the calibration of `facetric.clustering` promised and
-what came true.
+test classes, which nobody knows beforehand. Below, and in the plot, the precision that the calibration of `facetric.clustering`
+promised for long-tailed piles of 20 to 200 test classes, and what came true.
 """
 
 import argparse
@@ -20,9 +20,11 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
-from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate, calibration
-from facetric.clustering.calibration import resampled_piles
+from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate
+from facetric.clustering.piles import resampled_piles
 
+N_CLASSES = (20, 50, 100, 200)  # of the piles that precision is promised for
+N_FINER = (0, 4, 8)  # steps of the calibration below its own threshold
 DISTANCES = np.geomspace(0.15, 1.45, 80)  # of unit vectors
 
 
@@ -89,11 +91,11 @@ METHODS = {
 }
 
 
-def scores(cluster, vectors, classes, seeds):
+def scores(cluster, vectors, classes, seeds, points):
     """{setting: {pile: [Agreement per seed]}}, settings that every pile has."""
     found, n_piles = {}, 0
     for seed in range(seeds):
-        for pile, rows in resampled_piles(classes, seed).items():
+        for pile, rows in resampled_piles(classes, seed, max_points=points).items():
             n_piles += 1
             for setting, clusters in cluster(vectors[rows]).items():
                 agreement = Agreement.of(classes[rows], clusters.astype(np.int64))
@@ -105,9 +107,9 @@ def mean(agreements, name="score"):
     return float(np.mean([getattr(agreement, name) for agreement in agreements]))
 
 
-def show(name, setting, piles, shown, limit=""):
-    cells = [f"{100 * mean(shown[pile], 'bcubed_f1'):5.1f} / {100 * mean(shown[pile], 'pairwise_f1'):5.1f}" for pile in piles]
-    by_seed = [100 * np.mean([shown[pile][seed].score for pile in piles]) for seed in range(len(shown[piles[0]]))]
+def show(name, setting, names, shown, limit=""):
+    cells = [f"{100 * mean(shown[pile], 'bcubed_f1'):5.1f} / {100 * mean(shown[pile], 'pairwise_f1'):5.1f}" for pile in names]
+    by_seed = [100 * np.mean([shown[pile][seed].score for pile in names]) for seed in range(len(shown[names[0]]))]
     total = f"{np.mean(by_seed):5.1f} ± {np.std(by_seed):3.1f}"
     print(f"{name:38} {setting:>7} " + " ".join(f"{cell:>20}" for cell in cells) + f" {total:>14} {limit}", flush=True)
 
@@ -125,85 +127,106 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plot", help="a picture of promised and real precision over all thresholds")
     parser.add_argument("--points", type=int, default=5000, help="larger piles are thinned by leaving out classes")
+    parser.add_argument("--everything", action="store_true", help="also a pile of all test classes, half of them one point each")
     parser.add_argument("--promise", action="store_true", help="leave out the table of methods")
     options = parser.parse_args()
-    calibration.MAX_PILE = options.points
     chosen_by, shown_on = load(options.validation), load(options.test)
     if not options.promise:
-        table(chosen_by, shown_on, options.seeds)
-    promise(chosen_by, shown_on, options.seeds, options.plot, Path(options.test).stem)
+        table(chosen_by, shown_on, options.seeds, options.points, options.everything)
+    promise(chosen_by, shown_on, options.seeds, options.plot, Path(options.test).stem.removesuffix("_test"))
 
 
-def table(chosen_by, shown_on, seeds):
-    piles = resampled_piles(shown_on[1], 0)
-    sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in piles.items())
+def table(chosen_by, shown_on, seeds, points, everything):
+    first = resampled_piles(shown_on[1], 0, max_points=points)
+    sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in first.items())
     print(f"{len(chosen_by[0]):,} points choose, {len(shown_on[0]):,} of other classes show ({sizes}); BCubed F1 / pairwise F1")
-    print(f"{'':38} {'setting':>7} " + " ".join(f"{pile:>20}" for pile in piles) + f" {'mean':>14}")
-    piles = list(piles)
+    print(f"{'':38} {'setting':>7} " + " ".join(f"{pile:>20}" for pile in first) + f" {'mean':>14}")
+    names = list(first)
     for name, cluster in METHODS.items():
-        chosen, shown = (scores(cluster, *classes, seeds) for classes in (chosen_by, shown_on))
+        chosen, shown = (scores(cluster, *classes, seeds, points) for classes in (chosen_by, shown_on))
         common = [setting for setting in chosen if setting in shown]
-        best = max(common, key=lambda setting: np.mean([mean(chosen[setting][pile]) for pile in piles]))
-        limit = 100 * np.mean([max(mean(s[pile]) for s in shown.values()) for pile in piles])
-        show(name, f"{best:.3g}", piles, shown[best], f"({limit:.1f})")
-    k_means(*shown_on, piles, seeds)
+        best = max(common, key=lambda setting: np.mean([mean(chosen[setting][pile]) for pile in names]))
+        limit = 100 * np.mean([max(mean(s[pile]) for s in shown.values()) for pile in names])
+        show(name, f"{best:.3g}", names, shown[best], f"({limit:.1f})")
+        if everything:
+            print(f"{'':38} all classes, half alone: {lonely(*shown_on, lambda x, k, best=best: cluster(x)[best])}", flush=True)  # noqa: B023
+    k_means(*shown_on, names, seeds, points)
+    if everything:
+        print(f"{'':38} all classes, half alone: {lonely(*shown_on, lambda x, k: KMeans(k, random_state=0).fit_predict(x))}")
 
 
-def k_means(vectors, classes, piles, seeds):
-    found = {pile: [] for pile in piles}
+def lonely(vectors, classes, cluster):
+    """The long tail among points that are alone, of all classes: BCubed F1 / pairwise F1."""
+    rows = resampled_piles(classes, 0, max_points=len(classes))["long tail and lonely"]
+    found = Agreement.of(classes[rows], cluster(vectors[rows], len(np.unique(classes[rows]))).astype(np.int64))
+    return f"{100 * found.bcubed_f1:5.1f} / {100 * found.pairwise_f1:5.1f} of {len(rows):,} points"
+
+
+def k_means(vectors, classes, names, seeds, points):
+    found = {pile: [] for pile in names}
     for seed in range(seeds):
-        for pile, rows in resampled_piles(classes, seed).items():
+        for pile, rows in resampled_piles(classes, seed, max_points=points).items():
             k = len(np.unique(classes[rows]))
             clusters = KMeans(k, n_init=1, random_state=seed).fit_predict(vectors[rows])
             found[pile].append(Agreement.of(classes[rows], clusters.astype(np.int64)))
-    show("k-means, true k", "", piles, found)
+    show("k-means, true k", "", names, found)
 
 
 def promise(chosen_by, shown_on, seeds, plot, title):
-    found = calibrate(*chosen_by, n_repeats=seeds)
-    others, classes = shown_on
-    print(f"\ncalibrate chose {found.method} at {found.threshold:.3g}; pairwise precision / recall in %, promised and real")
-    real = {}
-    for seed in range(seeds):
-        for pile, rows in resampled_piles(classes, seed).items():
-            clusters = found.clusterer().fit_predict(others[rows])
-            real.setdefault(pile, []).append(Agreement.of(classes[rows], clusters.astype(np.int64)))
-    for pile, promised in found.piles.items():
-        came_true = Agreement.mean(real[pile])
-        print(
-            f"  {pile:24} {100 * promised.pairwise_precision:5.1f} / {100 * promised.pairwise_recall:5.1f}   "
-            f"{100 * came_true.pairwise_precision:5.1f} / {100 * came_true.pairwise_recall:5.1f}"
-        )
+    """Promised and real pairwise precision of piles with several numbers of classes, at several steps of the calibration."""
+    found = calibrate(*chosen_by)
+    vectors, classes = shown_on
+    print(f"\ncalibrate chose {found.method} at {found.threshold:.3g}, spread {found.spread:.2f}; pairwise precision in %")
+    print(f"  {'classes':>8} {'finer':>6} {'real':>6} {'promised':>9} {'interval':>10} {'held':>5}   means of {seeds} seeds")
+    rows = []
+    for n_classes in (n for n in N_CLASSES if n <= classes.max() + 1):
+        for n_finer in N_FINER:
+            calibration = found.finer(n_finer)
+            some = [one_promise(calibration, vectors, classes, n_classes, seed) for seed in range(seeds)]
+            rows += [(n_classes, *promised_and_real) for promised_and_real in some]
+            real = np.mean([real for _, real in some])
+            value, low, high = (np.mean([getattr(p, name) for p, _ in some]) for name in ("value", "low", "high"))
+            held = sum(p.low - 0.005 <= r <= p.high + 0.005 for p, r in some)
+            print(
+                f"  {n_classes:8} {n_finer:6} {100 * real:6.1f} {100 * value:9.1f} {100 * low:5.0f}–{100 * high:.0f} "
+                f"{held:6}/{len(some)}",
+                flush=True,
+            )
+    held = np.mean([p.low - 0.005 <= r <= p.high + 0.005 for _, p, r in rows])
+    print(f"  the interval holds for {100 * held:.0f}% of {len(rows)}; on the calibration's own piles it was ", end="")
+    print(f"{100 * found.expected.pairwise_precision:.1f}")
     if plot:
-        draw(calibrate(*chosen_by, method="average_linkage", n_repeats=seeds), shown_on, seeds, plot, title)
+        draw(rows, plot, title)
 
 
-def draw(found, shown_on, seeds, path, title):
-    """Promised and real pairwise precision at every step of average linkage, pile by pile."""
+def one_promise(calibration, vectors, classes, n_classes, seed):
+    """For a long tail from 20 to 2 points per class."""
+    rng = np.random.default_rng(seed)
+    sizes = np.round(np.geomspace(20, 2, n_classes)).astype(int)
+    chosen = rng.permutation(classes.max() + 1)[:n_classes]
+    rows = np.concatenate([rng.permutation(np.flatnonzero(classes == c))[:n] for c, n in zip(chosen, sizes, strict=True)])
+    clusters = calibration.clusterer().fit_predict(vectors[rows])
+    real = Agreement.of(classes[rows], clusters).pairwise_precision
+    return calibration.promise(vectors[rows], clusters).precision, real
+
+
+def draw(rows, path, title):
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    vectors, classes = shown_on
-    thresholds = [step.threshold for step in found.steps]
-    real = {}
-    for seed in range(seeds):
-        for pile, rows in resampled_piles(classes, seed).items():
-            for step, clusters in enumerate(AverageLinkage().path(vectors[rows], thresholds)):
-                real.setdefault(pile, {}).setdefault(step, []).append(Agreement.of(classes[rows], clusters))
-    figure, panels = plt.subplots(1, 2, figsize=(10, 4.6), sharey=True)
-    for panel, name in zip(panels, ("precision", "recall"), strict=True):
-        panel.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0)
-        for pile, marker in zip(real, "osv^", strict=True):
-            promised = [getattr(step.piles[pile], f"pairwise_{name}") for step in found.steps]
-            kept = [getattr(Agreement.mean(agreements), f"pairwise_{name}") for agreements in real[pile].values()]
-            (line,) = panel.plot(promised, kept, marker=marker, markersize=3, linewidth=0.8, label=pile)
-            panel.plot(promised[found.position], kept[found.position], marker=marker, markersize=11, color=line.get_color())
-        panel.set(xlabel=f"promised pairwise {name} (validation classes)", xlim=(0, 1.02), ylim=(0, 1.02), aspect="equal")
-    panels[0].set_ylabel("real (test classes)")
-    panels[0].legend(fontsize=8, title="pile; large: calibrated threshold", title_fontsize=8)
-    figure.suptitle(f"Average linkage on {title}: promised and real")
+    figure, panel = plt.subplots(figsize=(5.2, 4.8))
+    panel.plot([0, 1], [0, 1], color="0.7", linewidth=1, zorder=0)
+    for n_classes, marker in zip(N_CLASSES, "osv^", strict=True):
+        own = [(p, real) for n, p, real in rows if n == n_classes]
+        if own:
+            x, y = [real for _, real in own], [p.value for p, _ in own]
+            bars = [[p.value - p.low for p, _ in own], [p.high - p.value for p, _ in own]]
+            panel.errorbar(x, y, yerr=bars, fmt=marker, markersize=4, linewidth=0.6, label=f"{n_classes} classes")
+    panel.set(xlabel="real pairwise precision (test classes)", ylabel="promised, with its interval", aspect="equal")
+    panel.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), title=title)
+    panel.legend(fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
 

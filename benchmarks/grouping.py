@@ -75,7 +75,8 @@ def compare(validation, test, seeds):
     some = np.isin(classes, np.unique(classes)[:100])
     for name, cluster in methods.items():
         show(f"{name}, 100 classes", [Agreement.of(classes[some], cluster(vectors[some], classes[some]))])
-    print(f"promised: {calibration.expected}\n")
+    promise = calibration.promise(vectors[some], calibration.clusterer().fit_predict(vectors[some]))
+    print(f"promised of 100 classes: pairwise precision {promise.precision}, recall {promise.recall:.0%}\n")
     return calibration, piles
 
 

@@ -21,7 +21,7 @@ TARGET = Path(__file__).parent.parent / "src" / "facetric" / "inference" / "pack
 
 def rounded(value):
     if isinstance(value, float):
-        return round(value, 4)
+        return float(f"{value:.4g}")
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     return [rounded(part) for part in value] if isinstance(value, list | tuple) else value

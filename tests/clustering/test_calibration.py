@@ -48,10 +48,11 @@ def test_piles_have_the_shapes_they_are_named_for():
     assert piles["long tail"].tolist() != resampled_piles(classes, seed=1)["long tail"].tolist()
 
 
-def test_piles_that_are_too_large_keep_their_shape(monkeypatch):
-    monkeypatch.setattr("facetric.clustering.piles.MAX_PILE", 300)
+def test_piles_that_are_too_large_keep_their_shape():
     classes = np.repeat(np.arange(200), 30)
-    sizes = {name: np.bincount(np.bincount(classes[rows])) for name, rows in resampled_piles(classes, seed=0).items()}
+    sizes = {
+        name: np.bincount(np.bincount(classes[rows])) for name, rows in resampled_piles(classes, seed=0, max_points=300).items()
+    }
     for name, counts in sizes.items():
         assert 200 < (np.arange(len(counts)) * counts).sum() <= 330, name
     assert sizes["long tail"][2] > 0

@@ -34,6 +34,7 @@ def folder(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("WANDB_MODE", "offline")
+        patch.setenv("WANDB_ERROR_REPORTING", "false")
         with pytest.raises(TimeoutError, match="enough for today"):
             train(config, on_step=stop)
         result = resume(f"{config.run.folder}/tiny")
@@ -106,6 +107,7 @@ def test_a_package_that_is_not_installed_is_named_before_there_is_a_folder(tmp_p
 
 def test_wandb_without_a_login_is_one_line_and_the_run_can_be_resumed(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
     for name in ("WANDB_MODE", "WANDB_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))  # where a login is kept

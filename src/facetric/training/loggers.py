@@ -48,6 +48,7 @@ class WeightsAndBiases:
         try:
             self._run = wandb.init(
                 project=_project(),
+                mode=os.environ.get("WANDB_MODE") or None,  # as it is now: W&B reads the environment once in a process
                 name=config.run.name,
                 id=_wandb_id(run),
                 resume="allow",

@@ -1,5 +1,6 @@
 """`facetric serve` as people run it: a process, stopped by a signal while it is busy."""
 
+import inspect
 import os
 import re
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 from contextlib import contextmanager
+from dataclasses import fields
 
 import httpx
 import pytest
@@ -15,7 +17,9 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
+from facetric.cli.serve import serve
 from facetric.groups import Decisions
+from facetric.service import Limits
 from service.running import client
 
 
@@ -120,6 +124,11 @@ def test_what_cannot_be_served_is_refused_in_one_line(index, arguments, code, li
     assert done.exit_code == code
     assert line in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_the_command_has_the_limits_of_the_library():
+    defaults = {name: parameter.default for name, parameter in inspect.signature(serve).parameters.items()}
+    assert Limits(*(defaults[f"max_{field.name}"] for field in fields(Limits))) == Limits()
 
 
 def test_there_has_to_be_an_index(tmp_path):

@@ -83,12 +83,12 @@ class LiveGroups:
 def _record(groups: PhotoGroups) -> dict[str, Any]:
     """Groups by the ids of their photos; the medoid comes first, then the most doubtful."""
     first = np.array(groups.first_of_each_content)
-    first = first[np.lexsort((-groups.doubt[first], groups.clusters[first]))]
+    is_medoid = np.isin(first, groups.medoids)
+    first = first[np.lexsort((-groups.doubt[first], ~is_medoid, groups.clusters[first]))]
     members: dict[int, list[dict[str, Any]]] = {}
     for row in first.tolist():
         photo = {"id": groups.contents[row], "doubt": round(float(groups.doubt[row]), 4)}
-        is_medoid = groups.clusters[row] >= 0 and groups.contents[groups.medoids[groups.clusters[row]]] == photo["id"]
-        members.setdefault(int(groups.clusters[row]), []).insert(0 if is_medoid else 2**31, photo)
+        members.setdefault(int(groups.clusters[row]), []).append(photo)
     rejected = members.pop(-1, [])
     return {
         "n_photos": len(groups.photos),

@@ -31,6 +31,9 @@ def embed(
     processes: Annotated[int, typer.Option(min=1, help="Processes that embed, each with a network in memory.")] = 1,
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="32; bf16 or int8 for processors with these in hardware: faster, vectors of their own.")
+    ] = "32",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
     ] = False,
@@ -45,7 +48,7 @@ def embed(
             from facetric.inference import load
             from facetric.photos import embed_folder
 
-            loaded = load(model, checkpoint=checkpoint, device=device)
+            loaded = load(model, checkpoint=checkpoint, device=device, precision=precision)  # type: ignore[arg-type]
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)
     from facetric.data.images import printable

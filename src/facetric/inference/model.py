@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -22,6 +22,7 @@ from facetric.groups import Decisions, PhotoGroups, cluster_folder
 from facetric.index import PhotoIndex, open_index
 from facetric.inference.packaged import packaged_calibration
 from facetric.models import Embedder, build_embedder, load_embedder
+from facetric.models.embedder import Precision
 from facetric.models.storage import embedder_fingerprint
 from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
 from facetric.photos.listing import list_photos
@@ -36,27 +37,37 @@ _TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, wid
 Photos: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[Photos]"
 
 
-def load(run: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Model:
+def load(
+    run: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto", precision: Precision = "32"
+) -> Model:
     """The model of a run folder (its best checkpoint, or the last where there is no best), ready to use.
 
     Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
+    `precision` is that of the backbone (`Embedder.for_inference`); vectors of another precision are those of another model.
     """
     if run is not None and not isinstance(run, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
     place = usable_device(device)
     if run is None:
-        embedder = build_embedder(PACKAGED, weights="packaged").to(place).for_inference()
-        form = PictureFormat(max(256, embedder.input_spec.size))
-        return Model(embedder, form, _backbone_fingerprint(embedder), features=True, source=(None, checkpoint, device))
+        network = build_embedder(PACKAGED, weights="packaged").to(place)
+        form = PictureFormat(max(256, network.input_spec.size))
+        return Model(
+            network.for_inference(precision),
+            form,
+            _of_precision(_backbone_fingerprint(network), precision),
+            features=True,
+            source=(None, checkpoint, device, precision),
+        )
     opened = Run(Path(run).expanduser())
     data, weights = opened.config.data, opened.checkpoint(checkpoint)
     fingerprint = embedder_fingerprint(weights)
-    embedder = load_embedder(weights).to(place).for_inference()
+    embedder = load_embedder(weights).to(place).for_inference(precision)
     if embedder_fingerprint(weights) != fingerprint:
         raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: load it again")
     drawings = data.name == "glyphs"  # drawn at their size, and padded; photos are stretched to data.size
     form = PictureFormat(int(data.options.get("size", 32)), data.pad) if drawings else PictureFormat(data.size)
-    return Model(embedder, form, fingerprint, source=(str(opened.path.absolute()), checkpoint, device))
+    source = (str(opened.path.absolute()), checkpoint, device, precision)
+    return Model(embedder, form, _of_precision(fingerprint, precision), source=source)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +80,9 @@ class Model:
 
     embedder: Embedder
     form: PictureFormat
-    fingerprint: str  # a hash of the network: vectors can be compared if theirs are equal
+    fingerprint: str  # a hash of the network and its precision: vectors can be compared if theirs are equal
     features: bool = False  # the backbone's features instead of a trained head's embedding
-    source: tuple[str | None, str, str] = field(default=(None, "best", "auto"))  # the arguments of `load`
+    source: tuple[str | None, str, str, Precision] = field(default=(None, "best", "auto", "32"))  # the arguments of `load`
 
     def __repr__(self) -> str:
         what = f"the packaged {self.embedder.name}" if self.run is None else repr(self.run)
@@ -92,7 +103,8 @@ class Model:
         """How to cluster these vectors without a number of clusters: as the run's evaluation chose it on validation classes, or,
         where those are too few, on the evaluated test classes. That of the packaged network comes with the install.
 
-        None for a run that is not evaluated or has fewer than four such classes.
+        None for a run that is not evaluated at this precision or has fewer than four such classes, and for the packaged network
+        at another precision than 32.
         """
         return self._calibrated[0]
 
@@ -108,17 +120,22 @@ class Model:
         opened = Run(self.run)
         with suppress(ValueError):  # not evaluated, or too few validation classes
             kept, source = opened.calibration()
-            if source.get("model") == self.fingerprint and source.get("n_views") == 1:
+            if self._made(source):
                 return kept, f"the validation classes of {opened.path.name}"
         for split in ("test", "validation"):
             try:
                 found = opened.embeddings(split)
-                if found.source.get("model") == self.fingerprint and found.source.get("n_views") == 1:
+                if self._made(found.source):
                     what = f"{len(np.unique(found.labels)):,} {split} classes of {opened.path.name}"
                     return calibrate(found.vectors, found.labels), what
             except ValueError:  # not evaluated, stale, or too few classes
                 continue
         return None, ""
+
+    def _made(self, source: Mapping[str, Any]) -> bool:
+        """Whether vectors with this record are those of this model, one crop each."""
+        made_by = _of_precision(source.get("model", ""), source.get("precision", "32"))
+        return made_by == self.fingerprint and source.get("n_views") == 1
 
     def cluster(
         self,
@@ -160,12 +177,16 @@ class Model:
                 )
             return FacilityLocation(n_clusters), None, f"model: {name}; {n_clusters} groups as asked"
         if self.calibration is None:
-            raise ValueError(
-                f"{name} has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate "
-                f"{printable(self.run)}`, or pass a number of groups (--clusters 8)"
-            )
+            raise ValueError(f"{name} {self._how_to_calibrate()}, or pass a number of groups (--clusters 8)")
         calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
         return calibration.clusterer(), calibration.expected, f"model: {name}, calibrated on {self.calibrated_on}"
+
+    def _how_to_calibrate(self) -> str:
+        precision = self.source[3]
+        if self.run is None:
+            return f"is calibrated for precision 32 only: load it without precision={precision!r}"
+        command = f"facetric evaluate {printable(self.run)}" + ("" if precision == "32" else f" --precision {precision}")
+        return f"has no evaluated classes to learn from how near photos of a group are: run `{command}`"
 
     def embed(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
         """The vectors (n, dimensions) of photos, in their order: one row per picture, a folder giving all photos below it.
@@ -221,9 +242,9 @@ class Model:
         ]
 
 
-def _restored(source: tuple[str | None, str, str], fingerprint: str) -> Model:
-    run, checkpoint, device = source
-    model = load(run, checkpoint=checkpoint, device=device)
+def _restored(source: tuple[str | None, str, str, Precision], fingerprint: str) -> Model:
+    run, checkpoint, device, precision = source
+    model = load(run, checkpoint=checkpoint, device=device, precision=precision)
     if model.fingerprint != fingerprint:
         raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
     return model
@@ -259,6 +280,11 @@ def _picture(array: NDArray[Any]) -> Image.Image:
             f"shape {array.shape}: convert it"
         )
     return Image.fromarray(array)
+
+
+def _of_precision(fingerprint: str, precision: Precision) -> str:
+    """That of the network itself in float32."""
+    return fingerprint if precision == "32" else hashlib.sha256(f"{fingerprint} {precision}".encode()).hexdigest()
 
 
 def _backbone_fingerprint(embedder: Embedder) -> str:

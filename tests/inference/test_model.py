@@ -15,6 +15,7 @@ from facetric.config.config_file import parse_config
 from facetric.data import load_dataset
 from facetric.evaluation import Embeddings
 from facetric.models import build_embedder
+from facetric.photos import embed_folder
 from facetric.runs import Manifest, Run, evaluate_run
 from facetric.runs.images import new_images
 
@@ -184,3 +185,30 @@ def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, 
     assert one.get_feature_names_out()[[0, 15]].tolist() == ["embedding0", "embedding15"]
     with pytest.raises(ValueError, match="does not exist"):
         one.set_params(run="nowhere").transform(root / "class00")
+
+
+def test_vectors_of_another_precision_are_those_of_another_model(tmp_path, root, packaged):
+    half = facetric.load(precision="bf16")
+    assert half.fingerprint != packaged.fingerprint
+    assert half.embed(photo()) @ packaged.embed(photo()).T > 0.99
+    assert not np.array_equal(half.embed(photo()), packaged.embed(photo()))
+    assert pickle.loads(pickle.dumps(half)).fingerprint == half.fingerprint
+    run = make_run(tmp_path / "runs", root=root)
+    few = sorted(root.rglob("*.png"))[0].parent
+    embed_folder(few, facetric.load(run), tmp_path / "vectors.npz")
+    with pytest.raises(ValueError, match="holds vectors of another model"):
+        embed_folder(few, facetric.load(run, precision="bf16"), tmp_path / "vectors.npz")
+    facetric.load(run).index(tmp_path / "index").add(few)
+    with pytest.raises(ValueError, match="holds vectors of another model"):
+        facetric.load(run, precision="bf16").index(tmp_path / "index").add(few)
+
+
+def test_a_calibration_is_for_vectors_of_one_precision(tmp_path, root):
+    run = make_run(tmp_path, root=root)
+    with pytest.raises(ValueError, match=r"run `facetric evaluate \S+ --precision bf16`"):
+        facetric.load(run, precision="bf16").cluster(root)
+    evaluate_run(run, n_restarts=1, facility=False, precision="bf16")
+    assert facetric.load(run, precision="bf16").calibration is not None
+    assert facetric.load(run).calibration is None
+    with pytest.raises(ValueError, match="is calibrated for precision 32 only: load it without precision='bf16'"):
+        facetric.load(precision="bf16").cluster(root)

@@ -193,7 +193,7 @@ def test_the_precision_of_vectors_is_recorded_and_decides_which_blocks_are_their
     assert "precision" not in full.source
     assert half.source["precision"] == "bf16"
     assert not np.array_equal(full.vectors, half.vectors)
-    with pytest.raises(ValueError, match=r"precision must be 32 or bf16; got '16': choose one of these \(--precision 32\)"):
+    with pytest.raises(ValueError, match=r"precision must be 32, bf16 or int8; got '16': choose one of these \(--precision 32\)"):
         embed(embedder, images, precision="16")  # type: ignore[arg-type]
 
 

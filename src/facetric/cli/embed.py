@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from facetric.inference.model import Engine
+    from facetric.models.embedder import Precision
     from facetric.photos import Problem
 
 _SHOWN = 10  # broken photos on the screen; all of them are in a file
@@ -38,6 +39,9 @@ def embed(
     engine: Annotated[
         str | None, typer.Option(help="torch, or onnx: the same vectors up to rounding (facetric[onnx]).", show_default="torch")
     ] = None,
+    precision: Annotated[
+        str, typer.Option(help="32; bf16 or int8 for processors with these in hardware: faster, vectors of their own.")
+    ] = "32",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
     ] = False,
@@ -52,7 +56,13 @@ def embed(
             from facetric.inference import load
             from facetric.photos import embed_folder
 
-            loaded = load(model, checkpoint=checkpoint, device=device, engine=cast("Engine | None", engine))
+            loaded = load(
+                model,
+                checkpoint=checkpoint,
+                device=device,
+                engine=cast("Engine | None", engine),
+                precision=cast("Precision", precision),
+            )
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)
     from facetric.data.images import printable

@@ -26,7 +26,7 @@ def evaluate(
     before: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
     precision: Annotated[
-        str, typer.Option(help="32, or bf16 for a processor with bfloat16 in hardware: faster, scores within their noise.")
+        str, typer.Option(help="32; bf16 or int8 for processors with these in hardware: faster, scores within their noise.")
     ] = "32",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Crops per forward pass; by default as suits the device.", show_default=False)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -103,8 +103,8 @@ def embed(
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
-    * ``precision``: "bf16" computes the backbone in bfloat16, for processors that have it in hardware; scores stay within their
-      noise, but vectors differ from those in float32 by a cosine of about 0.999.
+    * ``precision``: of the backbone (`Embedder.for_inference`): "32", "bf16" or "int8". Scores stay within their noise, but
+      vectors differ from those in float32: docs/speed.md says by how much.
     * ``batch_size``: crops per forward pass, by default as many as suit the device. On a CPU torch's threads each run their own.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
     * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several
@@ -124,8 +124,6 @@ def embed(
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
-    if precision not in get_args(Precision):
-        raise ValueError(f"precision must be 32 or bf16; got {precision!r}: choose one of these (--precision 32)")
     if precision != "32":
         source["precision"] = precision
     key = "" if folder is None else _key(embedder, dataset_images, names, transform, source, batch_size, block_size)

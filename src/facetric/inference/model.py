@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -24,6 +25,7 @@ from facetric.inference.packaged import packaged_calibration
 from facetric.inference.pictures import Photos, pictures_of
 from facetric.inference.saved import saved_network
 from facetric.models import Embedder
+from facetric.models.embedder import Precision
 from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
 from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
@@ -45,20 +47,22 @@ def load(
     checkpoint: str = "best",
     device: str = "auto",
     engine: Engine | None = None,
+    precision: Precision = "32",
 ) -> Model:
     """The model of a run folder (its best checkpoint, or the last where there is no best) or of a file that `facetric export`
     wrote, ready to use.
 
     Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
     With engine "onnx" the network is exported in memory, compared with torch and run by onnxruntime on the CPU: the same vectors
-    up to rounding, and the same fingerprint. An exported file is always run by onnxruntime.
+    up to rounding, and the same fingerprint. An exported file is always run by onnxruntime. `precision` is that of the backbone
+    in torch (`Embedder.for_inference`); vectors of another precision are those of another model.
     """
     if run is not None and not isinstance(run, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
     where = None if run is None else Path(run).expanduser()
     is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
-    _check_engine(engine, device, is_exported=is_exported)
-    origin = (None if where is None else str(where.absolute()), checkpoint, device, engine)
+    _check_engine(engine, device, precision, is_exported=is_exported)
+    origin = (None if where is None else str(where.absolute()), checkpoint, device, engine, precision)
     if where is not None and is_exported:
         from facetric.export import read_network
 
@@ -72,17 +76,19 @@ def load(
 
         network = exported_network(found, sample_pictures())
         return Model(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
-    embedder = found.embedder.to(place).for_inference()
-    return Model(embedder, found.form, found.fingerprint, features=found.features, source=origin)
+    embedder = found.embedder.to(place).for_inference(precision)
+    return Model(embedder, found.form, _of_precision(found.fingerprint, precision), features=found.features, source=origin)
 
 
-def _check_engine(engine: str | None, device: str, *, is_exported: bool) -> None:
+def _check_engine(engine: str | None, device: str, precision: str, *, is_exported: bool) -> None:
     if engine not in (None, "torch", "onnx"):
         raise ValueError(f"engine must be torch or onnx; got {engine!r}: choose one of these (--engine onnx)")
     if is_exported and engine == "torch":
         raise ValueError("an exported file is run by onnxruntime, not by torch: leave --engine out, or pass the run folder")
     if (is_exported or engine == "onnx") and device not in ("auto", "cpu"):
         raise ValueError(f"onnxruntime is used on the CPU only; got device {device!r}: leave --device out, or use torch")
+    if (is_exported or engine == "onnx") and precision != "32":
+        raise ValueError(f"onnxruntime runs networks in precision 32; got {precision!r}: leave --precision out, or use torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,9 +101,9 @@ class Model:
 
     embedder: Embedder | OnnxNetwork
     form: PictureFormat
-    fingerprint: str  # a hash of the network: vectors can be compared if theirs are equal
+    fingerprint: str  # a hash of the network and its precision: vectors can be compared if theirs are equal
     features: bool = False  # the backbone's features instead of a trained head's embedding
-    source: tuple[str | None, str, str, Engine | None] = (None, "best", "auto", None)  # the arguments of `load`
+    source: tuple[str | None, str, str, Engine | None, Precision] = (None, "best", "auto", None, "32")  # the arguments of `load`
 
     def __repr__(self) -> str:
         what = f"the packaged {self.embedder.name}" if self.run is None else repr(self.run)
@@ -118,7 +124,8 @@ class Model:
         """How to cluster these vectors without a number of clusters: as the run's evaluation chose it on validation classes, or,
         where those are too few, on the evaluated test classes. That of the packaged network comes with the install.
 
-        None for a run that is not evaluated or has fewer than four such classes.
+        None for a run that is not evaluated at this precision or has fewer than four such classes, and for the packaged network
+        at another precision than 32.
         """
         return self._calibrated[0]
 
@@ -137,7 +144,7 @@ class Model:
         opened = Run(self.run)
         try:
             stored, source = opened.calibration()
-            if source.get("model") == self.fingerprint and source.get("n_views") == 1:
+            if self._made(source):
                 return stored, f"the validation classes of {opened.path.name}"
         except ValueError as error:  # not evaluated, too few validation classes, stale or damaged
             if opened.calibration_file.is_file():
@@ -150,10 +157,15 @@ class Model:
                     _log.warning("%s", error)
                 continue
             with suppress(ValueError):  # too few classes
-                if found.source.get("model") == self.fingerprint and found.source.get("n_views") == 1:
+                if self._made(found.source):
                     what = f"{len(np.unique(found.labels)):,} {split} classes of {opened.path.name}"
                     return calibrate(found.vectors, found.labels), what
         return None, ""
+
+    def _made(self, source: Mapping[str, Any]) -> bool:
+        """Whether vectors with this record are those of this model, one crop each."""
+        made_by = _of_precision(source.get("model", ""), source.get("precision", "32"))
+        return made_by == self.fingerprint and source.get("n_views") == 1
 
     def cluster(
         self,
@@ -216,12 +228,16 @@ class Model:
                 )
             return FacilityLocation(n_clusters), None, f"model: {name}; {n_clusters} groups as asked"
         if self.calibration is None:
-            raise ValueError(
-                f"{name} has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate "
-                f"{printable(self.run)}`, or pass a number of groups (--clusters 8)"
-            )
+            raise ValueError(f"{name} {self._how_to_calibrate()}, or pass a number of groups (--clusters 8)")
         calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
         return calibration.clusterer(), calibration, f"model: {name}, calibrated on {self.calibrated_on}"
+
+    def _how_to_calibrate(self) -> str:
+        precision = self.source[4]
+        if self.run is None:
+            return f"is calibrated for precision 32 only: load it without precision={precision!r}"
+        command = f"facetric evaluate {printable(self.run)}" + ("" if precision == "32" else f" --precision {precision}")
+        return f"has no evaluated classes to learn from how near photos of a group are: run `{command}`"
 
     def embed(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
         """The vectors (n, dimensions) of photos, in their order: one row per picture, a folder giving all photos below it.
@@ -291,6 +307,8 @@ class Model:
 
         if self.is_exported:
             raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
+        if self.source[4] != "32":
+            raise ValueError(f"a model is exported in precision 32; got one of {self.source[4]!r}: load it without precision")
         again = saved_network(None if self.run is None else Path(self.run), self.source[1])
         if again.fingerprint != self.fingerprint:
             raise RunFolderError(f"{self.run} is no longer the model that it was: load it again")
@@ -312,8 +330,13 @@ class Model:
 
 
 def _restored(source: tuple[Any, ...], fingerprint: str) -> Model:
-    run, checkpoint, device, *engine = source
-    model = load(run, checkpoint=checkpoint, device=device, engine=engine[0] if engine else None)
+    run, checkpoint, device, engine, precision = source
+    model = load(run, checkpoint=checkpoint, device=device, engine=engine, precision=precision)
     if model.fingerprint != fingerprint:
         raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
     return model
+
+
+def _of_precision(fingerprint: str, precision: str) -> str:
+    """That of the network itself in float32."""
+    return fingerprint if precision == "32" else hashlib.sha256(f"{fingerprint} {precision}".encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -15,10 +15,11 @@ from facetric.models.fused import fused
 from facetric.models.fused_training import fused_to_train
 from facetric.models.head import initialize
 from facetric.models.input_spec import InputSpec
+from facetric.models.quantized import quantized
 from facetric.models.split import NetworkSplit, feature_maps, first_part, second_part, split_after
 
 WHOLE = "all"  # freeze_through: the whole backbone
-Precision = Literal["32", "bf16"]  # of a backbone that embeds
+Precision = Literal["32", "bf16", "int8"]  # of a backbone that embeds
 
 
 class Embedder(nn.Module):
@@ -54,7 +55,7 @@ class Embedder(nn.Module):
         self.normalize = normalize
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
-        self._is_for_inference = self._in_bfloat16 = False
+        self._inference: Precision | None = None  # of a copy for inference: its precision
         self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
         self.normalize_features = normalize_features
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
@@ -113,18 +114,22 @@ class Embedder(nn.Module):
 
         On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal
         up to rounding. What is not fused is shared with this embedder: make another copy once it has been trained further.
-        With precision "bf16" the backbone computes in bfloat16: for processors that have it in hardware.
+        With precision "bf16" the backbone computes in bfloat16, for processors that have it in hardware; with "int8" its
+        convolutions take 8-bit integers (`quantized.py`), for CPUs with VNNI.
         """
-        if self._is_for_inference:
-            if self._in_bfloat16 != (precision == "bf16"):
+        if precision not in get_args(Precision):
+            raise ValueError(f"precision must be 32, bf16 or int8; got {precision!r}: choose one of these (--precision 32)")
+        if self._inference is not None:
+            if self._inference != precision:
                 raise ValueError(f"this copy for inference is not of precision {precision}: make another of the embedder itself")
             return self
         self.eval()
         other = copy.copy(self)
-        other._is_for_inference, other._in_bfloat16 = True, precision == "bf16"
-        backbone = copy.deepcopy(self.backbone).to(torch.bfloat16) if other._in_bfloat16 else self.backbone
+        other._inference = precision
+        backbone = copy.deepcopy(self.backbone).to(torch.bfloat16) if precision == "bf16" else self.backbone
         probe = other._input(self._probe().to(next(self.parameters()).device))
-        other._modules = {**self._modules, "backbone": fused(backbone, probe, apart=self.freeze_through)}
+        faster = quantized if precision == "int8" else fused
+        other._modules = {**self._modules, "backbone": faster(backbone, probe, apart=self.freeze_through)}
         return other
 
     def trunk_state(self) -> dict[str, Tensor]:
@@ -188,7 +193,7 @@ class Embedder(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
-        if mode and self._is_for_inference:
+        if mode and self._inference is not None:
             raise ValueError("a copy for inference has no gradients: train the embedder that it was made from")
         super().train(mode)
         if self.freeze_batchnorm:
@@ -217,12 +222,12 @@ class Embedder(nn.Module):
 
     def _input(self, values: Tensor) -> Tensor:
         """As the backbone takes it."""
-        return _channels_last(values.to(torch.bfloat16) if self._in_bfloat16 else values)
+        return _channels_last(values.to(torch.bfloat16) if self._inference == "bf16" else values)
 
     def _pooled(self, maps: Tensor) -> Tensor:
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
         features = pool(maps, pre_logits=True)
-        return features.float() if self._in_bfloat16 else features
+        return features.float() if self._inference == "bf16" else features
 
     def _frozen_modules(self) -> list[nn.Module]:
         if self.freeze_through == WHOLE:

@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from facetric.models.split import feature_maps, with_forwards
 
 # oneDNN's names of the activations, with their numbers.
-_ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
+ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
     nn.ReLU: ("relu", []),
     nn.ReLU6: ("hardtanh", [0.0, 6.0]),
     nn.SiLU: ("swish", []),
@@ -37,7 +37,7 @@ def fused(network: nn.Module, images: Tensor, *, apart: str | None = None) -> nn
     It is tried on `images` (n, C, H, W); images of another size are right but not faster. Weights are copied:
     later changes of the network do not show. The network must be in eval mode. Nothing is fused across the end of `apart`.
     """
-    return rebuilt(network, images, _FusedConvolution, _ACTIVATIONS, apart=apart)
+    return rebuilt(network, images, FusedConvolution, ACTIVATIONS, apart=apart)
 
 
 def rebuilt(
@@ -53,7 +53,7 @@ def rebuilt(
         return network
     try:
         with torch.no_grad():
-            trace = _Trace(network, images)
+            trace = Trace(network, images)
             forwards: dict[str, Callable[[Tensor], Tensor]] = {}
             for chain in trace.chains(apart):
                 forwards |= chain.forwards(fuse, fusible)
@@ -63,7 +63,7 @@ def rebuilt(
         return network
 
 
-class _Trace:
+class Trace:
     """Which module took the output of which, seen in one forward pass."""
 
     def __init__(self, network: nn.Module, images: Tensor) -> None:
@@ -84,7 +84,7 @@ class _Trace:
 
         hooks = []
         for name, module in self.modules.items():
-            if isinstance(module, nn.Conv2d | _BatchNorm) or type(module) in _ACTIVATIONS:
+            if isinstance(module, nn.Conv2d | _BatchNorm) or type(module) in ACTIVATIONS:
                 hooks.append(module.register_forward_pre_hook(lambda _, inputs, name=name: enter(name, inputs[0])))
                 hooks.append(module.register_forward_hook(lambda _, inputs, output, name=name: leave(name, output)))
         try:
@@ -105,7 +105,7 @@ class _Trace:
                 yield Chain(convolution, norm, inside, self.inputs[name], (name, norm_name))
                 continue
             after = self.followers.get(norm_name, "")
-            activation = self.modules[after] if type(self.modules[after]) in _ACTIVATIONS else None
+            activation = self.modules[after] if type(self.modules[after]) in ACTIVATIONS else None
             yield Chain(convolution, norm, activation, self.inputs[name], (name, norm_name, *([after] if activation else [])))
 
 
@@ -141,14 +141,14 @@ class Chain:
         return (bottom, right), [right - left, 0, bottom - top, 0]
 
 
-class _FusedConvolution:
+class FusedConvolution:
     """A chain in one call of oneDNN, for maps of the size and type seen; one by one for others, and under autocast."""
 
     def __init__(self, chain: Chain, activation: nn.Module | None) -> None:
         self.chain, self.activation = chain, activation
         convolution = chain.convolution
         self.stride, self.dilation, self.groups = convolution.stride, convolution.dilation, convolution.groups
-        self.operation = ("none", []) if activation is None else _ACTIVATIONS[type(activation)]
+        self.operation = ("none", []) if activation is None else ACTIVATIONS[type(activation)]
         self.padding, around = chain.padding()
         weight, bias = (tensor.to(convolution.weight.dtype) for tensor in folded(convolution, chain.norm, torch.float64))
         self.bias, self.weight = bias, self._laid_out(pad(weight, around))

@@ -28,8 +28,10 @@ _MEANINGS = {
 def meaning(score: str, value: float | None = None) -> str:
     """What a score says, in one line for people who do not know its name.
 
-    >>> meaning("Recall@1", 0.613), meaning("R@4")
-    ('For 61 of 100 images, the most similar other image is of the same class.', 'Images with one of their class among the 4 nearest.')
+    >>> meaning("Recall@1", 0.613)
+    'For 61 of 100 images, the most similar other image is of the same class.'
+    >>> meaning("R@4")
+    'Images with one of their class among the 4 nearest.'
     """
     if score in _OF_100 and value is not None:
         return _OF_100[score].format(round(100 * value))

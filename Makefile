@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint docs build pictures clean
+.PHONY: demo test torture lint docs build pictures clean
 
 demo: $(VENV)/installed
 	$(BIN)/facetric demo
 
 test: lint
 	$(BIN)/pytest -m "not slow"
+
+TORTURE_MINUTES ?= 30
+torture: $(VENV)/installed # kills, damage, full disks and bad inputs for this many minutes, then a table: tried, fine, bad
+	TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture tests/torture
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from facetric.config import read_config
 from facetric.files import sealed
@@ -155,3 +156,36 @@ def test_folds_are_different_validation_classes(tmp_path):
     assert len(trial.scores) == 2
     assert trial.scores[0] != trial.scores[1]
     assert trial.objective == pytest.approx(sum((s["recall_at_1"] + s["nmi"]) / 4 for s in trial.scores))
+
+
+def test_a_kill_between_evaluation_and_cleaning_up_leaves_no_states(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    study.run()
+    folder = study.final_folder("facility_location", 0)
+    left = folder / "checkpoints" / "state_00000006.pt"
+    left.write_bytes(b"left by a kill")
+    study.run()
+    assert not left.exists()
+
+
+def test_a_final_run_killed_at_its_start_is_begun_again_and_not_kept(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    (study.final_folder("facility_location", 0) / "checkpoints").mkdir(parents=True)
+    study.run()
+    assert not (tmp_path / "superseded").exists()
+
+
+def test_damaged_trials_are_refused_by_name(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    path = study.trials_file("facility_location")
+    path.parent.mkdir(parents=True)
+    trial = {"parameters": {"optimizer.head_lr": 1e-3}, "objective": 0.5, "scores": [], "seconds": 1.0}
+    path.write_bytes(sealed({"trials": [trial]}).replace(b"0.5", b"0.6"))
+    with pytest.raises(ValueError, match=r"facility_location.json is damaged \(its checksum is wrong\): restore it, or remove"):
+        read_trials(path)
+
+
+def test_two_processes_do_not_run_one_study(tmp_path):
+    study = tiny_study(tmp_path)
+    with FileLock(tmp_path / ".lock"), pytest.raises(RuntimeError, match="is run by another process: wait for it, or choose"):
+        study.run()

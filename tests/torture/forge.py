@@ -1,9 +1,10 @@
 """A warm process that has imported everything and forks a child per command: real processes, real kills, a second each.
 
-A line of JSON on standard input is a request, a line on standard output the answer. Kernels are loaded before the first fork, with
-one thread, so that forking is safe.
+A line of JSON on standard input is a request, a line on standard output the answer. Kernels are loaded and glyphs are drawn
+before the first fork, with one thread, so that forking is safe.
 """
 
+import functools
 import importlib
 import json
 import os
@@ -14,37 +15,26 @@ import sys
 import traceback
 from pathlib import Path
 
-WRITING = (
-    "os.rename",
-    "os.remove",
-    "os.rmdir",
-    "os.mkdir",
-    "os.truncate",
-    "os.link",
-    "os.symlink",
-    "os.utime",
-    "sqlite3.connect",
-)
+WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
+ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
 def main():
     import torch
 
     torch.set_num_threads(1)
-    plan = json.loads(Path(sys.argv[1]).read_text())
-    for name in plan["modules"]:
+    for name in Path(sys.argv[1]).read_text().split():
         importlib.import_module(name)
-    answers = os.dup(1)
-    os.dup2(2, 1)  # what commands print while it warms up is not an answer
-    for command in plan["warm_up"]:
-        from facetric.cli.main import app
+    from facetric.data import glyphs
 
-        app(command, standalone_mode=False)
-    sys.stdout.flush()
-    os.dup2(answers, 1)
+    glyphs._draw_all = functools.cache(glyphs._draw_all)
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
+        if "warm_up" in request:
+            _warm_up(request["warm_up"])
+            print("0", flush=True)
+            continue
         if "wait" in request:
             print(json.dumps(_wait(request["wait"])), flush=True)
             continue
@@ -52,6 +42,18 @@ def main():
         if child == 0:
             _run(request)
         print(json.dumps(child), flush=True)
+
+
+def _warm_up(commands):
+    """In this process: what they load is there for every child. What they print is not an answer."""
+    from facetric.cli.main import app
+
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    for command in commands:
+        app(command, standalone_mode=False)
+    sys.stdout.flush()
+    os.dup2(answers, 1)
 
 
 def _wait(child):
@@ -130,49 +132,28 @@ class _Events:
 class Forge:
     """The tests' end of it."""
 
-    def __init__(self, folder, modules, warm_up=()):
-        plan = folder / "plan.json"
-        plan.write_text(json.dumps({"modules": modules, "warm_up": list(warm_up)}))
-        environment = {
-            **os.environ,
-            "FACETRIC_CACHE": str(folder / "warm_cache"),
-            "NUMBA_THREADING_LAYER": "workqueue",
-            "NUMBA_NUM_THREADS": "1",
-            "OMP_NUM_THREADS": "1",
-        }
+    def __init__(self, folder, modules):
+        plan = folder / "modules"
+        plan.write_text("\n".join(modules))
+        environment = {**os.environ, "FACETRIC_CACHE": str(folder / "warm_cache"), **ONE_THREAD}
         environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")])
         command = [sys.executable, __file__, str(plan)]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment,
-            stderr=(folder / "forge.log").open("wb"),
-        )  # fmt: skip
+        with (folder / "forge.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1, env=environment
+            )
         assert self._process.stdout.readline() == "ready\n"
         self.seconds = 0.0  # of processor time in all children
 
-    def start(
-        self,
-        *arguments,
-        log,
-        function=None,
-        environment=None,
-        file_size_limit=None,
-        folder=None,
-        kill_at_event=0,
-        events_file=None,
-    ):
-        """Start a facetric command, or module:function of the tests; gives its process id."""
-        return self._ask(
-            {
-                "arguments": [a if isinstance(a, int | float) else str(a) for a in arguments],
-                "log": str(log),
-                "function": function,
-                "environment": environment or {},
-                "file_size_limit": file_size_limit,
-                "folder": folder and str(folder),
-                "kill_at_event": kill_at_event,
-                "events_file": events_file and str(events_file),
-            }
-        )
+    def warm_up(self, commands):
+        """Run commands in the warm process itself. They must take no gradient, which would forbid forking."""
+        self._ask({"warm_up": commands})
+
+    def start(self, *arguments, log, environment=None, folder=None, **options):
+        """Start a facetric command, or `function`, a module:function of the tests; gives its process id."""
+        usual = {"function": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
+        own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": environment or {}}
+        return self._ask({**usual, **own, "folder": folder and str(folder), **options})
 
     def wait(self, child):
         """Its exit status, negative for a signal."""

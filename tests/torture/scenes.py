@@ -52,13 +52,12 @@ class Workshop:
         self.must("train", self.config)
         shutil.copytree(self.model, folder / "only_trained" / "tiny")
         self.must("evaluate", self.model)
-        self.forge.close()  # a new one, with kernels that are loaded before it forks
-        self.forge = Forge(folder, MODULES, warm_up=self._warm_up())
+        self.forge.warm_up(self._warm_up())
         self.other_model = folder / "other" / "tiny"
         self.must("train", self.config, "--set", f"run.folder={folder / 'other'}", "--set", "run.seed=1")
 
     def _warm_up(self) -> list[list[str]]:
-        """Commands that the warm process runs itself: they load kernels, and take no gradient, which would forbid forking."""
+        """Commands that load all kernels."""
         place, model = self.folder / "warm", ["--model", self.model]
         shutil.copytree(self.folder / "only_trained" / "tiny", place / "tiny")
         commands = [
@@ -144,9 +143,8 @@ def _again_train(workshop, place):
 
 def _again_remove(workshop, place):
     """What is removed cannot be removed again: then the index is left as it is."""
-    if any(
-        b"/photos/1/" in row[0] for table, rows in _rows(next(place.glob("index/*.sqlite"))) if table == b"photos" for row in rows
-    ):
+    tables = dict(_rows(next(place.glob("index/*.sqlite"))))
+    if any(b"/photos/1/" in row[0] for row in tables[b"photos"]):
         return ["index", "remove", place / "index", workshop.photos / "1"]
     return ["index", "status", place / "index"]
 
@@ -158,7 +156,7 @@ def _train(workshop, place):
 def _reproduce(workshop, place):
     sizes = ["--trials", 1, "--seeds", 1, "--steps", 10, "--jobs", 1]
     settings = [f"--set={pair}" for pair in ("data.options.min_images=17", "batches.size=12", "run.checkpoint_every=4")]
-    return ["reproduce", "glyphs", "--method", "triplet", "--output", place / "study", *sizes, *settings]
+    return ["reproduce", "glyphs", "--method", "triplet_semihard", "--output", place / "study", *sizes, *settings]
 
 
 def _embed(suffix):
@@ -173,10 +171,10 @@ def _cluster(*more):
 
 
 COMMANDS = (
-    Command("train, resume", _train, again=_again_train, weight=3.0),
+    Command("train, resume", _train, again=_again_train, weight=2.0),
     Command("evaluate", lambda w, p: ["evaluate", p / "tiny", "--restarts", 1], a_run(evaluated=False)),
-    Command("report", lambda w, p: ["report", p / "tiny"], a_run(evaluated=True)),
-    Command("reproduce", _reproduce),
+    Command("report", lambda w, p: ["report", p / "tiny"], a_run(evaluated=True), weight=0.5),
+    Command("reproduce", _reproduce, weight=0.5),
     Command("embed npz", _embed("npz")),
     Command("embed parquet", _embed("parquet")),
     Command("embed csv", _embed("csv")),
@@ -214,11 +212,13 @@ def difference(found: dict, expected: dict) -> str:
 
 def _content(path: Path) -> object:
     data = path.read_bytes()
+    if path.name == "report.html" and "study" in path.parts:
+        return "a report"  # of rows with their times
     if path.suffix == ".sqlite":
         return _rows(path)
     if path.name == "metrics.jsonl":
         return [_without_clock(json.loads(line)) for line in data.splitlines()]
-    if path.name in ("environment.json", "study.json") or path.parent.name == "search":
+    if path.name in ("environment.json", "study.json") or (path.parent.name == "search" and path.suffix == ".json"):
         return _without_clock(json.loads(data))
     if path.parent.name == "cache":
         data = data[4096:]  # the header holds the time

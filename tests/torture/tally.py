@@ -3,8 +3,6 @@
 import os
 import time
 
-import pytest
-
 
 class Tally:
     """Counts by row. `bad` keeps what happened, for the message."""
@@ -30,21 +28,3 @@ class Tally:
 def minutes(fraction):
     """The end of a loop, by the clock: its fraction of TORTURE_MINUTES."""
     return time.monotonic() + 60 * fraction * float(os.environ.get("TORTURE_MINUTES", "30"))
-
-
-@pytest.fixture(scope="session")
-def all_tallies(request):
-    """All loops; the table is printed at the end."""
-    tallies = {}
-    yield tallies
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    for name, tally in tallies.items():
-        reporter.write_line(f"\n{name}\n{tally.table()}")
-        for failure in tally.failures[:50]:
-            reporter.write_line(f"  BAD {failure}")
-
-
-@pytest.fixture
-def tally(request, all_tallies):
-    """The counts of one loop."""
-    return all_tallies.setdefault(request.node.name.removeprefix("test_").replace("_", " "), Tally())

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import pytest
 from torture.scenes import COMMANDS, difference, state_of
 from torture.tally import minutes
 
-pytest_plugins = ["torture.tally", "torture.workshop_fixture"]
+pytest_plugins = ["torture.fixtures"]
 pytestmark = pytest.mark.torture
-MOST_KILLS = 3  # of one piece of work
+MOST_KILLS = 5  # of one piece of work
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,11 @@ def left_alone(workshop, command):
     events = workshop.folder / "events"
     start = time.monotonic()
     status = workshop.forge.run(
-        *command.arguments(workshop, place), log=log, environment=workshop.environment(place), folder=place, events_file=events
+        *command.arguments(workshop, place),
+        log=log,
+        environment=workshop.environment(place),
+        folder=place,
+        events_file=str(events),
     )
     assert status == 0, f"{command.name}: {log.read_text()}"
     return LeftAlone(time.monotonic() - start, int(events.read_text()), state_of(place))
@@ -56,7 +61,7 @@ def killed(workshop, command, arguments, place, usual, rng):
 
 
 def torment(workshop, command, usual, rng):
-    """One piece of work, killed up to three times and finished; how many kills, and what is wrong in the end."""
+    """One piece of work, killed up to five times and finished; how many kills, and what is wrong in the end."""
     place, log = workshop.place(command), workshop.folder / "log"
     log.unlink(missing_ok=True)
     arguments, again = command.arguments, command.again or command.arguments
@@ -77,8 +82,6 @@ def test_killed_commands(workshop, tally):
     end = minutes(0.6)
     rng = np.random.default_rng(int(os.environ.get("TORTURE_SEED", "0")))
     usual = {command.name: left_alone(workshop, command) for command in COMMANDS}
-    for command in COMMANDS:  # what is compared must not depend on the clock
-        assert not difference(left_alone(workshop, command).state, usual[command.name].state), command.name
     spent = {command.name: 0.0 for command in COMMANDS}
     while time.monotonic() < end:
         command = min(COMMANDS, key=lambda command: spent[command.name] / command.weight)
@@ -86,4 +89,6 @@ def test_killed_commands(workshop, tally):
         n_killed, bad = torment(workshop, command, usual[command.name], rng)
         spent[command.name] += time.monotonic() - start
         tally.add(command.name, n=n_killed, bad=bad)
+        if os.environ.get("TORTURE_LOG"):
+            Path(os.environ["TORTURE_LOG"]).write_text("\n".join([tally.table(), *tally.failures]))
     assert not tally.failures, "\n".join(tally.failures)

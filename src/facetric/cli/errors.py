@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 import typer
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
+_NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
 @contextmanager
@@ -77,6 +79,9 @@ def _report(command: str, error: Exception) -> None:
     from facetric.data import ImageError
 
     line = str(error) or type(error).__name__
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:  # as the system gives it
+        way_out = ": free some space, then run the command again" if error.errno in _NO_SPACE else ""
+        line = f"{os.fsdecode(error.filename)}: {error.strerror}{way_out}"
     if isinstance(error, ImageError):
         line = f"{line} (`facetric data check` lists all such files)"
     if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first

@@ -48,7 +48,7 @@ def report(
             if error.filename is None:
                 raise
             raise OSError(
-                f"cannot write {output or run}: {error.strerror}; free some space, change the permissions or choose --output"
+                f"cannot write {error.filename}: {error.strerror}; free some space, change the permissions or choose --output"
             ) from None
         drawn, notes = [], list(made.notes)
         if pictures:

@@ -1,0 +1,177 @@
+"""A run folder that was damaged, or came from somebody else: nothing is used silently, nothing is written elsewhere."""
+
+import json
+import logging
+import os
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import facetric
+from evaluation.run_folders import make_config, make_pictures, make_run
+from facetric.cli.main import app
+from facetric.clustering import calibrate
+from facetric.config import ConfigError, read_config
+from facetric.config.config_file import to_toml
+from facetric.runs import Run, evaluate_run, open_run
+from facetric.runs.manifest import Manifest
+from facetric.runs.metrics_log import MetricsLog, read_rows
+from facetric.training.environment import say_differences
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    place = tmp_path_factory.mktemp("evaluated")
+    run = make_run(place, root=make_pictures(place / "pictures", n_classes=16))
+    evaluate_run(run, n_restarts=1)
+    return run
+
+
+@pytest.fixture
+def run(evaluated, tmp_path):
+    shutil.copytree(evaluated, tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+def test_a_flipped_bit_in_the_configuration_is_refused(run):
+    text = run.config_file.read_text()
+    before = run.config.model_dump()
+    said = []
+    for place in range(0, len(text), 7):
+        run.config_file.write_text(text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :])
+        try:
+            found = Run(run.path).config.model_dump()
+        except ConfigError as error:
+            said.append(str(error))
+        else:  # in the comment, or where the data lies
+            assert {**found, "data": {**found["data"], "root": ""}} == {**before, "data": {**before["data"], "root": ""}}
+    assert len(said) > 20
+    assert all(len(line.splitlines()) == 1 for line in said)
+
+
+def test_a_configuration_that_was_cut_short_is_refused(run):
+    text = run.config_file.read_text()
+    run.config_file.write_text(text[: text.index("[optimizer]")])
+    with pytest.raises(ConfigError, match=r"its checksum is wrong: restore it, or, if the change is yours, remove the line that"):
+        open_run(run.path)
+
+
+def test_the_data_may_move_and_the_user_may_edit(run):
+    text = run.config_file.read_text()
+    run.config_file.write_text(text.replace('root = "', 'root = "/elsewhere'))
+    assert Run(run.path).config.data.root.startswith("/elsewhere")
+    edited = text.replace("margin_weight = 1.0", "margin_weight = 2.0")
+    assert edited != text
+    run.config_file.write_text(edited)
+    with pytest.raises(ConfigError, match="checksum"):
+        read_config(run.config_file)
+    run.config_file.write_text("\n".join(edited.splitlines()[1:]))
+    assert "margin_weight = 2.0" in to_toml(read_config(run.config_file))
+
+
+def test_a_damaged_calibration_is_refused_and_named_when_a_model_is_loaded(run, caplog):
+    vectors = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    run.save_calibration(calibrate(vectors, np.arange(40) % 8, n_repeats=1), {"model": "x"})
+    run.calibration()
+    text = run.calibration_file.read_text()
+    digit = text.index("threshold") + len('threshold": 0.')
+    run.calibration_file.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
+    with pytest.raises(ValueError, match=r"calibration.json is damaged \(its checksum is wrong\): run `facetric evaluate"):
+        run.calibration()
+    with caplog.at_level(logging.WARNING, logger="facetric"):
+        facetric.load(run.path).calibration  # noqa: B018
+    assert "calibration.json is damaged" in caplog.text
+
+
+def test_a_damaged_environment_is_said(run):
+    run.environment_file.write_text(run.environment_file.read_text().replace("train", "trajn"))
+    said = []
+    say_differences(run.environment_file, {}, said.append)
+    assert "environment.json is damaged (its checksum is wrong)" in said[0]
+    assert run.damage() == ["environment.json is damaged (its checksum is wrong)."]
+
+
+def test_a_damaged_row_is_left_out_and_cuts_nothing(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    log = MetricsLog(path, from_step=0)
+    for step in range(1, 8):
+        log.append({"step": step, "loss": step / 8})
+    log.close()
+    lines = path.read_text().splitlines(keepends=True)
+    lines[2] = lines[2].replace('"step": 3', '"step": 9')  # beyond the step that the run is resumed from
+    lines[4] = lines[4].replace("0.625", "0.635")
+    path.write_text("".join(lines))
+    MetricsLog(path, from_step=7).close()
+    rows, n_damaged = read_rows(path)
+    assert ([row["step"] for row in rows], n_damaged) == ([1, 2, 4, 6, 7], 2)
+    assert path.read_text() == "".join(lines)
+    assert rows[0] == {"step": 1, "loss": 0.125}
+
+
+def test_rows_without_checksums_are_read(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    assert read_rows(tmp_path / "metrics.jsonl") == ([{"step": 1, "loss": 2.0}], 0)
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "figures", "checkpoints/last.safetensors", "evaluation.json"])
+def test_nothing_is_written_through_a_link_in_a_run_folder(run, tmp_path, name):
+    precious = tmp_path / "precious"
+    if name == "figures":
+        precious.mkdir()
+    else:
+        precious.write_text("mine")
+    link = run.path / name
+    link.unlink(missing_ok=True)
+    link.symlink_to(precious)
+    for command in ("evaluate", "resume"):
+        result = invoke(command, run.path)
+        assert result.exit_code == 1, result.stderr
+        assert f"cannot write {link}: is a symbolic link" in result.stderr.splitlines()[-1]
+    result = invoke("report", run.path, "--no-images")
+    assert "Traceback" not in result.stderr
+    assert (list(precious.iterdir()) == []) if name == "figures" else precious.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_the_report_of_a_read_only_run_goes_elsewhere(run, tmp_path):
+    run.path.chmod(0o500)
+    assert invoke("report", run.path, "--output", tmp_path / "page.html").exit_code == 0
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are Unicode elsewhere")
+def test_images_whose_names_are_not_utf8_are_evaluated_and_reported(tmp_path):
+    root = make_pictures(tmp_path / "pictures", n_classes=8)
+    for path in list(root.rglob("*.png")):
+        path.rename(path.with_name(os.fsdecode(b"caf\xe9") + path.name))
+    run = make_run(tmp_path, root=root)
+    found = evaluate_run(run, n_restarts=1)
+    assert found.report.n_images == 16
+    assert all("\udce9" in name for name in Run(run).embeddings().images.tolist())
+    result = invoke("report", run)
+    assert result.exit_code == 0, result.stderr
+    assert Run(run).report_file.is_file()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="names are Unicode elsewhere")
+def test_a_root_that_is_not_utf8_is_refused_and_leaves_no_folder(tmp_path):
+    root = make_pictures(tmp_path / os.fsdecode(b"caf\xe9"), n_classes=8)
+    config = make_config(tmp_path / "runs", root=root)
+    with pytest.raises(ConfigError, match=r"must be UTF-8 text; .* is not: rename the folder"):
+        Run.of(config).create(config, {}, Manifest("none", (), (), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.str_), ()))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_killed_at_its_start_is_told_from_other_folders(tmp_path, evaluated):
+    run = Run(tmp_path / "run")
+    (run.path / "checkpoints").mkdir(parents=True)
+    run.manifest_file.write_text(json.dumps({}))
+    assert run.was_killed_at_start()
+    (run.path / "notes.txt").write_text("mine")
+    assert not run.was_killed_at_start()
+    assert not Run(evaluated).was_killed_at_start()

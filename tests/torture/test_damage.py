@@ -1,0 +1,103 @@
+"""No damaged file is used silently: it is made again, refused in one line, or named in a message."""
+
+import json
+import os
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from torture.tally import minutes
+
+pytest_plugins = ["torture.fixtures"]
+pytestmark = pytest.mark.torture
+
+CHECKPOINTS = "tiny/checkpoints"
+RUN_FILES = [f"tiny/{name}" for name in ("config.toml", "manifest.json", "embeddings.npz", "evaluation.json", "calibration.json")]
+SHOWN = ["tiny/environment.json", "tiny/metrics.jsonl", "tiny/config.toml", "tiny/evaluation.json", "tiny/embeddings.npz"]
+# what reads it, in which place, which files (patterns), how many damages of each in one round
+ROUNDS = (
+    ("embedder", "run", [f"{CHECKPOINTS}/last.safetensors"], 150),
+    ("resume state", "run", [f"{CHECKPOINTS}/state_00000006.pt"], 80),
+    ("run", "run", [*RUN_FILES, f"{CHECKPOINTS}/best.safetensors"], 100),
+    ("report", "run", SHOWN, 60),
+    ("kept figures", "run", ["tiny/figures/positions.npz", "tiny/figures/clusters.npz"], 60),
+    ("compare", "run", ["tiny/evaluation.json", "tiny/config.toml", "tiny/manifest.json"], 25),
+    ("load", "run", ["tiny/calibration.json", "tiny/embeddings.npz"], 40),
+    ("metrics", "run", ["tiny/metrics.jsonl"], 120),
+    ("vectors", "npz", ["v.npz"], 120),
+    ("vectors", "parquet", ["v.parquet"], 120),
+    ("vectors", "csv", ["v.csv"], 120),
+    ("index", "index", ["index/index.json"], 100),
+    ("index", "index", ["index/*.sqlite"], 300),
+    ("folders", "groups", ["sorted/.facetric-groups.json"], 60),
+    ("clustering", "groups", ["groups/vectors/*.sqlite"], 30),
+    ("clustering", "groups", ["groups/thumbnails/*0.jpg"], 6),
+    ("cache", "cache", ["cache/*.bytes"], 80),
+    ("blocks", "blocks", ["blocks/*/*.npy"], 40),
+    ("study", "study", ["protocol.json", "search/*.json"], 80),
+)
+
+
+@pytest.fixture(scope="module")
+def places(workshop):
+    """A folder of each kind."""
+    folder = workshop.folder / "damage"
+    shutil.copytree(workshop.model, folder / "run" / "tiny")
+    workshop.must("report", folder / "run" / "tiny")
+    workshop.must("evaluate", workshop.other_model)
+    for suffix in ("npz", "parquet", "csv"):
+        (folder / suffix).mkdir()
+        workshop.must("embed", workshop.photos, "--model", workshop.model, "-o", folder / suffix / f"v.{suffix}")
+    workshop.must("index", "add", folder / "index" / "index", workshop.photos, "--model", workshop.model, "--label", "bird")
+    groups = folder / "groups"
+    workshop.must("cluster", workshop.photos, "-o", groups / "groups", "--model", workshop.model, "--copy-to", groups / "sorted")
+    for name in ("groups", "cache", "blocks"):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "about").write_text(f"{workshop.photos}\n{workshop.model}")
+    (folder / "study" / "search").mkdir(parents=True)
+    _write_study(folder / "study")
+    return folder
+
+
+def _write_study(folder):
+    from facetric.files import sealed
+
+    trials = [
+        {"parameters": {"loss.margin": x / 7}, "objective": x / 3, "scores": [{"nmi": x}], "seconds": 2.0} for x in range(4)
+    ]
+    (folder / "search" / "triplet.json").write_bytes(sealed({"trials": trials}))
+    (folder / "protocol.json").write_bytes(sealed({"setting": {"tables": {"run": {"steps": 10}}}, "methods": {}}))
+
+
+def one_round(workshop, places, tally, reader, kind, patterns, n, seed):
+    place, plan, results = places / kind, workshop.folder / "plan", workshop.folder / "outcomes"
+    log = workshop.folder / "damage.log"
+    log.unlink(missing_ok=True)
+    others = {
+        f"tiny/{name}": str(workshop.other_model / name) for name in ("embeddings.npz", "evaluation.json", "calibration.json")
+    }
+    others[f"{CHECKPOINTS}/best.safetensors"] = str(workshop.other_model / "checkpoints" / "best.safetensors")
+    request = {"seed": seed, "place": str(place), "reader": reader, "files": patterns, "others": others, "n": n}
+    plan.write_text(json.dumps({**request, "results": str(results)}))
+    results.write_text("[]")
+    environment = {"FACETRIC_CACHE": str(workshop.folder / "cache")}
+    status = workshop.forge.run(plan, function="torture.damages:bulk", log=log, environment=environment)
+    outcomes = json.loads(results.read_text())
+    assert status in (0, -11, -6), log.read_text()
+    for name, damage, bad in outcomes:
+        tally.add(f"{reader}: {name.rsplit('/', 1)[-1]}", bad=bad and f"{damage}: {bad}")
+    if status < 0:
+        tally.add(reader, bad=f"signal {-status}: {outcomes[-1]}")
+
+
+def test_damaged_files(workshop, places, tally):
+    end = minutes(0.15)
+    rng = np.random.default_rng(int(os.environ.get("TORTURE_SEED", "0")))
+    while True:
+        for reader, kind, patterns, n in ROUNDS:
+            one_round(workshop, places, tally, reader, kind, patterns, n, int(rng.integers(2**31)))
+        if time.monotonic() > end:
+            break
+    assert not tally.failures, "\n".join(tally.failures[:40])

@@ -1,0 +1,166 @@
+"""A full disk, two processes at once, and the death of one of two: a line that says what happened, and nothing is lost."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import numpy as np
+import pytest
+
+from torture.scenes import COMMANDS, difference, state_of
+from torture.tally import minutes
+
+pytest_plugins = ["torture.fixtures"]
+pytestmark = pytest.mark.torture
+SEED = int(os.environ.get("TORTURE_SEED", "0"))
+
+
+def finished(workshop, command, place, arguments):
+    """Run a command to its end without any limit; its state."""
+    log = workshop.folder / "log"
+    status = workshop.forge.run(*arguments(workshop, place), log=log, environment=workshop.environment(place), folder=place)
+    return state_of(place), "" if status == 0 else f"status {status} afterwards: {log.read_text()}"
+
+
+def undisturbed(workshop, kept={}):  # noqa: B006
+    """What every command leaves when nothing happens."""
+    if not kept:
+        for command in COMMANDS:
+            kept[command.name], bad = finished(workshop, command, workshop.place(command), command.arguments)
+            assert not bad, bad
+    return kept
+
+
+def complaint(text, place=None):
+    """What is wrong with the last words of a command that failed: they are one line, and name a file below the place."""
+    lines = text.strip().splitlines()
+    if "Traceback" in text or not lines or not lines[-1].startswith("facetric "):
+        return f"not one line: {text[-600:]}"
+    return f"no file is named: {lines[-1]}" if place is not None and str(place) not in lines[-1] else ""
+
+
+def limited(workshop, command, place, **options):
+    """Start it under a limit that it may hit; what is wrong with the way it fails."""
+    log = workshop.folder / "log"
+    log.unlink(missing_ok=True)
+    environment = workshop.environment(place)
+    status = workshop.forge.run(*command.arguments(workshop, place), log=log, environment=environment, folder=place, **options)
+    if status in (1, 2):
+        return complaint(log.read_text(), place)
+    return "" if status == 0 else f"status {status}: {log.read_text()}"
+
+
+def test_a_file_that_cannot_grow(workshop, tally):
+    """RLIMIT_FSIZE: as on a disk that is full, or under a quota."""
+    end, rng, usual = minutes(0.05), np.random.default_rng(SEED), undisturbed(workshop)
+    while True:
+        for command in COMMANDS:
+            place = workshop.place(command)
+            limit = int(10 ** rng.uniform(3.9, 5.6))
+            bad = limited(workshop, command, place, file_size_limit=limit)
+            if not bad:
+                state, bad = finished(workshop, command, place, command.again or command.arguments)
+                bad = bad or difference(state, usual[command.name])
+            tally.add(command.name, bad=bad and f"limit {limit}: {bad}")
+        if time.monotonic() > end:
+            break
+    assert not tally.failures, "\n".join(tally.failures)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
+def test_a_disk_that_is_full(workshop, tally):
+    """A small file system in memory, which gets more room afterwards."""
+    end, rng, usual = minutes(0.03), np.random.default_rng(SEED), undisturbed(workshop)
+    while True:
+        for command in COMMANDS:
+            place = workshop.place(command)
+            shutil.rmtree(place)
+            place.mkdir()
+            template = workshop.templates[command.name]
+            used = sum(path.stat().st_size + 4096 for path in template.rglob("*"))
+            size = used + int(10 ** rng.uniform(4, 6.3))
+            if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", place], check=False).returncode:
+                pytest.skip("this machine mounts no file systems")
+            try:
+                shutil.copytree(template, place, symlinks=True, dirs_exist_ok=True)
+                bad = limited(workshop, command, place)
+                subprocess.run(["mount", "-o", "remount,size=256m", place], check=True)
+                if not bad:
+                    state, bad = finished(workshop, command, place, command.again or command.arguments)
+                    bad = bad or difference(state, usual[command.name])
+            finally:
+                subprocess.run(["umount", "-l", place], check=True)
+            tally.add(command.name, bad=bad and f"{size - used} bytes free: {bad}")
+        if time.monotonic() > end:
+            break
+    assert not tally.failures, "\n".join(tally.failures)
+
+
+def test_two_at_once(workshop, tally):
+    """The same command twice, a moment apart: one line from the one that must not, and the state of one."""
+    end, rng, usual = minutes(0.05), np.random.default_rng(SEED), undisturbed(workshop)
+    while True:
+        for command in COMMANDS:
+            place = workshop.place(command)
+            logs = [workshop.folder / "first.log", workshop.folder / "second.log"]
+            children = []
+            for log in logs:
+                log.unlink(missing_ok=True)
+                environment = workshop.environment(place)
+                children.append(workshop.forge.start(*command.arguments(workshop, place), log=log, environment=environment))
+                time.sleep(rng.exponential(0.15))
+            bad = ""
+            for child, log in zip(children, logs, strict=True):
+                status = workshop.forge.wait(child)
+                bad = bad or (complaint(log.read_text()) if status in (1, 2) else f"status {status}" if status else "")
+            if not bad:
+                state, bad = finished(workshop, command, place, command.again or command.arguments)
+                bad = bad or difference(state, usual[command.name])
+            tally.add(command.name, bad=bad)
+        if time.monotonic() > end:
+            break
+    assert not tally.failures, "\n".join(tally.failures)
+
+
+def two_ranks(workshop, place, arguments, logs):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+    common |= {"TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": "False", **workshop.environment(place)}
+    ranks = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
+    return [workshop.forge.start(*arguments, log=log, environment=rank) for log, rank in zip(logs, ranks, strict=True)]
+
+
+def test_the_death_of_one_of_two_processes(workshop, tally):
+    """SIGKILL for one rank: the other ends too, and both resume to the end of an undisturbed run of two."""
+    end, rng = minutes(0.05), np.random.default_rng(SEED)
+    train = COMMANDS[0]
+    logs = [workshop.folder / "0.log", workshop.folder / "1.log"]
+    place = workshop.place(train)
+    start = time.monotonic()
+    children = two_ranks(workshop, place, train.arguments(workshop, place), logs)
+    assert [workshop.forge.wait(child) for child in children] == [0, 0], [log.read_text() for log in logs]
+    duration, usual = time.monotonic() - start, state_of(place)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the other process waits for ever"))
+    while True:
+        place = workshop.place(train)
+        children = two_ranks(workshop, place, train.arguments(workshop, place), logs)
+        time.sleep(rng.uniform(0, duration))
+        os.kill(children[rng.integers(2)], signal.SIGKILL)
+        signal.alarm(300)
+        statuses = [workshop.forge.wait(child) for child in children]
+        signal.alarm(0)
+        bad = ""
+        if statuses != [0, 0]:
+            children = two_ranks(workshop, place, train.again(workshop, place), logs)
+            again = [workshop.forge.wait(child) for child in children]
+            bad = "" if again == [0, 0] else f"{again}: {[log.read_text()[-500:] for log in logs]}"
+            bad = bad or difference(state_of(place), usual)
+        tally.add("one of two", bad=bad)
+        if time.monotonic() > end:
+            break
+    assert not tally.failures, "\n".join(tally.failures)

@@ -51,7 +51,7 @@ def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
         ({"model": {"zzz": 1}}, "known keys: backbone, dim"),
         ({"loss": {"name": "npair"}}, "did you mean 'npairs'?"),
         ({"loss": {"name": "npairs", "margin": 1.0}}, "loss 'npairs' takes no margin; it takes norm_weight, normalize"),
-        ({"run": {"steps": 0}}, "run.steps"),
+        ({"run": {"steps": -1}}, "run.steps"),
         ({"run": {"name": "../up"}}, "run.name"),
         ({"model": {"cached_views": 2}}, "set model.freeze_through"),
         ({"batches": {"class_ratio": 0.5, "images_per_class": 2}}, "give one"),

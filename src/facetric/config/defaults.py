@@ -95,7 +95,8 @@ def choose_run(
     if asked.data.name in READERS and asked.data.root is None:
         raise ConfigError(f"dataset {asked.data.name!r} is read from disk: pass its folder, as in --root path/to/it")
     gpu = gpu and asked.run.device in {"auto", "cuda"}
-    chooses = asked.data.name in OWN and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    chooses = asked.data.name in OWN and alone and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
     dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     if chooses and asked.data.name == "folder" and "test_fraction" not in asked.data.options:
         given["data"].setdefault("options", {}).update(options_for_testing(dataset.n_classes))

@@ -1,8 +1,9 @@
-"""The baseline: the features of a frozen backbone without training, on the test classes of a dataset.
+"""The baselines: the features of a frozen backbone, and a closed-form head on them, on the test classes of a dataset.
 
-    FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--backbone NAME] [--views 1]
+    FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--backbone NAME] [--views 1] [--dims 64 512]
 
-Pooled features of length one, center crop of the 256×256 picture, cosine distance. The embeddings are kept in --out.
+Pooled features of length one, center crop of the 256×256 picture, cosine distance. The head is fitted to the training classes,
+without a gradient step. The embeddings are kept in --out.
 """
 
 import argparse
@@ -13,6 +14,7 @@ from pathlib import Path
 from facetric.data import load_dataset
 from facetric.evaluation import embed, evaluate
 from facetric.models import build_embedder
+from facetric.models.closed_form import closed_form_head
 
 FOLDERS = {"cub": "CUB_200_2011", "cars": "Cars196", "products": "Stanford_Online_Products"}
 
@@ -24,23 +26,35 @@ def main():
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--restarts", type=int, default=5)
-    parser.add_argument("--out", default="raw-features")
+    parser.add_argument("--dims", type=int, nargs="*", default=[64, 512], help="of the closed-form head; none for features only")
+    parser.add_argument("--out", type=Path, default=Path("raw-features"))
     options = parser.parse_args()
     root = options.root or Path(os.environ.get("FACETRIC_DATA", ".")) / FOLDERS[options.dataset]
-    dataset = load_dataset(options.dataset, root=root).select("test")
+    dataset = load_dataset(options.dataset, root=root)
     embedder = build_embedder(options.backbone)
 
     start = time.perf_counter()
-    embeddings = embed(embedder, dataset, features=True, views=options.views, folder=options.out)
-    embedded = time.perf_counter()
-    embeddings.save(Path(options.out) / f"{options.dataset}.npz")
+    splits = ("test", "train") if options.dims else ("test",)
+    found = {
+        split: embed(embedder, dataset.select(split), features=True, views=options.views, folder=options.out / split)
+        for split in splits
+    }
+    print(f"Frozen {options.backbone}, embedded in {time.perf_counter() - start:.1f} s")
+    test = found["test"]
+    test.save(options.out / f"{options.dataset}.npz")
     ks = (1, 10, 100, 1000) if options.dataset == "products" else (1, 2, 4, 8)
-    report = evaluate(embeddings.vectors, embeddings.labels, ks=ks, n_restarts=options.restarts, facility=True)
-    scored = time.perf_counter()
-    report = report.with_source(**embeddings.source, dataset=options.dataset, split="test", backbone=options.backbone)
-    report.save(Path(options.out) / f"{options.dataset}.json")
-    print(f"Frozen {options.backbone}, embedded in {embedded - start:.1f} s, scored in {scored - embedded:.1f} s")
-    print(report)
+
+    def scored(title, vectors, **source):
+        report = evaluate(vectors, test.labels, ks=ks, n_restarts=options.restarts, facility=True)
+        report = report.with_source(**test.source, dataset=options.dataset, split="test", backbone=options.backbone, **source)
+        print(f"\n{title}\n{report}", flush=True)
+        return report
+
+    scored("Features", test.vectors).save(options.out / f"{options.dataset}.json")
+    for dim in options.dims:
+        head = closed_form_head(found["train"].vectors, found["train"].labels, dim)
+        report = scored(f"Closed-form head, d = {dim}", head(test.vectors), shrinkage=head.shrinkage)
+        report.save(options.out / f"{options.dataset}-{dim}.json")
 
 
 if __name__ == "__main__":

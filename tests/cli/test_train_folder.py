@@ -134,6 +134,12 @@ def test_a_choice_by_validation_classes_can_be_had_instead(tmp_path):
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.run.choose_minutes == 0
 
 
+def test_several_processes_choose_by_validation_classes(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    config = choose_run("folder", name_photos(tmp_path / "photos", n_classes=24, n_images=12)).config
+    assert (config.run.choose_minutes, config.run.validate_every) == (0, 25)
+
+
 def test_three_training_classes_are_too_few_to_choose_by_and_get_the_closed_form(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=5, n_images=30)
     chosen = choose_run("folder", root)

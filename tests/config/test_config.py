@@ -51,7 +51,7 @@ def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
         ({"model": {"zzz": 1}}, "known keys: backbone, dim"),
         ({"loss": {"name": "npair"}}, "did you mean 'npairs'?"),
         ({"loss": {"name": "npairs", "margin": 1.0}}, "loss 'npairs' takes no margin; it takes norm_weight, normalize"),
-        ({"run": {"steps": 0}}, "run.steps"),
+        ({"run": {"steps": -1}}, "run.steps"),
         ({"run": {"name": "../up"}}, "run.name"),
         ({"model": {"cached_views": 2}}, "set model.freeze_through"),
         ({"batches": {"class_ratio": 0.5, "images_per_class": 2}}, "give one"),
@@ -184,3 +184,20 @@ def test_sizes_that_no_machine_can_hold_are_refused(setting):
 def test_a_loss_whose_name_is_no_text_is_refused_in_one_line(name):
     with pytest.raises(ConfigError, match=r"loss\.name"):
         parse_config({**DATA, "loss": {"name": name}})
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        (
+            {"loss": {"nested": [64]}, "model": {"dim": 64}},
+            r"nested must be ascending widths below model\.dim \(64\); got \[64\]",
+        ),
+        ({"loss": {"nested": [32, 16]}}, r"loss\.nested must be ascending widths"),
+        ({"model": {"pretrained_fraction": 0.5}}, r"needs a head fitted to it: set model\.head_refit"),
+        ({"data": {"name": "cub", "all_classes": True}}, "leaves none to validate or to choose on"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused_with_the_way_out(tables, words):
+    with pytest.raises(ConfigError, match=words):
+        parse_config({"data": {"name": "glyphs"}, **tables})

@@ -79,12 +79,12 @@ def test_every_pair_of_halves_holds_out_every_class_once_and_leaves_two_to_train
     assert [half.tolist() for half in halves(classes, 6, seed=1)] == [half.tolist() for half in found]
 
 
-def test_held_out_classes_do_not_train_and_test_classes_stay_out():
+def test_held_out_classes_do_not_train_and_test_and_validation_classes_stay_out():
     labels = np.repeat(np.arange(5), 2)
     splits = np.where(labels == 4, "test", np.where(labels == 3, "validation", "train"))
     dataset = ImageDataset("some", np.zeros((10, 4, 4), np.uint8), labels, tuple("abcde"), splits)
-    part = hold_out(dataset, np.array([0, 3]))
-    assert [part.splits[part.labels == label][0] for label in range(5)] == ["validation", "train", "train", "validation", "test"]
+    part = hold_out(dataset, np.array([0, 2]))
+    assert [part.splits[part.labels == label][0] for label in range(5)] == ["validation", "train", "validation", "test", "test"]
 
 
 def test_candidates_go_from_no_training_to_fine_tuning(tmp_path):

@@ -9,7 +9,9 @@ import torch
 from PIL import Image
 from rich.console import Console
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from facetric.cli.main import app
 from facetric.config import read_config
 from facetric.models import load_embedder
 from facetric.models.closed_form import closed_form_head
@@ -228,7 +230,7 @@ def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, mo
     images = training.images
     if model:
         transform = training_transform(config.data, image_format(last.input_spec, images))
-        images = build_trunk_cache(last, training.half, n_views=2, transform=transform).take(training.rows)
+        images = build_trunk_cache(last, training.half, n_views=2, center=True, transform=transform).take(training.rows)
     closed = closed_form_head(extract_features(last, images), training.labels, last.dim)
     np.testing.assert_allclose(last.head.weight.detach().numpy(), closed.weight, rtol=1e-3, atol=1e-4)
     assert (last.normalize_features, own.normalize_features) == (True, False)
@@ -244,6 +246,43 @@ def test_too_few_images_for_a_refitted_head_are_refused_before_training(tmp_path
     with pytest.raises(ValueError, match=r"a whitened head of 700 dimensions needs more than 700 images"):
         run(tiny_config(tmp_path, model={"dim": 700, "head_refit": True}))
     assert not (tmp_path / "tiny").exists()
+
+
+def test_no_step_at_all_saves_the_network_with_its_initial_head(tmp_path):
+    result, _ = run(tiny_config(tmp_path, run={"steps": 0, "validate_every": 0}))
+    assert (result.step, result.finished) == (0, True)
+    last, start = load_embedder(result.folder / "checkpoints" / "last.safetensors"), start_network(open_run(result.folder))
+    for name, tensor in start.state_dict().items():
+        assert torch.equal(tensor, last.state_dict()[name]), name
+    assert resume(result.folder).finished
+    reported = CliRunner().invoke(app, ["report", str(result.folder)])
+    assert reported.exit_code == 0, reported.output  # without a single row of metrics
+
+
+def test_a_nested_loss_resumes_bitwise(tmp_path):
+    nested = {"nested": [4, 8], "n_subsets": 2}
+    whole, _ = run(tiny_config(tmp_path / "whole", loss=nested))
+    first, _ = run(tiny_config(tmp_path / "parts", loss=nested))
+    for path in (first.folder / "checkpoints").glob("state_00000006*"):
+        path.unlink()
+    assert resume(first.folder).finished  # again from step 4
+    assert rows_of(whole.folder) == rows_of(first.folder)
+    weights = [(folder / "checkpoints" / "last.safetensors").read_bytes() for folder in (whole.folder, first.folder)]
+    assert weights[0] == weights[1]
+    assert read_config(whole.folder / "config.toml").loss.nested == (4, 8)
+
+
+def test_weights_halfway_to_the_pretrained_ones_resume_bitwise(tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    model = {"freeze_through": "stem", "cached_views": 1, "head_refit": True, "pretrained_fraction": 0.5}
+    whole, _ = run(tiny_config(tmp_path / "whole", model=model))
+    parts, _ = run(tiny_config(tmp_path / "parts", model=model))
+    for path in (parts.folder / "checkpoints").glob("state_00000006*"):
+        path.unlink()
+    (parts.folder / "checkpoints" / "last.safetensors").unlink()
+    assert resume(parts.folder).finished
+    saved = [load_file(folder / "checkpoints" / "last.safetensors") for folder in (whole.folder, parts.folder)]
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
 
 
 def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch):

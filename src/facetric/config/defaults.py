@@ -13,6 +13,7 @@ import numpy as np
 
 from facetric.config.config import TrainConfig
 from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
+from facetric.config.own_photos import OWN, about_choice, options_for_testing, own_tables
 from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
@@ -35,13 +36,7 @@ GLYPHS: dict[str, dict[str, Any]] = {
 }
 
 BACKBONE, FREEZE_THROUGH, VIEW_BYTES = "tf_efficientnet_lite0", "blocks.4", 43_904  # 112 × 14 × 14 float16
-DIM, OWN_DIM, N_FEATURES = 64, 256, 1280  # the paper's; for one's own photos; all that the backbone has
-OWN = ("folder", "csv")  # datasets whose recipe is chosen on their own classes
-OWN_FREEZE_THROUGH, OWN_VIEW_BYTES = "blocks.3", 31_360  # 80 × 14 × 14 float16
-CHOOSE_MINUTES, FEWEST_TO_CHOOSE, OWN_STEPS = 10, 4, 60  # training classes: halves of fewer cannot be scored
-SMALL_FOLDER, SMALL_TEST_FRACTION = 40, 0.33  # classes: of fewer, more train
-ENOUGH_FOR_SUBSETS = 64  # images in a batch: halves of half of the classes must hold pairs
-ENOUGH_FOR_OWN_DIM = 2000  # images: whitening fewer to 256 dimensions loses what tells new classes apart
+DIM = 64
 MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
 MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
 CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest and the most steps
@@ -100,19 +95,19 @@ def choose_run(
     if asked.data.name in READERS and asked.data.root is None:
         raise ConfigError(f"dataset {asked.data.name!r} is read from disk: pass its folder, as in --root path/to/it")
     gpu = gpu and asked.run.device in {"auto", "cuda"}
-    chooses = asked.data.name in OWN and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
+    alone = os.environ.get("WORLD_SIZE", "1") == "1"
+    chooses = asked.data.name in OWN and alone and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
     dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     if chooses and asked.data.name == "folder" and "test_fraction" not in asked.data.options:
-        fraction = max(SMALL_TEST_FRACTION, round(2 / dataset.n_classes, 4))
-        if 4 <= dataset.n_classes < SMALL_FOLDER:
-            given["data"].setdefault("options", {})["test_fraction"] = fraction
-            asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
-            dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
+        given["data"].setdefault("options", {}).update(options_for_testing(dataset.n_classes))
+        asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
+        dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     if chooses and "validate_every" not in asked.run.model_fields_set:
         asked = asked.model_copy(update={"run": asked.run.model_copy(update={"validate_every": 0})})
     sizes = _sizes(dataset, asked)
     batch = batch_shape(sizes.training, ratio=PAPER_RATIOS.get(asked.data.name), asked_size=given.get("batches", {}).get("size"))
-    chosen = _own_tables(sizes, batch, asked_dim=given.get("model", {}).get("dim")) if chooses else _tables(sizes, batch, gpu=gpu)
+    asked_dim = given.get("model", {}).get("dim")
+    chosen = own_tables(sizes, batch, asked_dim=asked_dim) if chooses else _tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
     config = parse_config(_merged(_without(_fitting(chosen, given), unset), given))
     return ChosenRun(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0))
@@ -186,49 +181,6 @@ def _tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
     }
 
 
-def _own_tables(sizes: Sizes, batch: tuple[int, int], *, asked_dim: object) -> Tables:
-    """The settings for one's own photos: a recipe for fine-tuning, and time to find out whether a simpler one does as well."""
-    n_images, (batch_size, n_classes) = sizes.n_images, batch
-    enough_classes = sum(size > 1 for size in sizes.training) >= FEWEST_TO_CHOOSE
-    can_whiten = not isinstance(asked_dim, int) or asked_dim in (*range(n_images), N_FEATURES)
-    model: dict[str, Any] = {
-        "backbone": BACKBONE,
-        "weights": "packaged",
-        "dim": OWN_DIM if n_images >= ENOUGH_FOR_OWN_DIM else N_FEATURES,
-        "head_init": "whitened" if can_whiten else "orthogonal",
-        "freeze_through": OWN_FREEZE_THROUGH,
-        "cached_views": min(max(MOST_CACHE_BYTES // (OWN_VIEW_BYTES * n_images) - 1, 1), 2),
-        "head_refit": can_whiten,
-    }
-    if not enough_classes:  # nothing to choose by: the closed form
-        model |= {"freeze_through": "all", "cached_views": 1, "head_refit": False}
-    return {
-        "run": {
-            "steps": OWN_STEPS if enough_classes else 0,
-            "choose_minutes": CHOOSE_MINUTES if enough_classes and can_whiten else 0,
-            "validate_every": OWN_STEPS // 2 if sizes.n_validation else 0,
-            "checkpoint_every": 20,
-            "best_metric": "map_at_r" if sizes.n_validation < 20 else "recall_at_1",
-        },
-        "data": {
-            "size": 256,
-            "validation_fraction": sizes.validation_fraction,
-            **({} if enough_classes else {"augment": "none"}),
-        },
-        "model": model,
-        "loss": {"name": "facility_location_subsets" if batch_size >= ENOUGH_FOR_SUBSETS else "facility_location"},
-        "batches": {"size": batch_size, "class_ratio": round(n_classes / batch_size, 4)},
-        "optimizer": {
-            "name": "rmsprop",
-            "backbone_lr": 1e-4,
-            "head_lr": 1e-4,
-            "weight_decay": 1e-5,
-            "warmup_steps": OWN_STEPS // 12 if enough_classes else 0,
-            "schedule": "cosine",
-        },
-    }
-
-
 def batch_shape(class_sizes: Sequence[int], *, ratio: float | None = None, asked_size: object = None) -> tuple[int, int]:
     """Images and classes in a batch: 128 and 32 where the dataset has them, four images to a class or half of a small class.
 
@@ -297,7 +249,7 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
     """What was chosen and why, from the settings as they are after the user's own."""
     return (
         _about_classes(config, dataset, sizes, validates=validates),
-        *((_about_choice(config),) if config.run.choose_minutes else ()),
+        *about_choice(config),
         _about_network(config, gpu=gpu),
         _about_batches(config),
         _about_steps(config, sizes),
@@ -314,13 +266,6 @@ def _about_classes(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, 
         f"{printable(config.data.root)}: {len(dataset):,} images of {dataset.n_classes:,} classes; {len(sizes.training):,} "
         f"classes ({sizes.n_images:,} images) for training, {validation}, "
         + (f"{len(sizes.test):,} for testing" if sizes.test else "none for testing")
-    )
-
-
-def _about_choice(config: TrainConfig) -> str:
-    return (
-        "recipe: pretrained features, a closed-form head, a trained head or fine-tuning as below, whichever is best on held-out "
-        f"halves of the training classes; up to {config.run.choose_minutes:g} minutes (--set run.choose_minutes=…; 0: fine-tune)"
     )
 
 

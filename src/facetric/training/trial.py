@@ -63,6 +63,6 @@ def run_trial(config: TrainConfig, dataset: ImageDataset, *, stopped: Callable[[
 
 
 def hold_out(dataset: ImageDataset, classes: NDArray[np.int64]) -> ImageDataset:
-    """The dataset with these classes as its validation split; the other classes outside the test split train."""
-    held_out = np.isin(dataset.labels, classes) & (dataset.splits != "test")
-    return replace(dataset, splits=np.where(held_out, "validation", np.where(dataset.splits == "test", "test", "train")))
+    """The dataset with these of its training classes as its validation split; what did not train before is left out of both."""
+    trains, held_out = dataset.splits == "train", np.isin(dataset.labels, classes)
+    return replace(dataset, splits=np.where(trains, np.where(held_out, "validation", "train"), "test"))

@@ -320,7 +320,11 @@ def test_points_do_not_shine_through_pictures_while_another_is_selected(browser,
     images = replace(clumps(30, 6), clusters=(np.arange(30) % 7).astype(np.int32))
     pictures = np.full((30, 32, 32), 200, dtype=np.uint8)
     path = write_report(
-        tmp_path / "report.html", RunRecord("dots", images=images), positions=grid, thumbnails=Thumbnails(pictures), largest_side=32
+        tmp_path / "report.html",
+        RunRecord("dots", images=images),
+        positions=grid,
+        thumbnails=Thumbnails(pictures),
+        largest_side=32,
     )
     middle = """image => { const c = map.canvas, ratio = c.width / c.clientWidth;
         const [x, y] = [map.screenX(image), map.screenY(image)].map((one) => Math.round(one * ratio));

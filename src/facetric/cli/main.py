@@ -14,9 +14,8 @@ from facetric.cli.demo import demo
 from facetric.cli.duplicates import duplicates
 from facetric.cli.embed import embed
 from facetric.cli.evaluate import compare, evaluate
-from facetric.cli.index import IndexCommand
+from facetric.cli.index import IndexCommand, search
 from facetric.cli.index import app as index_app
-from facetric.cli.index import search
 from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
 from facetric.cli.train import resume, train

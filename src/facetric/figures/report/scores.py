@@ -20,7 +20,7 @@ _MEANINGS = {
     "V-measure": "Does a cluster hold one class, and does a class lie in one cluster? 100 if both are always so.",
     "AMI": "NMI, corrected for chance: 0 for random clusters, 100 when clusters and classes are the same.",
     "ARI": "Do pairs of images belong together? Corrected for chance: 0 for random clusters, 100 when all pairs agree.",
-    "pairwise F1": "Pairs of images: are those in one cluster of one class, and those of one class in one cluster? 100 if all are.",
+    "pairwise F1": "Pairs of images: are those in one cluster of one class, and those of one class in one cluster? 100: all are.",
     "BCubed F1": "For an average image: how much of its cluster is of its class, and how much of its class is in its cluster.",
 }
 

@@ -5,8 +5,8 @@
 The files hold features of the packaged network with their labels (`vectors`, `labels`; `Embeddings.save` writes such files).
 Classes are drawn by a seed: 40 with labels (10 of them calibrate), 30 unsorted ones of which 20 photos each are grouped, 60 that
 nothing is fitted to. Models are closed-form heads, what `facetric train` starts from and refits, here of one shrinkage. Answers
-come from the true labels: ten a round, in the order of the page. Then every group of five photos or more gets the name of its most
-frequent class, right or wrong, and the head is fitted again; "confirmed" takes only the photos that stand for an answer
+come from the true labels: ten a round, in the order of the page. Then every group of five photos or more gets the name of its
+most frequent class, right or wrong, and the head is fitted again; "confirmed" takes only the photos that stand for an answer
 (the two of a "same"). "true labels" fits to the grouped photos as if all were sorted: what corrections could give at most.
 """
 

@@ -2,9 +2,9 @@
 
     python benchmarks/classify.py VALIDATION.npz TEST.npz [--seeds 3]
 
-The files hold vectors and labels (`Embeddings.save` writes such files). The validation classes calibrate: they give the similarity
-below which a photo is unknown. Of the test classes, half are in the index, with half of their photos; the other half of these are
-searched for, and all photos of the classes that are not in the index.
+The files hold vectors and labels (`Embeddings.save` writes such files). The validation classes calibrate: they give the
+similarity below which a photo is unknown. Of the test classes, half are in the index, with half of their photos; the other
+half are searched for, and all photos of the classes that are not in the index.
 """
 
 import argparse

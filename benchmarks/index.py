@@ -1,12 +1,16 @@
 """An index of synthetic vectors: building, updating 1%, searching, memory and disk, beside other engines, in one run.
 
-python benchmarks/index.py [--vectors 1000000] [--dimensions 64] [--queries 200] [--engines facetric faiss lancedb milvus_lite]
+    python benchmarks/index.py [--vectors 1000000] [--dimensions 64] [--queries 200] [--engines facetric faiss …]
+
+    python benchmarks/index.py --photos path/to/CUB_200_2011/images [--queries 200]
 
 Vectors are noisy copies of random centers, of length one. Every engine finds the 10 nearest of the same queries, one at a time,
-and its answers are compared with those of brute force in float64. Memory is how much the process grew while an engine was open.
-LanceDB and Milvus Lite search exactly too (no index; FLAT); an engine that is not installed is skipped, and named. Each engine
-runs in a process of its own. With --folder the files are kept, and the same command again only searches: run that on an idle
-machine.
+and its answers are compared with those of brute force in float64. "CPU" is the processor time of all threads: it hardly changes
+when others use the machine. Memory is how much the process grew while an engine was open. LanceDB and Milvus Lite search exactly
+too (no index; FLAT); an engine that is not installed is skipped, and named. Each engine runs in a process of its own. With
+--folder the files are kept, and the same command again only searches.
+
+With photos: how many `facetric index add` embeds a second with the packaged network, in one process.
 """
 
 import argparse
@@ -173,9 +177,11 @@ def built(engine, place, options):
     """Write the files of an engine; how long it took."""
     opened = ENGINES[engine](place, options.dimensions)
     vectors = made(options.vectors, options.dimensions)
+    cpu = time.process_time()
     build, _ = timed(opened.write, np.arange(len(vectors)), vectors)
+    cpu = time.process_time() - cpu
     update, _ = timed(opened.write, *changes(options))
-    return {"build s": build, "update 1% s": update}
+    return {"build s": build, "build CPU s": cpu, "update 1% s": update}
 
 
 def searched(engine, place, options):
@@ -183,17 +189,19 @@ def searched(engine, place, options):
     opened = ENGINES[engine](place, options.dimensions)
     before = memory()
     seconds, _ = timed(opened.ready)
-    times, right = [], 0
+    times, right, cpu = [], 0, time.process_time()
     for query, expected in zip(queries, exact.tolist(), strict=True):
         duration, rows = timed(opened.search, query)
         times.append(1000 * duration)
         right += rows == expected
+    cpu = 1000 * (time.process_time() - cpu) / len(queries)
     p50, p99 = np.quantile(times, [0.5, 0.99])
     return {
         "open s": seconds,
         "memory MB": memory() - before,
         "query p50 ms": p50,
         "query p99 ms": p99,
+        "query CPU ms": cpu,
         "as brute force": right / len(queries),
     }
 
@@ -219,6 +227,7 @@ def main():
     parser.add_argument("--dimensions", type=int, default=64)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
+    parser.add_argument("--photos", type=Path, help="measure embedding: a folder of photos, of which --queries are embedded")
     parser.add_argument("--folder", type=Path, help="keep the files in this folder")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--exact", help=argparse.SUPPRESS)
@@ -226,9 +235,29 @@ def main():
     if options.step:
         print(json.dumps(STEPS[options.step](options.engines[0], options.folder, options)))
         return
+    if options.photos:
+        embedded(options.photos, options.queries)
+        return
     print(f"{options.vectors:,} × {options.dimensions} float32, {options.queries} queries, top {TOP}")
     with tempfile.TemporaryDirectory() as temporary:
         compare(options, options.folder or Path(temporary))
+
+
+def embedded(folder, n_photos):
+    """Photos a second, from files to rows of an index."""
+    import facetric
+
+    model = facetric.load()
+    photos = sorted(folder.rglob("*.jpg"))
+    photos = [photos[i] for i in np.linspace(0, len(photos) - 1, n_photos).astype(int)]
+    with tempfile.TemporaryDirectory() as temporary:
+        for i, photo in enumerate(photos):
+            shutil.copy(photo, Path(temporary) / f"{i:05}.jpg")
+        model.embed(photos[:32])  # whatever happens once
+        cpu = time.process_time()
+        seconds, _ = timed(model.index(Path(temporary) / "index").add, temporary)
+        cpu = time.process_time() - cpu
+    print(f"{n_photos} photos: {n_photos / seconds:.1f} a second, {n_photos / cpu:.1f} in a second of processor time")
 
 
 def compare(options, folder):

@@ -1,4 +1,4 @@
-"""Waiting in browser tests. Playwright's wait_for_function evaluates text inside the page, which our pages forbid."""
+"""Waiting in a browser test: Playwright's wait_for_function evaluates text in the page, which the policy of our pages forbids."""
 
 import time
 

@@ -2,7 +2,9 @@
 
 import json
 import shutil
+import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,9 @@ from PIL import Image
 
 from browser_waiting import until
 from facetric.clustering import AverageLinkage
-from facetric.groups import Decisions, cluster_folder
+from facetric.groups import Decisions, PhotoGroups, cluster_folder
+from facetric.groups.grouping import Question
+from facetric.groups.page import write_page
 
 
 class ColorEncoder:
@@ -195,3 +199,66 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_a_finger_is_enough(brow
         assert page.evaluate("document.querySelector('#question').scrollWidth") <= 360
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
         assert dark == (scheme == "dark")
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """A page of 20,000 photos in 400 groups and 400 alone; thumbnails are links to fifty pictures."""
+    place = tmp_path_factory.mktemp("many")
+    write_colors(place / "photos", 50, 50)
+    (place / "groups" / "thumbnails").mkdir(parents=True)
+    n = 20_000
+    contents = tuple(f"{i:032x}" for i in range(n))
+    for i, content in enumerate(contents):
+        (place / "groups" / "thumbnails" / f"{content}.jpg").hardlink_to(place / "photos" / f"IMG {i % 50:03}.jpg")
+    clusters = np.where(np.arange(n) < 400, 400 + np.arange(n), np.arange(n) % 400)
+    medoids = np.concatenate([np.arange(400, 800), np.arange(400)])
+    groups = PhotoGroups(
+        root=place / "photos",
+        photos=tuple(Path(f"{i // 100:03}/IMG {i:05}.jpg") for i in range(n)),
+        contents=contents,
+        clusters=clusters.astype(np.int64),
+        medoids=medoids.astype(np.int64),
+        doubt=np.random.default_rng(0).random(n),
+        names={},
+        questions=tuple(Question(int(a), int(a) + 400, 1.0) for a in range(400, 2400)),
+        decisions=Decisions(),
+        expected=None,
+        made_by="",
+        problems=(),
+        n_new=0,
+    )
+    write_page(groups, np.arange(n), place / "groups" / "clusters.html", thumbnails="thumbnails")
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["desk", "phone"])
+def test_twenty_thousand_photos_are_corrected_by_keyboard_alone(browser, many, device):
+    phone = {"viewport": {"width": 360, "height": 740}, "color_scheme": "dark"}
+    with opened(browser, many, **(phone if device == "phone" else {})) as page:
+        assert sum(sizes(page)) + alone(page) == 20_000
+        assert page.evaluate("document.documentElement.scrollWidth") <= page.viewport_size["width"]
+        until(page, "[...document.querySelectorAll('#groups img')].slice(0, 6).every(x => x.naturalWidth > 0)")
+        page.keyboard.press("j")
+        page.keyboard.press("e")
+        page.keyboard.type("robin")
+        page.keyboard.press("Enter")
+        for key in ("ArrowRight", "x", "c", "ArrowDown", "r"):  # move out, confirm, reject
+            page.keyboard.press(key)
+        page.keyboard.press("q")
+        for key in ("y", "n", "y"):
+            page.keyboard.press(key)
+        page.keyboard.press("Escape")
+        started = time.monotonic()
+        page.keyboard.press("u")
+        page.evaluate("document.body.offsetHeight")
+        assert time.monotonic() - started < 5  # a second or less on an idle machine
+        made = saved(page)
+        assert [one.do for one in made.decisions] == ["name", "different", "same", "reject", "same", "different"]
+        after = sizes(page), alone(page)
+        load(page, many)
+        assert (sizes(page), alone(page)) == after
+        assert saved(page) == made
+        page.screenshot(path=many / f"{device}.png")
+        page.evaluate("localStorage.clear()")

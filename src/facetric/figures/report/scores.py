@@ -19,8 +19,8 @@ _MEANINGS = {
     "R-precision": "Take as many neighbors of an image as its class has other images: how many of 100 are of its class.",
     "V-measure": "Does a cluster hold one class, and does a class lie in one cluster? 100 if both are always so.",
     "AMI": "NMI, corrected for chance: 0 for random clusters, 100 when clusters and classes are the same.",
-    "ARI": "Which pairs of images belong together, corrected for chance: 0 for random clusters, 100 when all pairs agree.",
-    "pairwise F1": "Pairs of images: are those in one cluster of one class, and those of one class in one cluster?",
+    "ARI": "Do pairs of images belong together? Corrected for chance: 0 for random clusters, 100 when all pairs agree.",
+    "pairwise F1": "Pairs of images: are those in one cluster of one class, and those of one class in one cluster? 100: all are.",
     "BCubed F1": "For an average image: how much of its cluster is of its class, and how much of its class is in its cluster.",
 }
 
@@ -28,10 +28,8 @@ _MEANINGS = {
 def meaning(score: str, value: float | None = None) -> str:
     """What a score says, in one line for people who do not know its name.
 
-    >>> meaning("Recall@1", 0.613)
-    'For 61 of 100 images, the most similar other image is of the same class.'
-    >>> meaning("R@4")
-    'Images with one of their class among the 4 nearest.'
+    >>> meaning("purity", 0.613), meaning("R@4")
+    ('61 of 100 images are of the most frequent class in their cluster.', 'Images with one of their class among the 4 nearest.')
     """
     if score in _OF_100 and value is not None:
         return _OF_100[score].format(round(100 * value))

@@ -108,8 +108,8 @@ def test_a_package_that_is_not_installed_is_named_before_there_is_a_folder(tmp_p
 def test_wandb_without_a_login_is_one_line_and_the_run_can_be_resumed(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    for name in ("WANDB_MODE", "WANDB_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))  # where a login is kept
     config = tiny_config(tmp_path / "runs", run={"loggers": ["wandb"], "steps": 3})
     with pytest.raises(

@@ -70,8 +70,8 @@ class Writer:
     def __init__(self, config: TrainConfig, run: Run, display: Display, progress: Progress, calls: Callbacks) -> None:
         self.config, self.run, self.display, self.progress, self.calls = config, run, display, progress, calls
         with run.writing():
+            self.loggers = start_loggers(config, run, from_step=progress.step)  # first: W&B may refuse to start
             self.log = MetricsLog(run.metrics_file, from_step=progress.step)
-            self.loggers = start_loggers(config, run, from_step=progress.step)
         self._refitted: tuple[int, Embedder | None] = (-1, None)
         display.start(progress.step)
 

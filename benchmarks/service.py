@@ -161,7 +161,7 @@ def main():
         if options.memory:
             held = [memory(process.pid)]
             for _ in range(5):
-                asyncio.run(load(port, 8, options.memory // 5))
+                asyncio.run(load(port, 64, options.memory // 5))
                 held.append(memory(process.pid))
             print(f"memory over {options.memory:,} requests: " + " → ".join(f"{one:,.0f}" for one in held) + " MB")
         process.send_signal(signal.SIGTERM)

@@ -52,6 +52,11 @@ def process(index, *options, **environment):
         started.communicate()
 
 
+def said(stderr):
+    """Lines, without what a slow machine prints while it waits."""
+    return [line for line in stderr.splitlines() if line != "loading the model"]
+
+
 def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_under_way(index):
     acknowledged, answers, enough = [], [], threading.Event()
     picture = next((index.parent / "pictures").glob("*/*.png")).read_bytes()
@@ -91,7 +96,7 @@ def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_u
         assert started.wait(60) == -signal.SIGTERM
         for thread in threads:
             thread.join()
-        assert started.stderr.read() == ""
+        assert said(started.stderr.read()) == []
     kept = Decisions.read(index / "decisions.json")
     names = {decision.name for decision in kept.decisions}
     assert set(acknowledged) <= names
@@ -106,7 +111,7 @@ def test_ctrl_c_is_a_stop_and_a_token_comes_from_the_environment(index):
         assert web.get("/openapi.json", headers={"Authorization": "Bearer " + "k" * 20}).json()["info"]["title"] == "facetric"
         started.send_signal(signal.SIGINT)
         assert started.wait(60) == 130
-        assert started.stderr.read() == "facetric serve: stopped\n"
+        assert said(started.stderr.read()) == ["facetric serve: stopped"]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +127,8 @@ def test_ctrl_c_is_a_stop_and_a_token_comes_from_the_environment(index):
 def test_what_cannot_be_served_is_refused_in_one_line(index, arguments, code, line):
     done = CliRunner().invoke(app, ["serve", str(index), *arguments], env={"FACETRIC_TOKEN": None})
     assert done.exit_code == code
-    assert line in done.stderr
-    assert done.stderr.count("\n") == 1
+    (only,) = said(done.stderr)
+    assert line in only
 
 
 def test_the_command_has_the_limits_of_the_library():
@@ -153,4 +158,4 @@ main()
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     what = "facetric.service needs packages that are not installed (fastapi, uvicorn)"
-    assert done.stderr == f"facetric serve: {what}: pip install 'facetric[serve]'\n"
+    assert said(done.stderr) == [f"facetric serve: {what}: pip install 'facetric[serve]'"]

@@ -60,6 +60,12 @@ def n_normalizations(embedder: Embedder, images: Tensor) -> int:
     return sum(event.count for event in profile.key_averages() if event.key == "aten::batch_norm")
 
 
+def test_a_copy_made_in_inference_mode_is_fused_too() -> None:
+    embedder = network("glyphnet")
+    with torch.inference_mode():
+        assert n_normalizations(embedder.for_inference(), pictures(embedder)) == 0
+
+
 def test_images_of_another_size_are_right_too() -> None:
     embedder = network("tf_efficientnet_lite0")
     faster, images = embedder.for_inference(), pictures(embedder, more=9)

@@ -126,10 +126,11 @@ class Embedder(nn.Module):
         self.eval()
         other = copy.copy(self)
         other._inference = precision
-        backbone = copy.deepcopy(self.backbone).to(torch.bfloat16) if precision == "bf16" else self.backbone
-        probe = other._input(self._probe().to(next(self.parameters()).device))
-        faster = quantized if precision == "int8" else fused
-        other._modules = {**self._modules, "backbone": faster(backbone, probe, apart=self.freeze_through)}
+        with torch.inference_mode(False):  # where tensors have versions, which tell what follows what
+            backbone = copy.deepcopy(self.backbone).to(torch.bfloat16) if precision == "bf16" else self.backbone
+            probe = other._input(self._probe().to(next(self.parameters()).device))
+            faster = quantized if precision == "int8" else fused
+            other._modules = {**self._modules, "backbone": faster(backbone, probe, apart=self.freeze_through)}
         return other
 
     def trunk_state(self) -> dict[str, Tensor]:

@@ -33,7 +33,7 @@ Forward = Callable[[Tensor], Tensor]
 
 _REACH = 8  # standard deviations from the mean to the end of a grid
 _LARGEST, _LARGEST_WEIGHT = 255, 127
-_N_NOISE = 2  # images of noise
+_N_NOISE = 8  # images of noise
 _AT_LEAST = 0.9  # cosine between the maps in float32 and in integers; a network that does not suit has far less
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from facetric.clustering import FacilityLocation
+from facetric.clustering import AverageLinkage, FacilityLocation
 
 POINTS = np.arange(12.0).reshape(6, 2)
 
@@ -105,3 +105,15 @@ def test_no_cluster_spans_two_parts_of_a_graph():
         assert found.labels_.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     found = FacilityLocation(metric="precomputed", n_clusters=2).fit(graph)
     assert sorted(found.labels_.tolist()) == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("value", [None, "1", [1.0], 1j, True, float("nan"), 0])
+def test_a_threshold_that_is_no_positive_number_is_refused(value):
+    points = np.zeros((4, 2))
+    with pytest.raises(ValueError, match=r"^threshold must be a finite number above 0; got "):
+        AverageLinkage(value).fit(points)
+    if value is not None:
+        with pytest.raises(ValueError, match=r"^opening_cost must be a finite number above 0; got "):
+            FacilityLocation(opening_cost=value).fit(points)
+    with pytest.raises(ValueError, match=r"^opening_cost must be a finite number above 0; got "):
+        FacilityLocation(opening_cost=1.0).path(points, [value])

@@ -13,7 +13,7 @@ from evaluation.run_folders import make_config, make_pictures, make_run, nothing
 from facetric.evaluation import Embeddings
 from facetric.figures.report import report_run
 from facetric.figures.report.data import read_run
-from facetric.files import remove_stale_parts
+from facetric.files import part_of, remove_stale_parts
 from facetric.models import build_embedder
 from facetric.runs import Run, StaleResultError, evaluate_run, open_run
 from facetric.runs.metrics_log import MetricsLog, read_rows
@@ -104,7 +104,8 @@ def test_a_damaged_row_costs_no_good_ones(tmp_path):
 def test_leftovers_of_killed_writers_are_removed_and_those_of_living_ones_are_not(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "pass"])
     child.wait()
-    dead, mine, other = (tmp_path / name for name in (f".a.json.{child.pid}.part", f".a.json.{os.getpid()}.part", "x.part"))
+    mine, other = part_of(tmp_path / "a.json"), tmp_path / "x.part"
+    dead = mine.with_name(mine.name.replace(f".{os.getpid()}.", f".{child.pid}."))
     for path in (dead, mine, other):
         path.write_text("half")
     remove_stale_parts(tmp_path, tmp_path / "not there")

@@ -93,3 +93,19 @@ def test_trivial_problems_are_defined(inference, refine, labels):
 def test_zero_sweeps_leave_the_greedy_medoids():
     problem = ClusteringProblem(GOOD, [0, 0, 1])
     assert solve(problem, max_sweeps=0).medoids.tolist() == solve(problem, refine=None).medoids.tolist()
+
+
+def test_points_of_any_number_type_have_exact_distances():
+    points = np.array([[-100], [100], [27]])
+    for kind in (np.int8, np.int64, np.uint8, np.float16, np.float32, np.float64):
+        expected = [[abs(float(a) - float(b)) for b in points.astype(kind).ravel()] for a in points.astype(kind).ravel()]
+        found = ClusteringProblem.from_points(points.astype(kind), [0, 1, 1])
+        assert found.distances.tolist() == expected, kind
+
+
+@pytest.mark.parametrize(
+    "points", [None, "x", [[1.0], [1.0, 2.0]], [1.0, 2.0], np.zeros((2, 2), dtype=object), [["a"], ["b"]], [[1j]]]
+)
+def test_points_that_are_no_matrix_of_numbers_are_refused(points):
+    with pytest.raises(ValueError, match=r"^points must be an \(m, d\) array of numbers; got "):
+        ClusteringProblem.from_points(points, [0, 1])

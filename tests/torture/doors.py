@@ -257,7 +257,8 @@ def evaluation(draw):
     from facetric.evaluation import evaluate
 
     _, _, (vectors, _), (labels, _) = batch(draw)
-    options = {"n_restarts": draw(st.sampled_from([0, 1, *ODD])), "seed": draw(st.sampled_from([0, 1, *ODD]))}
+    restarts = st.sampled_from([0, 1, 2, -1, 1.5, None, True, "x", math.nan, [1]])  # as many as asked for: no large numbers
+    options = {"n_restarts": draw(restarts), "seed": draw(st.sampled_from([0, 1, *ODD]))}
     report = call(evaluate, vectors, labels, ks=(1,), facility=draw(st.booleans()), **options)
     if report is not REFUSED:
         assert 0 <= report.nmi <= 1

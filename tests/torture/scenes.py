@@ -12,7 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from facetric.config.config_file import parse_config, to_toml
+from facetric.runs.states import read_state
 from photos.photo_files import photo
 from torture.forge import Forge
 
@@ -216,6 +219,8 @@ def _content(path: Path) -> object:
         return "a report"  # of rows with their times
     if path.suffix == ".sqlite":
         return _rows(path)
+    if path.suffix == ".pt":
+        return _plain(read_state(path))  # pickled again, equal objects may share their bytes or not
     if path.name == "metrics.jsonl":
         return [_without_clock(json.loads(line)) for line in data.splitlines()]
     if path.name in ("environment.json", "study.json") or (path.parent.name == "search" and path.suffix == ".json"):
@@ -227,9 +232,18 @@ def _content(path: Path) -> object:
 
 def _without_clock(value):
     if isinstance(value, dict):
-        left_out = ("timing", "crc32", "sha256", "command", "seconds", "search_seconds")
+        left_out = ("timing", "crc32", "sha256", "command", "git_commit", "seconds", "search_seconds")
         return {key: _without_clock(entry) for key, entry in value.items() if key not in left_out}
     return [_without_clock(entry) for entry in value] if isinstance(value, list) else value
+
+
+def _plain(value):
+    """A resume state, tensors by their bytes."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
+    if isinstance(value, dict):
+        return {key: _plain(entry) for key, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def _rows(path: Path) -> list:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from pathlib import Path
 
 
 class Tally:
@@ -17,6 +18,8 @@ class Tally:
         if bad:
             counts[1] += 1
             self.failures.append(f"{row}: {bad}")
+        if os.environ.get("TORTURE_LOG"):  # what is known so far, for who waits
+            Path(os.environ["TORTURE_LOG"]).write_text("\n".join([self.table(), *self.failures]) + "\n")
 
     def table(self):
         width = max(map(len, self.rows), default=0)

@@ -4,7 +4,6 @@ import os
 import signal
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,6 +88,4 @@ def test_killed_commands(workshop, tally):
         n_killed, bad = torment(workshop, command, usual[command.name], rng)
         spent[command.name] += time.monotonic() - start
         tally.add(command.name, n=n_killed, bad=bad)
-        if os.environ.get("TORTURE_LOG"):
-            Path(os.environ["TORTURE_LOG"]).write_text("\n".join([tally.table(), *tally.failures]))
     assert not tally.failures, "\n".join(tally.failures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -17,6 +18,8 @@ from facetric.clustering.distances import Metric, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
 from facetric.progress import OnStep
+
+_NUMBER = (int, float, np.integer, np.floating)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +130,10 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         For a slider from fine to coarse: neighbors are computed once, and every step is a clustering that no move improves.
         Fits nothing; n_clusters and opening_cost of the estimator are not used.
         """
-        costs = sorted(float(cost) for cost in opening_costs)
+        costs = list(opening_costs)
         for cost in costs:
             _check_opening_cost(cost)
+        costs = sorted(map(float, costs))
         self._check_metric()
         points, steps, fit = self._points(X, on_step), [], None
         links = Links.parse(None, None, points.n)
@@ -236,5 +240,5 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
 
 
 def _check_opening_cost(cost: float) -> None:
-    if not (np.isfinite(cost) and cost > 0):
+    if isinstance(cost, bool) or not (isinstance(cost, _NUMBER) and math.isfinite(cost) and cost > 0):
         raise ValueError(f"opening_cost must be a finite number above 0; got {cost!r}: pass a distance")

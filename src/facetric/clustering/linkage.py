@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
@@ -17,6 +18,8 @@ from facetric.clustering.merging import Blobs
 from facetric.clustering.points import MAX_ALL_PAIRS
 from facetric.clustering.tree import Tree, average_linkage, summaries
 from facetric.progress import OnStep
+
+_NUMBER = (int, float, np.integer, np.floating)
 
 
 class AverageLinkage(ClusterMixin, BaseEstimator):
@@ -107,7 +110,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
 
     def _limit(self, threshold: float) -> float:
         """The threshold as a mean squared distance; for unit vectors ‖x − y‖² = 2·(1 − cos)."""
-        if not (np.isfinite(threshold) and threshold > 0):
+        if isinstance(threshold, bool) or not (isinstance(threshold, _NUMBER) and math.isfinite(threshold) and threshold > 0):
             raise ValueError(f"threshold must be a finite number above 0; got {threshold!r}: pass a distance")
         return 2 * float(threshold) if self.metric == "cosine" else float(threshold) ** 2
 

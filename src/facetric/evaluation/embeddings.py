@@ -64,7 +64,7 @@ class Embeddings:
     def load(cls, path: str | os.PathLike[str]) -> Embeddings:
         """Read what `save` wrote; a ValueError for anything else."""
         try:
-            with np.load(path, allow_pickle=False) as arrays:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 source = json.loads(str(arrays["source"]))
                 found = cls(arrays["vectors"], arrays["labels"], arrays["images"], source)
                 if str(arrays["fingerprint"]) != found.fingerprint:
@@ -79,7 +79,7 @@ class Embeddings:
 def read_fingerprint(path: str | os.PathLike[str]) -> str:
     """The fingerprint in a file of embeddings, without reading its vectors."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
             return str(arrays["fingerprint"])
     except FileNotFoundError:
         raise
@@ -88,8 +88,9 @@ def read_fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def _not_embeddings(path: str | os.PathLike[str], error: Exception) -> ValueError:
+    reason = " ".join(str(error).split()) or type(error).__name__
     return ValueError(
-        f"{path} is damaged or holds no embeddings of this version ({error}): write it with `facetric evaluate RUN`"
+        f"{path} is damaged or holds no embeddings of this version ({reason}): write it with `facetric evaluate RUN`"
     )
 
 

@@ -54,9 +54,9 @@ def _kept(
     content = np.ascontiguousarray(vectors)
     key = hashlib.sha256(content.tobytes() + repr((content.shape, content.dtype.str, settings)).encode()).hexdigest()
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if str(file["key"]) == key:
-                return np.asarray(file["result"])
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if str(arrays["key"]) == key:
+                return np.asarray(arrays["result"])
     except Exception:  # missing, or a damaged archive, which can raise nearly anything: compute it
         _log.debug("%s is made again", path)
     result = compute()

@@ -64,9 +64,9 @@ def read_vectors(path: Path) -> PhotoVectors:
     suffix = check_suffix(path)
     try:
         return _FORMATS[suffix][1](path)
-    except OSError:
-        raise
     except Exception as error:  # a damaged or foreign file can raise nearly anything
+        if isinstance(error, OSError) and error.errno is not None:  # of the disk; pyarrow has some of its own
+            raise
         raise ValueError(
             f"{printable(path)} holds no vectors that facetric wrote ({printable(error)}): choose another file (--output)"
         ) from None
@@ -98,7 +98,7 @@ def _npz(found: PhotoVectors) -> bytes:
 
 
 def _read_npz(path: Path) -> PhotoVectors:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:  # numpy leaves a damaged file open
         paths, contents, model, vectors = (arrays[name] for name in ("paths", "contents", "model", "vectors"))
         checksum = str(arrays["sha256"]) if "sha256" in arrays else None  # files of 0.1 have none
     return _checked(paths.tolist(), contents.tolist(), str(model), vectors, checksum)

@@ -310,7 +310,7 @@ class Run:
         """The saved calibration and its source; a StaleResultError if it is of another checkpoint."""
         path = self.calibration_file
         try:
-            record = unsealed(path.read_bytes())
+            record = unsealed(path.read_bytes(), required=False)
             found, source = Calibration.from_dict(record["calibration"]), dict(record["source"])
         except FileNotFoundError:
             raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command()}` first") from None

@@ -69,7 +69,7 @@ class ClusteringProblem:
         squared: bool = False,
     ) -> ClusteringProblem:
         """The problem of points (m, d) under their Euclidean distances, or the squares of these."""
-        problem = cls(euclidean_distances(points, squared=squared), labels, margin_weight, margin)
+        problem = cls(euclidean_distances(_checked_points(points), squared=squared), labels, margin_weight, margin)
         problem.__dict__["from_medoid"] = problem.distances  # symmetric by construction: no need to look
         return problem
 
@@ -120,6 +120,19 @@ def check_margin(margin: object, margin_weight: float) -> None:
         raise ValueError(f"margin_weight (γ) must be a finite number, 0 or more; got {margin_weight!r}: use 0 for no margin")
     if not callable(margin) and margin not in SCORES:
         raise ValueError(f"margin must be one of {', '.join(SCORES)} or a callable; got {margin!r}: choose one of these")
+
+
+def _checked_points(points: ArrayLike) -> Distances:
+    """(m, d) in float32 if they are, else in float64."""
+    try:
+        array = np.asarray(points)
+    except (TypeError, ValueError):
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "fiu" or array.ndim != 2:
+        raise ValueError(
+            f"points must be an (m, d) array of numbers; got {array.dtype} of shape {array.shape}: pass one row per image"
+        )
+    return np.asarray(array, dtype=np.float32 if array.dtype.type is np.float32 else np.float64)
 
 
 def _checked_distances(distances: ArrayLike) -> tuple[Distances, float]:

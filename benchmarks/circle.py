@@ -1,6 +1,6 @@
 """The circle: labels → model → groups of unseen photos → corrections → named groups and the old labels → a better model?
 
-    python benchmarks/circle.py FEATURES.npz [FEATURES.npz …] [--seeds 3] [--rounds 20]
+    python benchmarks/circle.py FEATURES.npz [FEATURES.npz …] [--seeds 0 1 2] [--rounds 20]
 
 The files hold features of the packaged network with their labels (`vectors`, `labels`; `Embeddings.save` writes such files).
 Classes are drawn by a seed: 40 with labels (10 of them calibrate), 30 unsorted ones of which 20 photos each are grouped, 60 that
@@ -100,13 +100,13 @@ def round_trip(features, labels, seed, n_rounds, dim):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", type=Path, nargs="+")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=20, help="of ten answers each")
     parser.add_argument("--dim", type=int, default=64, help="of the heads")
     options = parser.parse_args()
     features, labels = load(options.files)
     tables = []
-    for seed in range(options.seeds):
+    for seed in options.seeds:
         started = time.perf_counter()
         table, (before, after, n_named, n_names, right) = round_trip(features, labels, seed, options.rounds, options.dim)
         tables.append(table)

@@ -78,11 +78,13 @@ def show(name, found):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs=2, metavar="VALIDATION.npz TEST.npz")
+    parser.add_argument("files", type=Path, nargs=2, metavar=("VALIDATION.npz", "TEST.npz"))
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threshold", type=float, help="the calibrated distance, where it is known already")
     options = parser.parse_args()
-    (known, known_labels), (vectors, labels) = map(load, options.files)
-    limit = 1 - calibrate(known, known_labels).threshold ** 2 / 2
+    vectors, labels = load(options.files[1])
+    threshold = options.threshold or calibrate(*load(options.files[0])).threshold
+    limit = 1 - threshold**2 / 2
     for name, bound in ((f"unknown below a similarity of {limit:.3f}, from the calibration", limit), ("no limit", -1.0)):
         show(name, [one for seed in range(options.seeds) for one in answers(vectors, labels, bound, seed)])
 

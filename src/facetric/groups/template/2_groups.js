@@ -34,7 +34,7 @@ function tile(photo, { medoid = -1, doubtful = true } = {}) {
   return element("button", {
     type: "button", class: photo === medoid ? "tile medoid" : "tile", "data-photo": photo, title: about.paths[photo].join("\n"),
     "aria-label": said.filter(Boolean).join(", "),
-  }, element("img", { src: thumbnail(photo), alt: "", loading: "lazy", decoding: "async" }), element("span", { class: "marks" }, marks));
+  }, element("img", { loading: "lazy", decoding: "async", src: thumbnail(photo), alt: "" }), element("span", { class: "marks" }, marks));
 }
 
 function ordered(group) { // the medoid, then by doubt; what is confirmed comes last

@@ -19,7 +19,7 @@ from facetric.evaluation.clustering import (
 )
 from facetric.files import write_atomically
 
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True)

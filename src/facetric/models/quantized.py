@@ -49,8 +49,8 @@ def quantized(network: nn.Module, images: Tensor, *, apart: str | None = None) -
         chains = {chain.names[0]: chain for chain in trace.chains(apart)}
         if not any(isinstance(chain.activation, nn.ReLU6) for chain in chains.values()):
             raise ValueError(
-                "precision int8 needs a network with batch normalization and ReLU6, such as EfficientNet-Lite or MobileNetV2; "
-                "this one has none: use --precision 32"
+                "precision int8 needs a network with batch normalization and ReLU6, such as EfficientNet-Lite; this one has "
+                "none: use --precision 32"
             )
         faster = with_forwards(network, _forwards(network, trace, chains, images, apart), training=False)
         agreement = float(cosine_similarity(feature_maps(faster, images).flatten(), trace.maps.flatten(), dim=0))

@@ -49,8 +49,6 @@ def call(function, *arguments, **options):
         line = str(error)
     theirs = ("missing values natively", "Complex data not supported")  # of scikit-learn's validation, by its contract
     foreign = any(words in line for words in theirs)
-        "Complex data not supported"
-    )  # scikit-learn's validation, by its contract
     assert line.strip(), "an error without words"
     assert foreign or len(line.splitlines()) == 1, f"several lines: {line}"
     return REFUSED

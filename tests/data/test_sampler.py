@@ -194,3 +194,10 @@ def test_a_thousand_batches_of_5000_classes_take_less_than_a_second() -> None:
     start = time.perf_counter()
     assert sum(1 for _ in sampler) == 1000
     assert time.perf_counter() - start < 1.0  # a tenth of it on an idle core
+
+
+@pytest.mark.parametrize("key", ["batch_size", "class_ratio", "images_per_class"])
+@pytest.mark.parametrize("value", ["x", [4], True, 1j])
+def test_a_setting_that_is_no_number_is_refused(key, value):
+    with pytest.raises(ValueError, match=rf"^{key} must be a number; got "):
+        ClassBalancedBatches([0, 0, 1, 1], **{"batch_size": 4, key: value})

@@ -78,6 +78,17 @@ def test_a_row_that_was_altered_or_lost_is_noticed(index, damage):
         entries(index)
 
 
+def test_a_damaged_schema_is_an_error_of_one_line(index):
+    data = index[2].read_bytes()
+    place = data.index(b"WHERE name = 'photos'") + len("WHERE name = 'photos")
+    index[2].write_bytes(data[:place] + b"%" + data[place + 1 :])
+    with pytest.raises(
+        StoreError, match=r"malformed database schema .*: it is damaged: restore a copy, or remove it$"
+    ) as refused:
+        entries(index)
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_photos_that_are_replaced_and_removed_keep_the_count(index):
     folder, about, _ = index
     with folder.store(about, read_only=False) as store:

@@ -187,5 +187,5 @@ def test_damaged_trials_are_refused_by_name(tmp_path):
 
 def test_two_processes_do_not_run_one_study(tmp_path):
     study = tiny_study(tmp_path)
-    with FileLock(tmp_path / ".lock"), pytest.raises(RuntimeError, match="is run by another process: wait for it, or choose"):
+    with FileLock(tmp_path / ".lock"), pytest.raises(RuntimeError, match="run by another process: wait for it, or choose"):
         study.run()

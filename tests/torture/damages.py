@@ -55,8 +55,8 @@ def bulk(plan_file):
     rng = np.random.default_rng(plan["seed"])
     place, results = Path(plan["place"]), Path(plan["results"])
     reader = READERS[plan["reader"]]
-    expected, _, _ = _outcome(reader, place)
-    assert expected is not None, f"{plan['reader']} fails on an undamaged file"
+    expected, said, bad = _outcome(reader, place)
+    assert expected is not None, f"{plan['reader']} fails on an undamaged file: {said} {bad}"
     outcomes = []
     files = [file for pattern in plan["files"] for file in sorted(place.glob(pattern))]
     assert files, f"there is no {plan['files']} in {place}"

@@ -182,6 +182,13 @@ class ClassBalancedBatches:
 
 def _classes_per_batch(batch_size: int, class_ratio: float | None, images_per_class: int | None) -> int:
     """C or P; refuses impossible settings and those whose loss is always 0."""
+    given: dict[str, object] = {"batch_size": batch_size, "class_ratio": class_ratio, "images_per_class": images_per_class}
+    for name, value in given.items():
+        if value is None and name != "batch_size":
+            continue
+        kinds = (int, float, np.integer, np.floating) if name == "class_ratio" else (int, np.integer)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ValueError(f"{name} must be a number; got {value!r}: 128 images with class_ratio=0.25 are usual")
     if class_ratio is not None and images_per_class is not None:
         raise ValueError(
             f"class_ratio ({class_ratio}) and images_per_class ({images_per_class}) both set the classes per batch: give one "

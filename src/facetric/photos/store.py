@@ -257,4 +257,5 @@ def store_errors(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         damaged = type(error) is sqlite3.DatabaseError  # "malformed", "not a database"; OperationalError is about the disk
         way_out = "it is damaged: restore a copy" if damaged else "free some space, check its permissions"
-        raise StoreError(f"{printable(path)}: {error}: {way_out}, or remove it") from error
+        reason = " ".join(str(error).split())  # a schema that cannot be read is quoted with its line breaks
+        raise StoreError(f"{printable(path)}: {reason}: {way_out}, or remove it") from error

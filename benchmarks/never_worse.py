@@ -65,7 +65,8 @@ def result(number, birds, characters, place, settings):
     os.environ["FACETRIC_CACHE"] = str(place / "cache")
     start = time.perf_counter()
     chosen = choose_run("folder", place / "photos", overrides=[f"run.folder={place}", "run.name=run", *settings])
-    train(chosen.config)
+    if signal_number := train(chosen.config).signal_number:
+        raise SystemExit(128 + signal_number)  # this folder is drawn again the next time
     seconds = time.perf_counter() - start
     report = evaluate_run(place / "run", facility=False).report
     found = {name: scores_of(start) for name, start in report.before.items()} | {AFTER: scores_of(report)}

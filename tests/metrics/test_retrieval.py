@@ -9,6 +9,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
 from facetric.metrics import map_at_r, precision_at_1, r_precision, recall_at_k, retrieval
 from facetric.metrics.neighbors import rank_positives
+from facetric.metrics.retrieval import retrieval_by_class
 from oracles import retrieval as oracle
 
 METRICS = ("cosine", "euclidean")
@@ -202,3 +203,17 @@ def test_bad_input_is_refused_with_the_rule_and_the_value(vectors, labels, optio
 def test_a_tensor_with_a_gradient_is_refused_with_the_way_out():
     with pytest.raises(ValueError, match="detach"):
         retrieval(torch.ones(3, 2, requires_grad=True), [0, 0, 1])
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_scores_of_a_class_are_those_of_its_images_as_queries(metric):
+    rng = np.random.default_rng(3)
+    vectors = rng.integers(-4, 5, size=(30, 5)) + np.array([9, 0, 0, 0, 0])  # never of length 0
+    labels = rng.choice([2, 3, 7, 8], size=30)
+    labels[0] = 99  # a class of one image
+    found = retrieval_by_class(vectors, labels, metric=metric)
+    assert found.classes.tolist() == [2, 3, 7, 8]
+    for i, label in enumerate(found.classes):
+        recall, _, average_precision, _ = oracle.scores(vectors, labels, (1,), metric, queries=np.flatnonzero(labels == label))
+        assert found.recall_at_1[i] == pytest.approx(recall[1])
+        assert found.map_at_r[i] == pytest.approx(average_precision)

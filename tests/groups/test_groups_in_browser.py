@@ -210,11 +210,15 @@ def many(tmp_path_factory):
     contents = tuple(f"{i:032x}" for i in range(n))
     for i, content in enumerate(contents):
         (place / "groups" / "thumbnails" / f"{content}.jpg").hardlink_to(place / "photos" / f"IMG {i % 50:03}.jpg")
+    photos = tuple(Path(f"{i // 100:03}/IMG {i:05}.jpg") for i in range(n))
+    for i in (*range(400, 420), *range(800, 820)):  # the originals that the first questions show
+        (place / "photos" / photos[i]).parent.mkdir(exist_ok=True)
+        (place / "photos" / photos[i]).hardlink_to(place / "photos" / f"IMG {i % 50:03}.jpg")
     clusters = np.where(np.arange(n) < 400, 400 + np.arange(n), np.arange(n) % 400)
     medoids = np.concatenate([np.arange(400, 800), np.arange(400)])
     groups = PhotoGroups(
         root=place / "photos",
-        photos=tuple(Path(f"{i // 100:03}/IMG {i:05}.jpg") for i in range(n)),
+        photos=photos,
         contents=contents,
         clusters=clusters.astype(np.int64),
         medoids=medoids.astype(np.int64),

@@ -47,7 +47,11 @@ def call(function, *arguments, **options):
         return function(*arguments, **options)
     except ValueError as error:
         line = str(error)
-    theirs = ("missing values natively", "Complex data not supported")  # of scikit-learn's validation, by its contract
+    theirs = (
+        "missing values natively",
+        "missing values encoded as NaN natively",
+        "Complex data not supported",
+    )  # of scikit-learn's validation, by its contract
     foreign = any(words in line for words in theirs)
     assert line.strip(), "an error without words"
     assert foreign or len(line.splitlines()) == 1, f"several lines: {line}"

@@ -77,8 +77,11 @@ def choose_run(
     overrides: Iterable[str] = (),
     unset: Iterable[str] = (),
     gpu: bool = False,
+    choose: bool = True,
 ) -> ChosenRun:
     """A run on this dataset with settings that suit it. `gpu`: whether the machine has one.
+
+    `choose`: whether the recipe for one's own photos may be chosen on their classes; a study gives all methods the same one.
 
     `unset` keys such as "model.cached_views" are dropped from the chosen settings, then `overrides` such as "run.steps=50" are
     set. A ConfigError or ValueError of one line when the dataset cannot be read or has too little to train on.
@@ -96,7 +99,9 @@ def choose_run(
         raise ConfigError(f"dataset {asked.data.name!r} is read from disk: pass its folder, as in --root path/to/it")
     gpu = gpu and asked.run.device in {"auto", "cuda"}
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    chooses = asked.data.name in OWN and alone and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
+    chooses = (
+        choose and asked.data.name in OWN and alone and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
+    )
     dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     if chooses and asked.data.name == "folder" and "test_fraction" not in asked.data.options:
         given["data"].setdefault("options", {}).update(options_for_testing(dataset.n_classes))

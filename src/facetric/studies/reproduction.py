@@ -143,8 +143,9 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None, ov
 
 
 def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tables:
-    """What `facetric train --data` would choose, without the loss, its name and its place."""
-    chosen = choose_run(dataset, root, overrides=[override for override in overrides if not override.startswith("loss.")])
+    """What `facetric train --data` would train, without the loss, its name and its place."""
+    kept = [override for override in overrides if not override.startswith("loss.")]
+    chosen = choose_run(dataset, root, overrides=kept, choose=False)
     config = chosen.config.model_dump(exclude_none=True)
     tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimizer")}
     for key in ("name", "folder"):

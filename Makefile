@@ -9,7 +9,7 @@ demo: $(VENV)/installed
 	$(BIN)/facetric demo
 
 test: lint
-	$(BIN)/pytest -m "not slow"
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow"
 
 TORTURE_MINUTES ?= 30
 torture: $(VENV)/installed # kills, damage, full disks and bad inputs for this many minutes, then a table: tried, fine, bad

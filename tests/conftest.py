@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from facetric.machine import prepare_process
+from facetric.machine import available_cores, prepare_process
 
+if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share of the cores
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(workers))))
 prepare_process()  # before any test imports torch
 settings.register_profile("facetric", deadline=None)  # a busy machine is not a failure
 settings.load_profile("facetric")

@@ -8,7 +8,7 @@ import json
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -66,9 +66,13 @@ def _remove_stale(folder: Path, start: str) -> None:
                 (folder / name).unlink(missing_ok=True)
 
 
-def refuse_links(folder: Path) -> None:
-    """An OSError if there is a symbolic link below a folder that came from elsewhere: writing would change what it points to."""
+def refuse_links(folder: Path, *, left_out: Collection[str] = ()) -> None:
+    """An OSError if there is a symbolic link below a folder that came from elsewhere: writing would change what it points to.
+
+    `left_out`: names of folders that are not looked into.
+    """
     for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in left_out]
         for name in (*folders, *files):
             if os.path.islink(path := os.path.join(place, name)):
                 raise OSError(

@@ -112,7 +112,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         """The threshold as a mean squared distance; for unit vectors ‖x − y‖² = 2·(1 − cos)."""
         if isinstance(threshold, bool) or not (isinstance(threshold, _NUMBER) and math.isfinite(threshold) and threshold > 0):
             raise ValueError(f"threshold must be a finite number above 0; got {threshold!r}: pass a distance")
-        return 2 * float(threshold) if self.metric == "cosine" else float(threshold) ** 2
+        return 2 * float(threshold) if self.metric == "cosine" else min(float(threshold), 1e150) ** 2
 
     def _doubt(self, vectors: NDArray[np.float32], squares: NDArray[np.float64], tree: Tree, limit: float) -> NDArray[np.float64]:
         sizes = self._blobs.sizes[self.labels_]

@@ -173,7 +173,7 @@ class Run:
     def refuse_links(self) -> None:
         """Before anything is written: a link inside the folder would have another place changed."""
         with self.writing():
-            refuse_links(self.path)
+            refuse_links(self.path, left_out=("wandb",))  # W&B keeps links of its own there
 
     @contextmanager
     def writing(self) -> Iterator[None]:

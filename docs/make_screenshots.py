@@ -59,7 +59,7 @@ def main():
     with TemporaryDirectory() as place, sync_playwright() as playwright:
         photos, groups, index = (Path(place) / name for name in ("photos", "groups", "characters.index"))
         write_photos(photos)
-        subprocess.run([*FACETRIC, "cluster", photos, "--output", groups], check=True)
+        subprocess.run([*FACETRIC, "cluster", photos, "--clusters", "24", "--output", groups], check=True)
         subprocess.run([*FACETRIC, "index", "add", index, photos, "--labels-from-folders"], check=True)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

@@ -27,7 +27,7 @@ function tile(photo, { medoid = -1, doubtful = true } = {}) {
   const marks = [
     confirmed ? element("span", { title: "confirmed" }, "✓")
       : doubtful && about.doubt[photo] >= DOUBTFUL && photo !== medoid ? element("span", { title: "doubtful" }, "?") : "",
-    copy !== photo ? element("span", { title: `copy of ${nameIn(copy)}` }, "⧉") : "",
+    copy !== photo ? element("span", { title: `copy of ${nameIn(copy)}` }, "≈") : "",
     about.paths[photo].length > 1 ? element("span", { title: about.paths[photo].join("\n") }, `×${about.paths[photo].length}`) : "",
   ];
   const said = [nameIn(photo), photo === medoid && "medoid", confirmed && "confirmed", copy !== photo && `copy of ${nameIn(copy)}`];

@@ -16,6 +16,12 @@ import re
 from collections.abc import Mapping
 from importlib.resources import files
 
+_HEAD = """<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>{style}</style>"""
+
 
 def html_page(
     package: str,
@@ -46,10 +52,8 @@ def html_page(
     )
     shown_title = title.encode("utf-8", "replace").decode()  # file names may hold undecodable bytes
     values = {
-        "title": html.escape(shown_title),
+        "head": _HEAD.format(policy=policy, title=html.escape(shown_title), style=style),
         "made_from": html.escape(made_from),
-        "policy": policy,
-        "style": style,
         "data": "\n".join(blocks),
         "script": script,
     }

@@ -1,17 +1,9 @@
 // A picture, dropped, pasted, chosen or photographed, and the photos of the index that are like it. Names are only shown as text.
 {
-  const byId = (id) => document.getElementById(id);
-  const about = JSON.parse(byId("data-about").textContent);
   const say = (text) => { byId("status").textContent = text; };
   const percent = (value) => `${Math.round(100 * value)}%`;
   const TOP = 24;
   let asked = null; // the request under way
-
-  const made = (tag, attributes, ...children) => {
-    const found = Object.assign(document.createElement(tag), attributes);
-    found.append(...children);
-    return found;
-  };
 
   async function search(picture) {
     asked?.abort();
@@ -47,13 +39,12 @@
   }
 
   function tile(neighbor) {
-    const picture = made("img", { src: `thumbnails/${neighbor.id}.jpg`, alt: neighbor.name, loading: "lazy" });
-    const similar = made("button", { type: "button", title: "Search with this photo" }, "Similar");
-    similar.addEventListener("click", () => searchWith(neighbor.id));
-    return made("figure", { className: neighbor.is_similar_enough ? "" : "far" },
-      made("a", { href: `photos/${neighbor.id}`, target: "_blank", rel: "noopener", title: neighbor.name }, picture),
-      made("figcaption", {}, made("strong", {}, neighbor.label ?? "no label"),
-        made("span", { className: "muted" }, `${neighbor.similarity.toFixed(3)} · ${neighbor.name.split("/").pop()}`), similar));
+    const picture = element("img", { loading: "lazy", src: `thumbnails/${neighbor.id}.jpg`, alt: neighbor.name });
+    return element("figure", { class: neighbor.is_similar_enough ? "" : "far" },
+      element("a", { href: `photos/${neighbor.id}`, target: "_blank", rel: "noopener", title: neighbor.name }, picture),
+      element("figcaption", {}, element("strong", {}, neighbor.label ?? "no label"),
+        element("span", { class: "muted" }, `${neighbor.similarity.toFixed(3)} · ${neighbor.name.split("/").pop()}`),
+        element("button", { type: "button", title: "Search with this photo", onclick: () => searchWith(neighbor.id) }, "Similar")));
   }
 
   async function searchWith(id) {
@@ -93,6 +84,6 @@
   });
 
   byId("title").textContent = about.title;
-  byId("facts").textContent = `${about.n_photos.toLocaleString("en")} photos.`;
+  byId("facts").textContent = `${number(about.n_photos)} photos.`;
   document.documentElement.dataset.ready = "yes"; // for the tests
 }

@@ -29,6 +29,7 @@ from facetric.training.choice import (
     difference,
     fitting_batches,
     halves,
+    is_clear,
     with_settings,
 )
 from facetric.training.trial import hold_out, run_trial
@@ -64,6 +65,20 @@ def test_the_simplest_wins_unless_another_is_better_by_more_than_the_standard_er
     better = {PRETRAINED: base, CLOSED_FORM: scores(0.6, 0.6, 0.6, 0.61), FINE_TUNED: scores(0.7, 0.7, 0.8, 0.7)}
     assert decide(better, order)[0] == FINE_TUNED
     assert decide({PRETRAINED: base}, order)[0] == PRETRAINED  # nothing else was tried in time
+
+
+def test_a_lead_of_two_standard_errors_over_other_trainings_is_clear_and_later_splits_do_not_count(tmp_path):
+    recipes = candidates(tiny_config(tmp_path, model={"weights": "packaged"}), 1280)
+    found = {name: scores(0.5, 0.5, 0.5, 0.5) for name in (PRETRAINED, CLOSED_FORM, HEAD)}
+    found |= {HALFWAY: scores(0.7, 0.7, 0.7, 0.8), FINE_TUNED: scores(0.9, 0.6, 0.7, 0.8)}  # of one training: need not differ
+    assert is_clear(found, recipes, n_splits=1)
+    assert not is_clear(found | {HEAD: scores(0.7, 0.8, 0.7, 0.6)}, recipes, n_splits=1)
+    assert is_clear(dict.fromkeys(found, scores(1.0, 1.0, 1.0, 1.0)), recipes, n_splits=1)  # nothing to gain: the simplest
+    doubtful = {
+        name: {**splits, 1: scores(0.2 if name in (HALFWAY, FINE_TUNED) else 0.9, 0.5)[0]} for name, splits in found.items()
+    }
+    assert is_clear(doubtful, recipes, n_splits=1)
+    assert not is_clear(doubtful, recipes, n_splits=2)
 
 
 @pytest.mark.parametrize("n_classes", [4, 5, 7, 30])

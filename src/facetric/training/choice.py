@@ -1,7 +1,8 @@
 """`run.choose_minutes`: which recipe suits a dataset, from the pretrained network as it is to fine-tuning.
 
 Candidates are compared on classes that they were not trained on: half of the training classes train, the other half is scored,
-for several random halves. The simplest wins unless another beats it by more than the standard error of their difference.
+for several random halves. The simplest wins unless another beats it by more than the standard error of their difference. No more
+halves are tried once every class was held out and the winner is clear.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trai
 HALFWAY, FINE_TUNED = "halfway to fine-tuned", "fine-tuned"
 N_SPLITS, MIN_CLASSES = 6, 4  # halves of fewer classes cannot be scored: retrieval within one class is always right
 HALFWAY_FRACTION = 0.5
+CLEAR = 2.0  # standard errors
 
 Tables = dict[str, dict[str, Any]]
 ClassScores = dict[str, tuple[float, float]]  # class name → Recall@1, MAP@R
@@ -133,7 +135,7 @@ def choose(
             record.seconds = before + time.monotonic() - start
             run.save_choice(record.to_json())
         display.say(f"split {split + 1} of {len(splits)}: {_words(record, split)}")
-        if is_over():
+        if is_over() or (split % 2 == 1 and is_clear(record.scores, recipes, n_splits=split + 1)):
             break
     record.chosen, gains = decide(record.scores, [recipe.name for recipe in recipes])
     record.why = _sentence(record)
@@ -173,6 +175,16 @@ def decide(scores: dict[str, dict[int, ClassScores]], order: Sequence[str]) -> t
             if gains[name][0] > gains[name][1]:
                 chosen = name
     return chosen, gains
+
+
+def is_clear(scores: dict[str, dict[int, ClassScores]], recipes: Sequence[Candidate], *, n_splits: int) -> bool:
+    """Whether the choice by the first splits is two standard errors or more ahead of all that are trained in another way."""
+    first = {name: {split: found for split, found in splits.items() if split < n_splits} for name, splits in scores.items()}
+    chosen = decide(first, [recipe.name for recipe in recipes])[0]
+    training = next(recipe.training for recipe in recipes if recipe.name == chosen)
+    others = (recipe.name for recipe in recipes if recipe.training != training and first.get(recipe.name))
+    leads = [difference(first[chosen], first[other]) for other in others]
+    return all(lead >= CLEAR * error for lead, error in leads)
 
 
 def difference(scores: dict[int, ClassScores], others: dict[int, ClassScores]) -> tuple[float, float]:

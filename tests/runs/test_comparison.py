@@ -30,6 +30,27 @@ def test_runs_that_differ_in_seed_and_name_are_one_row(runs):
     assert table.columns == ("NMI", "k-means NMI", "R@1", "R@2", "MAP@R")
 
 
+def test_differences_to_a_reference_are_paired_by_seed(tmp_path):
+    scores = {"ours": [0.61, 0.64, 0.62], "theirs": [0.60, 0.62, 0.62], "other": [0.5]}
+    for name, found in scores.items():
+        options = {"dataset": "cub", "recall_at_1": 0.5, "margin_weight": 10.0 * len(name)}
+        for seed, nmi in enumerate(found):
+            make_evaluated_run(tmp_path, name=f"{name}-seed{seed}", seed=seed, nmi=nmi, **options)
+    runs = sorted(tmp_path.glob("*-seed?"), reverse=True)
+    [row] = compare_runs(runs, reference=tmp_path / "ours-seed1").differences  # one seed has no spread
+    assert (row.name, row.n_runs) == ("ours (3 seeds) − theirs (3 seeds)", 3)
+    gains = [1.0, 2.0, 0.0]
+    assert (row.scores["NMI"].mean, row.scores["NMI"].sd) == pytest.approx((1.0, np.std(gains, ddof=1) / np.sqrt(3)))
+    for form in ("text", "markdown"):
+        result = CliRunner().invoke(app, ["compare", *map(str, runs), "--reference", str(runs[-1]), "-f", form])
+        assert result.exit_code == 0, result.output
+    assert "| ours (3 seeds) − theirs (3 seeds) | +1.00 ± 0.58 | +1.00 ± 0.58 | +0.00 ± 0.00 |" in comparison_text(
+        compare_runs(runs, reference=tmp_path / "ours-seed0"), "markdown"
+    )
+    with pytest.raises(ValueError, match=r"the reference is not one of the runs: .*elsewhere: pass one of them"):
+        compare_runs(runs, reference=tmp_path / "elsewhere")
+
+
 def test_the_papers_rows_stand_beside_its_datasets_only(runs, tmp_path):
     names = [row.name for row in compare_runs(runs).rows]
     assert names[:4] == ["Triplet semihard (paper)", "Lifted struct (paper)", "Npairs (paper)", "Clustering (paper)"]

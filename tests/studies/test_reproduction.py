@@ -8,6 +8,7 @@ import pytest
 
 from facetric.config import ConfigError, read_config
 from facetric.config.config_file import parse_config
+from facetric.config.defaults import choose_run
 from facetric.studies.reproduction import PAPER_STEPS, paper_tables, reproduction
 from facetric.studies.spaces import PAPER_METHODS
 
@@ -50,6 +51,33 @@ def test_npairs_is_left_out_where_its_batches_cannot_be_filled(photos):
         "lower batch_size (--set batches.size=20)"
     }
     assert study.n_runs == 3 * (16 * 3 + 5)
+
+
+def test_the_classes_of_a_batch_are_searched_where_it_has_no_fixed_pairs_and_only_what_can_be_filled(tmp_path, photos):
+    large = str(name_photos(tmp_path / "large", n_classes=200, n_images=6))
+    study = study_of(large, methods=("npairs", "facility_location"))
+    usual = choose_run("folder", large, choose=False).config.batches.class_ratio
+    assert study.space("facility_location")["batches.class_ratio"] == (usual, 0.25, 0.375, 0.5)
+    assert "batches.class_ratio" not in study.space("npairs")
+    assert (
+        study.config(
+            "facility_location", {**study._some_parameters("facility_location"), "batches.class_ratio": 0.5}
+        ).batches.class_ratio
+        == 0.5
+    )
+    small = study_of(photos, methods=("facility_location",))
+    own = choose_run("folder", photos, choose=False).config.batches.class_ratio
+    assert small.space("facility_location")["batches.class_ratio"][0] == own
+    assert 0.5 not in small.space("facility_location")["batches.class_ratio"]  # more classes than there are
+    fixed = study_of(large, overrides=["batches.class_ratio=0.3"])
+    assert "batches.class_ratio" not in fixed.space("facility_location")
+    assert some_config(fixed).batches.class_ratio == 0.3
+
+
+def test_gamma_is_searched_per_image_that_is_clustered(photos):
+    study = study_of(photos, methods=("facility_location", "facility_location_subsets"), overrides=["batches.size=20"])
+    weights = {name: some_config(study, name, **{"loss.margin_weight/m": 0.4}).loss.margin_weight for name in study.methods}
+    assert weights == {"facility_location": pytest.approx(8.0), "facility_location_subsets": pytest.approx(4.0)}
 
 
 def test_a_smaller_batch_lets_npairs_in(photos):

@@ -49,7 +49,7 @@ def test_final_runs_train_on_all_training_classes_with_the_chosen_parameters(fin
     assert config.run.validate_every == 0
     assert config.run.seed == 1
     assert config.optimizer.head_lr == config.optimizer.backbone_lr == best.parameters["optimizer.head_lr"]
-    assert config.loss.margin_weight == best.parameters["loss.margin_weight"]
+    assert config.loss.margin_weight == best.parameters["loss.margin_weight/m"] * config.batches.size
 
 
 def test_all_that_decided_the_study_is_kept_and_trial_runs_are_not(finished):

@@ -74,11 +74,17 @@ def compare(
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     format: Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")] = "text",
     paper: Annotated[bool, typer.Option(help="Include the paper's rows, for cub, cars and products.")] = True,
+    reference: Annotated[
+        Path | None,
+        typer.Option(help="One of the runs: also print its row minus every other, seed by seed.", show_default=False),
+    ] = None,
     picture: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.", show_default=False)] = None,
 ) -> None:
     """Print evaluated runs as one table, the best of each column in bold.
 
     Runs that differ only in seed and name form one row: mean ± standard deviation.
+
+    Example: facetric compare runs/ours-seed* runs/triplet-seed* --reference runs/ours-seed0
     """
     with one_line_errors("compare"):
         from facetric.data.dataset import SPLITS
@@ -87,7 +93,7 @@ def compare(
 
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
-        comparison = compare_runs(runs, split=split, published=paper)
+        comparison = compare_runs(runs, split=split, published=paper, reference=reference)
         text = comparison_text(comparison, format)  # type: ignore[arg-type]
         if picture is not None:
             from facetric.figures import save_comparison

@@ -15,6 +15,7 @@ from facetric.evaluation.clustering import CalibratedClustering, ClusteringScore
 from facetric.evaluation.report import EvaluationReport
 
 Format = Literal["text", "markdown", "latex", "csv"]
+DIFFERENCES = "Paired differences: mean over the seeds that both have ± its standard error."
 
 
 def percent(value: float | None, sd: float | None = None) -> str:
@@ -156,6 +157,14 @@ class Score:
 
 
 @dataclass(frozen=True)
+class Difference(Score):
+    """The mean of paired differences, and its standard error."""
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.2f} ± {self.sd:.2f}"
+
+
+@dataclass(frozen=True)
 class Row:
     """One configuration (with its runs) or one line of the paper."""
 
@@ -173,6 +182,7 @@ class Comparison:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...]
+    differences: tuple[Row, ...] = ()  # of one row to the others, paired by seed
 
     def best(self, column: str) -> float | None:
         """The best value of a column, as it is printed: what looks equal is equally bold."""
@@ -208,8 +218,10 @@ def _text(comparison: Comparison) -> str:
 
     table = [line[0].ljust(widths[0]) + "  " + " ".join(map(padded, line[1:], widths[1:])) for line in lines]
     starred = ["* best of the column."] if len(comparison.rows) > 1 else []
+    pairs = [{"": row.name} | {column: str(score) for column, score in row.scores.items()} for row in comparison.differences]
+    paired = ["", DIFFERENCES, "", *_grid(pairs)] if pairs else []
     return "\n".join([f"{comparison.dataset}, {comparison.split} split, in percent", "", *(line.rstrip() for line in table), "",
-                      *starred, *comparison.notes])  # fmt: skip
+                      *starred, *comparison.notes, *paired])  # fmt: skip
 
 
 def _markdown(comparison: Comparison) -> str:
@@ -218,7 +230,18 @@ def _markdown(comparison: Comparison) -> str:
     for row in comparison.rows:
         name = row.name.replace("|", "\\|")
         lines.append(f"| {name} | " + " | ".join(_cells(comparison, row, "**{}**")) + " |")
-    return "\n".join([*lines, *(f"\n{note}" for note in comparison.notes)])
+    lines += [f"\n{note}" for note in comparison.notes]
+    if comparison.differences:
+        lines += [
+            f"\n{DIFFERENCES}\n",
+            "| | " + " | ".join(comparison.columns) + " |",
+            "|---|" + "---:|" * len(comparison.columns),
+        ]
+        for row in comparison.differences:
+            lines.append(
+                f"| {row.name} | " + " | ".join(str(row.scores.get(column, "–")) for column in comparison.columns) + " |"
+            )
+    return "\n".join(lines)
 
 
 def _csv(comparison: Comparison) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from statistics import mean, stdev
@@ -13,27 +13,41 @@ from statistics import mean, stdev
 from facetric.data.images import printable
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.tables import Comparison, Row, Score, comparable_scores
+from facetric.evaluation.tables import Comparison, Difference, Row, Score, comparable_scores
 from facetric.runs.run import Run, open_run
 
 _IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "loggers"}
 
 
-def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test", published: bool = True) -> Comparison:
+@dataclass(frozen=True)
+class _Member:
+    folder: Path
+    seed: int
+    report: EvaluationReport
+
+
+def compare_runs(
+    runs: Sequence[str | os.PathLike[str]],
+    *,
+    split: str = "test",
+    published: bool = True,
+    reference: str | os.PathLike[str] | None = None,
+) -> Comparison:
     """One row per configuration: runs whose config.toml differs in nothing but seed and name are averaged (± sd over seeds).
 
-    Every run must have been evaluated (`facetric evaluate RUN`) on the same dataset.
+    Every run must have been evaluated (`facetric evaluate RUN`) on the same dataset. `reference`: one of the runs; its row is
+    also compared with every other that shares two seeds or more, seed by seed.
     """
     if not runs:
         raise ValueError("there are no runs to compare: pass at least one run folder")
     folders = list(dict.fromkeys(Path(run) for run in runs))
-    groups: dict[str, list[tuple[Path, EvaluationReport]]] = {}
+    groups: dict[str, list[_Member]] = {}
     datasets: dict[str, Path] = {}
     for folder in folders:
         run = open_run(folder)
         report = run.evaluation(split)
         datasets.setdefault(run.config.data.name, folder)
-        groups.setdefault(_identity(run, report), []).append((folder, report))
+        groups.setdefault(_identity(run, report), []).append(_Member(folder, run.config.run.seed, report))
     if len(datasets) > 1:
         found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
         raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")
@@ -45,7 +59,8 @@ def compare_runs(runs: Sequence[str | os.PathLike[str]], *, split: str = "test",
         rows = [*_published_rows(dataset), *rows]
         notes.append(f"Rows marked (paper): {CITATION}.")
     columns = tuple(dict.fromkeys(column for row in rows for column in row.scores))
-    return Comparison(dataset, split, _ordered(columns), tuple(rows), tuple(notes))
+    differences = () if reference is None else _differences(list(groups.values()), Path(reference))
+    return Comparison(dataset, split, _ordered(columns), tuple(rows), tuple(notes), differences)
 
 
 def _identity(run: Run, report: EvaluationReport) -> str:
@@ -59,23 +74,43 @@ def _identity(run: Run, report: EvaluationReport) -> str:
     return json.dumps({**tables, "scored": scored}, sort_keys=True, default=str)
 
 
-def _row(members: list[tuple[Path, EvaluationReport]]) -> Row:
-    found = [comparable_scores(report) for _, report in members]
+def _differences(groups: list[list[_Member]], reference: Path) -> tuple[Row, ...]:
+    """The reference's row minus each other one, over the seeds that both have."""
+    own = next((members for members in groups if any(member.folder == reference for member in members)), None)
+    if own is None:
+        raise ValueError(f"the reference is not one of the runs: {reference}: pass one of them")
+    ours = {member.seed: comparable_scores(member.report) for member in own}
+    rows = []
+    for members in groups:
+        pairs = [(ours[member.seed], comparable_scores(member.report)) for member in members if member.seed in ours]
+        if members is own or len(pairs) < 2:
+            continue
+        scores: dict[str, Score] = {}
+        for column in pairs[0][0].keys() & pairs[0][1].keys():
+            gains = [100 * (one[column] - other[column]) for one, other in pairs]
+            scores[column] = Difference(mean(gains), stdev(gains) / len(gains) ** 0.5)
+        ordered = _ordered(tuple(scores))
+        rows.append(Row(f"{_row(own).name} − {_row(members).name}", len(pairs), {column: scores[column] for column in ordered}))
+    return tuple(rows)
+
+
+def _row(members: list[_Member]) -> Row:
+    found = [comparable_scores(member.report) for member in members]
     scores = {}
     for column in found[0]:
         known = [one[column] for one in found if column in one]
         if len(known) == len(found):
             scores[column] = Score(100 * mean(known), 100 * stdev(known) if len(known) > 1 else None)
-    names = [printable(folder.resolve().name) for folder, _ in members]
+    names = [printable(member.folder.resolve().name) for member in members]
     name = names[0] if len(names) == 1 else f"{_common_start(names)} ({len(names)} seeds)"
     return Row(name, len(members), scores)
 
 
-def _before_rows(groups: Iterable[list[tuple[Path, EvaluationReport]]]) -> list[Row]:
+def _before_rows(groups: Iterable[list[_Member]]) -> list[Row]:
     """What there was before training, once for all runs that started from the same."""
     rows: dict[str, Row] = {}
     for members in groups:
-        own, report = _row(members).name, members[0][1]
+        own, report = _row(members).name, members[0].report
         for name, start in report.before.items():
             scores = {column: Score(100 * value) for column, value in comparable_scores(start).items()}
             row = Row(f"{name}, d = {start.dimension:,}", 0, scores)

@@ -30,7 +30,7 @@ from facetric.runs import compare_runs
 from facetric.studies.feasibility import batch_problem, training_labels
 from facetric.studies.jobs import run_final, run_search
 from facetric.studies.search import Parameters, at_the_edge, best_trial, most_trials, read_trials, require_optuna
-from facetric.studies.spaces import Method, Range, Space
+from facetric.studies.spaces import CLASS_RATIO, COMPARED_WITH_ALL, PER_IMAGE, Method, Range, Space
 from facetric.studies.workers import say, worker_pool
 
 
@@ -57,12 +57,26 @@ class Study:
     left_out: dict[str, str] = field(default_factory=dict)  # method → why it cannot be trained; see `feasible`
 
     def feasible(self) -> Study:
-        """The study without the methods whose batches the dataset cannot fill. A ValueError if none remains."""
-        configs = {name: self.config(name, self._some_parameters(name)) for name in self.methods}
-        labels = training_labels(next(iter(configs.values())).data, n_folds=self.setting.n_folds)
-        problems = {name: batch_problem(config.batches, labels) for name, config in configs.items()}
-        left_out = {name: problem for name, problem in problems.items() if problem is not None}
-        methods = {name: method for name, method in self.methods.items() if name not in left_out}
+        """The study without the batches that the dataset cannot fill, and the methods that need them.
+
+        A ValueError if none remains.
+        """
+        left_out, methods, labels = {}, {}, None
+        for name, method in self.methods.items():
+            config = self.config(name, self._some_parameters(name))
+            labels = labels or training_labels(config.data, n_folds=self.setting.n_folds)
+            searched = self.space(name).get(CLASS_RATIO)
+            ratios = searched if isinstance(searched, tuple) else (config.batches.class_ratio,)
+            composed = [config.batches.model_copy(update={"class_ratio": ratio}) for ratio in ratios]
+            problems = dict(zip(ratios, (batch_problem(batches, labels) for batches in composed), strict=True))
+            possible = [ratio for ratio, problem in problems.items() if problem is None]
+            if not possible:
+                left_out[name] = str(problems[ratios[0]])
+            elif len(possible) < len(ratios):
+                filled = tuple(ratio for ratio in possible if ratio is not None)
+                methods[name] = replace(method, searched={**method.searched, CLASS_RATIO: filled})
+            else:
+                methods[name] = method
         if not methods:
             raise ValueError("no loss is left to study: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
         return replace(self, methods=methods, left_out={**self.left_out, **left_out})
@@ -114,8 +128,10 @@ class Study:
             lock.release()
 
     def space(self, name: str) -> Space:
-        """Everything that is searched for a method."""
-        return {**self.setting.searched, **self.methods[name].searched}
+        """Everything that is searched for a method, without what its own batches decide."""
+        method = self.methods[name]
+        own = {f"batches.{key}" for key in method.batches}
+        return {key: where for key, where in {**self.setting.searched, **method.searched}.items() if key not in own}
 
     def trials_file(self, name: str) -> Path:
         return self.folder / "search" / f"{name}.json"
@@ -134,7 +150,9 @@ class Study:
         raw["run"] = {**raw.get("run", {}), **run}
         tied = {key: parameters[other] for key, other in self.setting.tied.items()}
         for key, value in {**method.fixed, **parameters, **tied}.items():
-            set_key(raw, key.split("."), value)
+            if key.endswith(PER_IMAGE):
+                value = float(value) * _images_clustered(raw)  # noqa: PLW2901
+            set_key(raw, key.removesuffix(PER_IMAGE).split("."), value)
         if "optimizer.warmup_steps" not in self.setting.overrides:
             warmup = raw.setdefault("optimizer", {}).get("warmup_steps", 0)
             raw["optimizer"]["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)
@@ -156,7 +174,8 @@ class Study:
     def _comparison(self) -> Comparison:
         """The table of the final runs, with a note for every method that is left out."""
         finals = [self.final_folder(name, seed) for name in self.methods for seed in range(self.setting.n_seeds)]
-        comparison = compare_runs(finals)
+        ours = next((name for name in COMPARED_WITH_ALL if name in self.methods), None)
+        comparison = compare_runs(finals, reference=None if ours is None else self.final_folder(ours, 0))
         notes = [f"{name} is left out: {problem}." for name, problem in self.left_out.items()]
         return replace(comparison, notes=(*comparison.notes, *notes))
 
@@ -199,6 +218,12 @@ class Study:
             }
         write_atomically(self.folder / "study.json", sealed(record))
         write_atomically(self.folder / "table.md", (comparison_text(comparison, "markdown") + "\n").encode())
+
+
+def _images_clustered(tables: dict[str, dict[str, Any]]) -> int:
+    """In one clustering: those of a batch, or of a subset of it."""
+    size, loss = int(tables["batches"]["size"]), tables["loss"]
+    return int(loss.get("subset_size") or size // 2) if loss.get("n_subsets") else size
 
 
 def _plain(space: Space) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from facetric.config.keys import dotted_keys, renamed
 from facetric.files import unsealed
 from facetric.spelling import did_you_mean
 from facetric.studies.protocol import Setting, Study
-from facetric.studies.spaces import METHODS, PAPER_METHODS, Method, Range, Space
+from facetric.studies.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
 
 DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 
@@ -71,6 +71,8 @@ def reproduction(
     for key in given.keys() & _DECIDED.keys():
         raise ValueError(f"--set {key} is not for a study: {_DECIDED[key]}")
     chosen = replace(_setting(dataset, setting, root, steps, overrides), overrides=given)
+    if given.keys() & {"batches.class_ratio", "batches.images_per_class"}:
+        chosen = replace(chosen, searched={key: where for key, where in chosen.searched.items() if key != CLASS_RATIO})
     if "batches.images_per_class" in given:
         chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
     if options_from is not None:
@@ -124,22 +126,28 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None, ov
         tables["run"]["steps"] = 250  # fewer than in configs/glyphs.toml: enough to rank the losses
         return Setting(
             _with_steps(tables, steps),
-            {"optimizer.head_lr": Range(3e-4, 1e-2)},
+            {"optimizer.head_lr": Range(3e-4, 1e-2), **_ratios(tables)},
             tied={"optimizer.backbone_lr": "optimizer.head_lr"},
             n_trials=6,
         )
     if setting == "head":
         tables["model"] |= {"freeze_through": "all", "cached_views": 1}
         tables["data"]["augment"] = "none"
-        searched: Space = {"optimizer.head_lr": Range(1e-5, 1e-3)}
+        searched: Space = {"optimizer.head_lr": Range(1e-5, 1e-3), **_ratios(tables)}
         if steps is None:
             searched["run.steps"] = (150, 300, 600)
         return Setting(_with_steps(tables, steps), searched, n_folds=3)
     return Setting(
         _with_steps(tables, steps),
-        {"optimizer.head_lr": Range(3e-5, 1e-3), "optimizer.backbone_lr": Range(3e-6, 3e-4)},
+        {"optimizer.head_lr": Range(3e-5, 1e-3), "optimizer.backbone_lr": Range(3e-6, 3e-4), **_ratios(tables)},
         n_trials=6,
     )
+
+
+def _ratios(tables: Tables) -> Space:
+    """How many classes a batch has: searched with the rate, because either alone does little."""
+    usual = tables["batches"].get("class_ratio")
+    return {} if usual is None else {CLASS_RATIO: tuple(dict.fromkeys((usual, *CLASS_RATIOS)))}
 
 
 def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tables:
@@ -193,7 +201,8 @@ def _refuse_set_keys(study: Study) -> None:
 
 def _meets(key: str, others: Iterable[str]) -> bool:
     """Whether one of the others is this key, or lies in the same inline table."""
-    return any(key == other or other.startswith(key + ".") or key.startswith(other + ".") for other in others)
+    names = [other.removesuffix(PER_IMAGE) for other in others]
+    return any(key == other or other.startswith(key + ".") or key.startswith(other + ".") for other in names)
 
 
 def _with_steps(tables: Tables, steps: int | None) -> Tables:

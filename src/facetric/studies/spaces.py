@@ -1,7 +1,8 @@
 """The losses of a study and their search spaces.
 
 The paper's losses keep its normalization and its batches (pairs for N-pairs). Ranges are wide around the values that the authors
-of each loss recommend; learning rates have the same range for all losses of a setting.
+of each loss recommend; learning rates and the number of classes in a batch have the same range for all losses of a setting. A key
+that ends in /m is searched for each image that is clustered: what is found for one size of batches or subsets holds for another.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ class Method:
     fixed: dict[str, Value] = field(default_factory=dict)  # "table.key" → a value found by another study
 
 
+PER_IMAGE = "/m"
+CLASS_RATIO, CLASS_RATIOS = "batches.class_ratio", (0.25, 0.375, 0.5)  # classes per image of a batch without fixed pairs
+FACILITY_SPACE: Space = {"loss.margin_weight" + PER_IMAGE: Range(0.06, 4.0), "loss.margin_decay": (0.8, 0.94, 1.0)}
+
 PAPER_METHODS: dict[str, Method] = {
     "triplet_semihard": Method(
         "Triplet semi-hard",
@@ -54,7 +59,7 @@ PAPER_METHODS: dict[str, Method] = {
     "facility_location": Method(
         "Facility location",
         {"name": "facility_location"},
-        {"loss.margin_weight": Range(8.0, 512.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+        FACILITY_SPACE,
     ),
 }
 
@@ -86,13 +91,15 @@ OUR_METHODS: dict[str, Method] = {
     "facility_location_subsets": Method(
         "Facility location, 16 subsets of half of the batch",
         {"name": "facility_location", "n_subsets": 16},
-        {"loss.margin_weight": Range(4.0, 256.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+        FACILITY_SPACE,
     ),
     "facility_location_squared": Method(
         "Facility location, squared distances",
         {"name": "facility_location", "squared": True},
-        {"loss.margin_weight": Range(8.0, 512.0), "loss.margin_decay": (0.8, 0.94, 1.0)},
+        FACILITY_SPACE,
     ),
 }
+
+COMPARED_WITH_ALL = ("facility_location_subsets", "facility_location")  # the first of these that a study has
 
 METHODS: dict[str, Method] = {**PAPER_METHODS, **LATER_METHODS, **OUR_METHODS}

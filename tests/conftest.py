@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from facetric.machine import available_cores, prepare_process
+from forge import PHOTOS, TRAINING, Forge
 
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share of the cores
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(workers))))
@@ -35,7 +36,15 @@ def golden_folder():
     return Path(folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """Starts commands, and functions of the tests, in processes of their own that need not import anything."""
+    forge = Forge(tmp_path_factory.mktemp("forge"), [*TRAINING, *PHOTOS])
+    yield forge
+    forge.close()
+
+
+@pytest.fixture(scope="module")  # not longer: Playwright keeps an event loop running, which notebooks need for themselves
 def browser():
     """A real Chromium, without a screen and with no network of its own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")

@@ -1,4 +1,4 @@
-"""A warm process that has imported everything and forks a child per command: real processes, real kills, a second each.
+"""A warm process that has imported everything and forks a child per command: real processes, real kills, no wait for torch.
 
 A line of JSON on standard input is a request, a line on standard output the answer. Kernels are loaded and glyphs are drawn
 before the first fork, with one thread, so that forking is safe.
@@ -10,24 +10,33 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+TRAINING = ["facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
+PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.groups.page", "facetric.index.sqlite_store"]
 
 
 def main():
+    import numpy as np
     import torch
 
     torch.set_num_threads(1)
     for name in Path(sys.argv[1]).read_text().split():
         importlib.import_module(name)
     from facetric.data import glyphs
+    from facetric.solver import ClusteringProblem, solve
 
     glyphs._draw_all = functools.cache(glyphs._draw_all)
+    points = np.random.default_rng(0).normal(size=(12, 2))
+    distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(-1))
+    solve(ClusteringProblem(distances, np.arange(12) % 3), inference="stochastic")
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -62,10 +71,9 @@ def _wait(child):
 
 
 def _run(request):
-    """In the child: a facetric command, or a function of a module of the tests, with its output in a file."""
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    """In the child: a facetric command, or a function of a module of the tests, with its output in files."""
+    for number, path in ((1, request["log"]), (2, request["errors"] or request["log"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.update(request["environment"])
     if request["file_size_limit"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size_limit"],) * 2)
@@ -132,17 +140,17 @@ class _Events:
 class Forge:
     """The tests' end of it."""
 
-    def __init__(self, folder, modules):
+    def __init__(self, folder, modules, **environment):
         plan = folder / "modules"
         plan.write_text("\n".join(modules))
-        environment = {**os.environ, "FACETRIC_CACHE": str(folder / "warm_cache"), **ONE_THREAD}
-        environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")])
+        environment = {**os.environ, **environment, **ONE_THREAD}
+        environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), environment.get("PYTHONPATH", "")])
         command = [sys.executable, __file__, str(plan)]
         with (folder / "forge.log").open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1, env=environment
             )
-        assert self._process.stdout.readline() == "ready\n"
+        assert self._process.stdout.readline() == "ready\n", (folder / "forge.log").read_text()
         self.seconds = 0.0  # of processor time in all children
 
     def warm_up(self, commands):
@@ -151,9 +159,20 @@ class Forge:
 
     def start(self, *arguments, log, environment=None, folder=None, **options):
         """Start a facetric command, or `function`, a module:function of the tests; gives its process id."""
-        usual = {"function": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
+        usual = {"function": None, "errors": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
         own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": environment or {}}
         return self._ask({**usual, **own, "folder": folder and str(folder), **options})
+
+    def start_ranks(self, *arguments, logs, environment=None, **options):
+        """As torchrun would: a process per log, that find each other on this machine."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        n = str(len(logs))
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
+        common |= {"TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}
+        ranks = [{**common, **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(len(logs))]
+        return [self.start(*arguments, log=log, environment=rank, **options) for log, rank in zip(logs, ranks, strict=True)]
 
     def wait(self, child):
         """Its exit status, negative for a signal."""
@@ -174,6 +193,16 @@ class Forge:
         return json.loads(self._process.stdout.readline())
 
 
+def wait_for(condition, *, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def contains(path, text):
+    return Path(path).is_file() and text in Path(path).read_text()
+
+
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     main()

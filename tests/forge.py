@@ -19,24 +19,21 @@ from pathlib import Path
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-TRAINING = ["facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
-PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.groups.page", "facetric.index.sqlite_store"]
+TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
+PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.index.sqlite_store", "facetric.service.server"]
 
 
 def main():
-    import numpy as np
     import torch
 
     torch.set_num_threads(1)
     for name in Path(sys.argv[1]).read_text().split():
         importlib.import_module(name)
+    from facetric.cli.compilation import compile_kernels
     from facetric.data import glyphs
-    from facetric.solver import ClusteringProblem, solve
 
     glyphs._draw_all = functools.cache(glyphs._draw_all)
-    points = np.random.default_rng(0).normal(size=(12, 2))
-    distances = np.sqrt(((points[:, None] - points[None]) ** 2).sum(-1))
-    solve(ClusteringProblem(distances, np.arange(12) % 3), inference="stochastic")
+    compile_kernels()
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -72,9 +69,11 @@ def _wait(child):
 
 def _run(request):
     """In the child: a facetric command, or a function of a module of the tests, with its output in files."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # requests are not for the child
     for number, path in ((1, request["log"]), (2, request["errors"] or request["log"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
     if request["file_size_limit"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size_limit"],) * 2)
     events = _Events(request["folder"], request["kill_at_event"])
@@ -141,6 +140,7 @@ class Forge:
     """The tests' end of it."""
 
     def __init__(self, folder, modules, **environment):
+        self._folder, self._n_commands = folder, 0
         plan = folder / "modules"
         plan.write_text("\n".join(modules))
         environment = {**os.environ, **environment, **ONE_THREAD}
@@ -160,8 +160,9 @@ class Forge:
     def start(self, *arguments, log, environment=None, folder=None, **options):
         """Start a facetric command, or `function`, a module:function of the tests; gives its process id."""
         usual = {"function": None, "errors": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
-        own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": environment or {}}
-        return self._ask({**usual, **own, "folder": folder and str(folder), **options})
+        now = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}  # as the test has changed it
+        own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": {**now, **(environment or {})}}
+        return self._ask({**usual, **own, "cwd": os.getcwd(), "folder": folder and str(folder), **options})
 
     def start_ranks(self, *arguments, logs, environment=None, **options):
         """As torchrun would: a process per log, that find each other on this machine."""
@@ -182,6 +183,13 @@ class Forge:
 
     def run(self, *arguments, **options):
         return self.wait(self.start(*arguments, **options))
+
+    def command(self, *arguments, **options):
+        """Run a facetric command: its exit status, what it printed, and its standard error."""
+        self._n_commands += 1
+        printed, errors = (self._folder / f"{self._n_commands} {name}" for name in ("printed", "errors"))
+        status = self.run(*arguments, log=printed, errors=str(errors), **options)
+        return subprocess.CompletedProcess(arguments, status, printed.read_text(), errors.read_text())
 
     def close(self):
         self._process.stdin.close()

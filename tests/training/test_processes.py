@@ -99,7 +99,11 @@ def test_an_error_in_one_process_stops_all(server, tmp_path, place, message):
 @pytest.mark.slow
 def test_torchrun(tmp_path):
     (tmp_path / "tiny.toml").write_text(to_toml(tiny_config(tmp_path / "runs")))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "facetric", "train"]
-    done = subprocess.run([*command, str(tmp_path / "tiny.toml")], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert rows_of(tmp_path / "runs" / "tiny")[-1]["step"] == 6
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "facetric"]
+    run = tmp_path / "runs" / "tiny"
+    for arguments in (["train", tmp_path / "tiny.toml"], ["evaluate", run, "--restarts", "1", "--no-facility"]):
+        words = [*command, *map(str, arguments)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Written:") == 1
+    assert rows_of(run)[-1]["step"] == 6

@@ -192,8 +192,9 @@ class Forge:
         return subprocess.CompletedProcess(arguments, status, printed.read_text(), errors.read_text())
 
     def close(self):
+        self._process.kill()  # it has nothing to lose; to take everything down again would take a while
+        self._process.wait()
         self._process.stdin.close()
-        self._process.wait(timeout=60)
         self._process.stdout.close()
 
     def _ask(self, request):

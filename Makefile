@@ -9,7 +9,7 @@ demo: $(VENV)/installed
 	$(BIN)/facetric demo
 
 test: $(VENV)/installed
-	$(MAKE) --jobs 2 --output-sync lint doctests
+	$(MAKE) --jobs 2 lint doctests
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow" tests
 
 TORTURE_MINUTES ?= 30

@@ -19,6 +19,7 @@ from pathlib import Path
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+LONGEST = 600  # seconds that a command may take
 TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
 PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.index.sqlite_store", "facetric.service.server"]
 
@@ -63,8 +64,15 @@ def _warm_up(commands):
 
 
 def _wait(child):
-    _, status, used = os.wait4(child, 0)
-    return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+    """Its exit status and its processor time. One that never ends is killed: that fails its test, and not all others."""
+    end = time.monotonic() + LONGEST
+    while True:
+        ended, status, used = os.wait4(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.002)
 
 
 def _run(request):

@@ -210,7 +210,7 @@ class Forge:
         return json.loads(self._process.stdout.readline())
 
 
-def wait_for(condition, *, seconds=60):
+def wait_for(condition, *, seconds=300):  # a busy machine is not a failure
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "waited too long"

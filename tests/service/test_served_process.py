@@ -43,7 +43,7 @@ class Served:
 
     @property
     def address(self):
-        wait_for(lambda: contains(self.place / "printed", "\n"), seconds=120)
+        wait_for(lambda: contains(self.place / "printed", "\n"))
         return re.search(r"http://\S+", (self.place / "printed").read_text())[0]
 
     def stop(self, number):

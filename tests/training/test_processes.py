@@ -67,7 +67,7 @@ def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
     children = server.start_ranks("train", tmp_path / "tiny.toml", logs=logs)
     run = tmp_path / "two" / "tiny"
-    wait_for(lambda: contains(run / "metrics.jsonl", '"step": 3,'), seconds=120)
+    wait_for(lambda: contains(run / "metrics.jsonl", '"step": 3,'))
     os.kill(children[1], signal.SIGTERM)  # one of them
     assert both_end(server, children) == [143, 143], [log.read_text() for log in logs]
     assert "facetric resume" in logs[0].read_text()

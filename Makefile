@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test torture lint docs build pictures clean
+.PHONY: demo test torture lint doctests docs build pictures clean
 
 demo: $(VENV)/installed
 	$(BIN)/facetric demo
 
-test: lint
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow"
+test: $(VENV)/installed
+	$(MAKE) --jobs 2 lint doctests
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow" tests
 
 TORTURE_MINUTES ?= 30
 torture: $(VENV)/installed # kills, damage, full disks and bad inputs for this many minutes, then a table: tried, fine, bad
@@ -19,6 +20,10 @@ lint: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+doctests: $(VENV)/installed # after the kernels, which all processes of the tests then find compiled
+	$(BIN)/python -c "from facetric.cli.compilation import compile_kernels; compile_kernels()"
+	$(BIN)/pytest --quiet src
 
 docs: $(VENV)/installed # the site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from facetric.machine import available_cores, prepare_process
+from forge import PHOTOS, TRAINING, Forge
 
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share of the cores
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(workers))))
@@ -35,7 +36,43 @@ def golden_folder():
     return Path(folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """Starts commands, and functions of the tests, in processes of their own that need not import anything."""
+    forge = Forge(tmp_path_factory.mktemp("forge"), [*TRAINING, *PHOTOS])
+    yield forge
+    forge.close()
+
+
+@pytest.fixture(scope="session")
+def run(tmp_path_factory):
+    """A run of 12 classes before its first step, beside its `pictures`. Nothing writes into it."""
+    from evaluation.run_folders import make_pictures, make_run
+
+    place = tmp_path_factory.mktemp("run")
+    return make_run(place, root=make_pictures(place / "pictures"))
+
+
+@pytest.fixture(scope="session")
+def model(run):
+    import facetric
+
+    return facetric.load(run)
+
+
+@pytest.fixture(scope="session")
+def evaluated_run(tmp_path_factory):
+    """Such a run that was evaluated, and so is calibrated. Nothing writes into it."""
+    from evaluation.run_folders import make_pictures, make_run
+    from facetric.runs import evaluate_run
+
+    place = tmp_path_factory.mktemp("evaluated")
+    made = make_run(place, root=make_pictures(place / "secret-pictures"))
+    evaluate_run(made, n_restarts=1, facility=False)
+    return made
+
+
+@pytest.fixture(scope="module")  # not longer: Playwright keeps an event loop running, which notebooks need for themselves
 def browser():
     """A real Chromium, without a screen and with no network of its own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")

@@ -41,14 +41,18 @@ print(*(getattr(facetric, name).__name__ for name in dir(facetric) if name in fa
     ]
 
 
-@pytest.mark.parametrize(
-    "package", ["data", "evaluation", "export", "figures", "groups", "index", "inference", "photos", "service"]
-)
-def test_other_packages_with_lazy_names_show_them_without_loading_them(package):
-    script = f"import sys, facetric.{package} as package; print(*dir(package)); print('torch' in sys.modules)"
-    names, loaded = in_a_new_process(script)
-    assert set(getattr(facetric, package).__all__) <= set(names.split())
-    assert loaded == "False"
+def test_other_packages_with_lazy_names_show_them_without_loading_them():
+    packages = ["data", "evaluation", "export", "figures", "groups", "index", "inference", "photos", "service"]
+    script = f"""
+import sys, importlib
+for name in {packages}:
+    print(*dir(importlib.import_module("facetric." + name)))
+    print(name, "torch" in sys.modules)
+"""
+    lines = in_a_new_process(script)
+    for package, names, loaded in zip(packages, lines[::2], lines[1::2], strict=True):
+        assert set(getattr(facetric, package).__all__) <= set(names.split())
+        assert loaded == f"{package} False"
 
 
 def test_a_name_that_is_not_there_is_an_attribute_error_with_those_that_are():

@@ -147,27 +147,22 @@ def test_counts_that_differ_from_the_published_ones_are_accepted_on_the_command_
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "jobs"), [(signal.SIGINT, 130, 2), (signal.SIGTERM, 143, 2), (signal.SIGTERM, 143, 1)]
+    ("number", "status", "jobs"),
+    [(signal.SIGINT, 130, 2), pytest.param(signal.SIGTERM, 143, 2, marks=pytest.mark.slow), (signal.SIGTERM, 143, 1)],
 )
-def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, status, jobs):
+def test_a_signal_stops_it_and_its_workers_at_once(server, place, tmp_path, number, status, jobs):
     """The signal goes to the parent alone, as from a service manager; it ends when its workers have."""
     steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20")  # no run comes to its end
     arguments = [
         *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
         *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", jobs, "--output", tmp_path / "study"),
     ]
-    with (tmp_path / "said").open("w") as said:
-        process = subprocess.Popen([sys.executable, "-m", "facetric", *map(str, arguments)], stderr=said, stdout=said, cwd=place)
-        try:
-            deadline = time.monotonic() + 500
-            while not list(tmp_path.rglob("state_*.pt")):
-                assert process.poll() is None, (tmp_path / "said").read_text()
-                assert time.monotonic() < deadline
-                time.sleep(0.1)
-            process.send_signal(number)
-            assert process.wait(timeout=300) == status, (tmp_path / "said").read_text()
-        finally:
-            process.kill()
+    process = server.start(*arguments, log=tmp_path / "said", cwd=str(place))
+    deadline = time.monotonic() + 500
+    while not list(tmp_path.rglob("state_*.pt")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    os.kill(process, number)
+    assert server.wait(process) == status, (tmp_path / "said").read_text()
     lines = (tmp_path / "said").read_text().splitlines()
     assert lines[-1] == "facetric reproduce: interrupted; start the same command again to resume"
     assert "Traceback" not in "".join(lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,8 +18,8 @@ from facetric.data import array_file, array_format, cache_key
 from facetric.data import prepared as prepared_module
 from facetric.data.images import ImageError, open_image
 from facetric.data.prepared import PreparedCacheError, cache_folder, prepare
+from forge import Forge, contains, wait_for
 
-BUILD = "import sys; from pathlib import Path; from facetric.data.prepared import prepare\n"
 SIZE = 24
 
 
@@ -231,45 +230,51 @@ def test_a_copied_cache_is_verified_once_and_not_rebuilt(
     assert path.stat().st_mtime_ns == written
 
 
-def test_a_killed_build_is_cleaned_up_and_done_again(pictures: list[Path], cache: Path) -> None:
-    slowly = (
-        "import time; import facetric.data.prepared as p; decode = p._decode\n"
-        "def slow(image, size): time.sleep(0.2); return decode(image, size)\n"
-        "p._decode = slow\n"
-    )
-    call = f"prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1]), n_workers=1)"
-    process = subprocess.Popen([sys.executable, "-c", BUILD + slowly + call, str(cache), *map(str, pictures)])
-    deadline = time.monotonic() + 30
-    while not any((cache / name).read_bytes().startswith(b"facetric") for name in leftovers(cache)):  # it says whose it is
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+def build_slowly(cache: str, *pictures: str) -> None:
+    """In a process that is killed."""
+    decode = prepared_module._decode
+
+    def slow(image, size):
+        time.sleep(0.2)
+        return decode(image, size)
+
+    prepared_module._decode = slow
+    prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache), n_workers=1)
+
+
+def test_a_killed_build_is_cleaned_up_and_done_again(server: Forge, pictures: list[Path], cache: Path, tmp_path: Path) -> None:
+    process = server.start(cache, *pictures, function="data.test_prepared:build_slowly", log=tmp_path / "log")
+    wait_for(lambda: any((cache / name).read_bytes().startswith(b"facetric") for name in leftovers(cache)))  # it says whose it is
+    os.kill(process, signal.SIGKILL)
+    assert server.wait(process) == -signal.SIGKILL, (tmp_path / "log").read_text()
     assert len(leftovers(cache)) == 1  # half-written, under a temporary name
     assert list(cache.glob("*.bytes")) == []
     assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
     assert leftovers(cache) == []
 
 
-def test_two_processes_at_once_build_one_cache(pictures: list[Path], cache: Path) -> None:
-    report = (
-        "import facetric.data.prepared as p; build = p._build\n"
-        "def told(*a): print('built', flush=True); build(*a)\n"
-        "p._build = told\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
-    )
-    call = f"print(prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1])).pixels.sum())"
-    command = [sys.executable, "-c", BUILD + report + call, str(cache), *map(str, pictures)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    processes = [subprocess.Popen(command, **pipes) for _ in range(2)]  # type: ignore[call-overload]
-    for process in processes:
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    outputs = [process.communicate(timeout=60) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    lines = [line for out, _ in outputs for line in out.splitlines()]
+def build_at_the_sign(sign: str, cache: str, *pictures: str) -> None:
+    """In one of two processes that begin together."""
+    build = prepared_module._build
+
+    def told(*arguments):
+        print("built", flush=True)
+        build(*arguments)
+
+    prepared_module._build = told
+    print("ready", flush=True)
+    wait_for(Path(sign).exists)
+    print(prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache)).pixels.sum())
+
+
+def test_two_processes_at_once_build_one_cache(server: Forge, pictures: list[Path], cache: Path, tmp_path: Path) -> None:
+    logs, task = [tmp_path / "0.log", tmp_path / "1.log"], "data.test_prepared:build_at_the_sign"
+    processes = [server.start(tmp_path / "go", cache, *pictures, function=task, log=log) for log in logs]
+    for log in logs:
+        wait_for(lambda log=log: contains(log, "ready\n"))
+    (tmp_path / "go").touch()
+    assert [server.wait(process) for process in processes] == [0, 0], [log.read_text() for log in logs]
+    lines = [line for log in logs for line in log.read_text().splitlines()]
     assert lines.count("built") == 1
     assert lines.count(str(expected(pictures).sum())) == 2
     assert leftovers(cache) == []
@@ -294,16 +299,18 @@ def test_a_disk_that_is_too_small_is_refused_before_work_begins(
     assert list(cache.glob("*.bytes")) == leftovers(cache) == []
 
 
+def build_and_print_the_error(cache: str, *pictures: str) -> None:
+    try:
+        prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache))
+    except PreparedCacheError as error:
+        print(error)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of file size are POSIX")
-def test_a_disk_that_fills_up_gives_one_error_and_leaves_nothing(pictures: list[Path], cache: Path) -> None:
-    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))\n"
-    call = (
-        "from facetric.data.prepared import PreparedCacheError\n"
-        f"try: prepare([Path(a) for a in sys.argv[2:]], size={SIZE}, folder=Path(sys.argv[1]))\n"
-        "except PreparedCacheError as error: print(error)"
-    )
-    command = [sys.executable, "-c", BUILD + limit + call, str(cache), *map(str, pictures)]
-    result = subprocess.run(command, check=True, capture_output=True, text=True)
+def test_a_disk_that_fills_up_gives_one_error_and_leaves_nothing(server: Forge, pictures: list[Path], cache: Path) -> None:
+    task = "data.test_prepared:build_and_print_the_error"
+    result = server.command(cache, *pictures, function=task, file_size_limit=10_000)
+    assert result.returncode == 0
     assert result.stdout.startswith("cannot write the prepared cache")
     assert "set FACETRIC_CACHE" in result.stdout
     assert result.stderr == ""

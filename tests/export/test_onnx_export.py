@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import pickle
-import subprocess
 import sys
 
 import numpy as np
@@ -25,7 +24,7 @@ from facetric.export.writing import Source, exported_network, write_export
 from facetric.models import build_embedder
 from facetric.photos import embed_folder, read_vectors
 from facetric.photos.encoder import PictureFormat, picture_pixels, picture_vectors
-from facetric.runs import Run, evaluate_run
+from facetric.runs import Run
 from photos.photo_files import write_photos
 
 
@@ -34,11 +33,8 @@ def invoke(*arguments):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    place = tmp_path_factory.mktemp("run")
-    path = make_run(place, root=make_pictures(place / "secret-pictures"))
-    evaluate_run(path, n_restarts=1, facility=False)
-    return path
+def run(evaluated_run):
+    return evaluated_run
 
 
 @pytest.fixture(scope="module")
@@ -197,12 +193,11 @@ def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(
     assert "(0 embedded now" in invoke("embed", photos, "--model", exported, "-o", tmp_path / "torch.npz").stdout
 
 
-def test_two_processes_with_an_exported_file_write_the_same_bytes(exported, tmp_path):
+def test_two_processes_with_an_exported_file_write_the_same_bytes(server, exported, tmp_path):
     write_photos(tmp_path / "photos", 70)
     for n in (1, 2):
-        command = [sys.executable, "-m", "facetric", "embed", tmp_path / "photos", "--model", exported]
-        command += ["-o", tmp_path / f"{n}.npz", "--processes", n]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, check=False)
+        output = ["-o", tmp_path / f"{n}.npz", "--processes", n]
+        done = server.command("embed", tmp_path / "photos", "--model", exported, *output)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
 

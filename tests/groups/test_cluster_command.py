@@ -15,13 +15,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import facetric
-from evaluation.run_folders import make_pictures, make_run
+from evaluation.run_folders import make_pictures
 from facetric.cli.main import app
 from facetric.clustering import Agreement
 from facetric.data.fingerprints import content_digest
 from facetric.data.readers.csv_file import read_csv
 from facetric.groups import Decisions
-from facetric.runs import evaluate_run
 from photos.photo_files import photo
 
 
@@ -30,11 +29,8 @@ def invoke(*arguments):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    place = tmp_path_factory.mktemp("run")
-    made = make_run(place, root=make_pictures(place / "pictures"))
-    evaluate_run(made, n_restarts=1, facility=False)
-    return made
+def run(evaluated_run):
+    return evaluated_run
 
 
 @pytest.fixture

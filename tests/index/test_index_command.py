@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -24,17 +22,6 @@ from photos.photo_files import photo, write_photos
 
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    place = tmp_path_factory.mktemp("run")
-    return make_run(place, root=make_pictures(place / "pictures"))
-
-
-@pytest.fixture(scope="module")
-def model(run):
-    return facetric.load(run)
 
 
 @pytest.fixture
@@ -81,12 +68,11 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
     assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
 
 
-def test_several_processes_make_the_same_index(run, model, tmp_path):
+def test_several_processes_make_the_same_index(server, run, model, tmp_path):
     root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
     write_photos(root, 70)  # three batches
     model.index(alone).add(root)
-    command = [sys.executable, "-m", "facetric", "index", "add", together, root, "--model", run, "--processes", "2"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, check=False)
+    done = server.command("index", "add", together, root, "--model", run, "--processes", 2)
     assert done.returncode == 0, done.stderr
     assert "70 photos (70 embedded now)" in done.stdout
     query = next(root.rglob("*.jpg"))
@@ -140,23 +126,21 @@ def n_photos(index):
         return len(store.entries())
 
 
-def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(tmp_path):
+def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(server, tmp_path):
     root, index = tmp_path / "photos", tmp_path / "i"
     write_photos(root, 160)  # with the packaged network: seconds
-    command = [sys.executable, "-m", "facetric", "index", "add", str(index), str(root), "--label", "bird"]
+    command, log = ["index", "add", index, root, "--label", "bird"], tmp_path / "log"
     kept = 0
     for _ in range(2):
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        child = server.start(*command, log=log)
         until = time.monotonic() + 300
         while n_photos(index) <= kept and time.monotonic() < until:  # a reader during writes
-            assert child.poll() is None, child.stderr.read()
             time.sleep(0.01)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-        child.stderr.close()
+        os.kill(child, signal.SIGKILL)
+        assert server.wait(child) == -signal.SIGKILL, log.read_text()
         before, kept = kept, n_photos(index)
         assert before < kept < 160
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    done = server.command(*command)
     assert done.returncode == 0, done.stderr
     assert f"160 photos ({160 - kept} embedded now, {kept} known)" in done.stdout
     entries = facetric.load().index(index).entries()
@@ -179,18 +163,11 @@ def test_a_second_writer_is_one_line_and_readers_go_on(run, model, pictures, tmp
     assert invoke("index", "add", index, pictures, "--model", run).exit_code == 0
 
 
-def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(server, run, tmp_path):
     """On Linux, a limit on the size of files is what a full disk is to a program that writes."""
     write_photos(tmp_path / "photos", 96)
-    script = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (60000, 60000)); sys.argv = ['facetric', *sys.argv[1:]]; "
-        "from facetric.__main__ import main; main()"
-    )
     arguments = ["index", "add", tmp_path / "i", tmp_path / "photos", "--model", run]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=500, check=False
-    )
+    done = server.command(*arguments, file_size_limit=60_000)
     assert done.returncode == 1, done.stderr
     lines = [line for line in done.stderr.splitlines() if "loading" not in line]
     assert [line.startswith("facetric index add: ") and "free some space" in line for line in lines] == [True]

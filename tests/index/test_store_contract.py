@@ -1,13 +1,13 @@
 """What every store of an index promises: each photo once, exact search, labels, removal, other processes."""
 
 import os
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from forge import wait_for
 from index.stores import DIMENSIONS, STORES, embedded
 from oracles.nearest_photos import nearest_photos
 
@@ -148,33 +148,26 @@ def test_two_that_write_in_turn_lose_nothing(opened):
         assert [entry.path for entry in store.entries()] == [f"/{i}.jpg" for i in range(1, 6)]
 
 
-SCRIPT = """
-import sys, numpy as np
-from pathlib import Path
-from index.stores import STORES, DIMENSIONS, embedded
-store = STORES[sys.argv[1]](Path(sys.argv[2]))
-for batch in range(1000):
-    store.add(embedded(f"/{batch:04}/{i:02}.jpg", np.full(DIMENSIONS, 1 + batch + i)) for i in range(20))
-    print(batch, flush=True)
-"""
+def write_for_ever(name, folder):
+    """In a process that is killed."""
+    store = STORES[name](Path(folder))
+    for batch in range(1000):
+        store.add(embedded(f"/{batch:04}/{i:02}.jpg", np.full(DIMENSIONS, 1 + batch + i)) for i in range(20))
+        print(batch, flush=True)
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_killed_in_the_middle_it_holds_every_finished_batch_once(name, tmp_path):
+def test_killed_in_the_middle_it_holds_every_finished_batch_once(server, name, tmp_path):
     if name == "milvus":
         pytest.importorskip("milvus_lite")
-    paths = os.pathsep.join([str(Path(__file__).parent.parent), *filter(None, sys.path)])
-    command = [sys.executable, "-c", SCRIPT, name, str(tmp_path)]
     finished = set()
     for n_batches in (3, 8):
-        child = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": paths}
-        )
-        finished |= {int(child.stdout.readline()) for _ in range(n_batches)}
-        child.kill()
-        finished |= set(map(int, child.stdout.read().split()))
-        child.wait()
-        child.stdout.close()
+        printed, errors = tmp_path / f"{n_batches} printed", tmp_path / f"{n_batches} errors"
+        child = server.start(name, tmp_path, function="index.test_store_contract:write_for_ever", log=printed, errors=str(errors))
+        wait_for(lambda file=printed, n=n_batches: file.is_file() and file.read_text().count("\n") >= n)
+        os.kill(child, signal.SIGKILL)
+        assert server.wait(child) == -signal.SIGKILL, errors.read_text()
+        finished |= set(map(int, printed.read_text().split()))
     store = STORES[name](tmp_path)
     found = [entry.path for entry in store.entries()]
     store.close()

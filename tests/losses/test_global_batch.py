@@ -1,7 +1,6 @@
 """GlobalBatch in two real processes is the loss of one process with the whole batch."""
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,14 +10,10 @@ from facetric.losses import FacilityLocationLoss, GlobalBatch
 from losses.two_processes import LOSSES, SHARES, batches, gradients
 from training.test_processes import both_end
 
-pytest_plugins = ["training.server_fixture"]
-
-SCRIPT = Path(__file__).with_name("two_processes.py")
-
 
 def in_two_processes(server, task, folder):
     logs = [folder / "0.log", folder / "1.log"]
-    children = server.start_ranks(task, folder, logs=logs, script=SCRIPT)
+    children = server.start_ranks(task, folder, logs=logs, function="losses.two_processes:main")
     assert both_end(server, children) == [0, 0], [log.read_text() for log in logs]
 
 

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +13,6 @@ from torch import nn
 from facetric.losses import LOSSES, FacilityLocationLoss, SubsampledLoss, for_pytorch_metric_learning
 from losses.two_wrapped import batch, wrapped_gradients
 from training.test_processes import both_end
-
-pytest_plugins = ["training.server_fixture"]
-SCRIPT = Path(__file__).with_name("two_wrapped.py")
 
 
 def batches(n, *, size=12, n_classes=4):
@@ -66,7 +62,7 @@ def test_two_views_of_every_image_are_a_class_each(symmetric):
 
 def test_two_processes_have_the_gradient_of_one(server, tmp_path):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks(tmp_path, logs=logs, script=SCRIPT)
+    children = server.start_ranks(tmp_path, logs=logs, function="losses.two_wrapped:main")
     assert both_end(server, children) == [0, 0], [log.read_text() for log in logs]
     embeddings, labels = batch()
     expected = wrapped_gradients(FacilityLocationLoss(), embeddings, labels)

@@ -1,8 +1,7 @@
-"""What one of two processes does in the tests of GlobalBatch: `python two_processes.py TASK FOLDER`."""
+"""What one of two processes does in the tests of GlobalBatch."""
 
 import json
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -110,8 +109,8 @@ def save_errors(folder):
     (Path(folder) / f"raised {rank}.json").write_text(json.dumps(raised))
 
 
-if __name__ == "__main__":
+def main(task, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
-    {"gradients": save_gradients, "errors": save_errors}[sys.argv[1]](sys.argv[2])
+    {"gradients": save_gradients, "errors": save_errors}[task](folder)
     dist.destroy_process_group()

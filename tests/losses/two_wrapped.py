@@ -1,7 +1,6 @@
-"""What one of two processes does in the tests of the wrappers: `python two_wrapped.py FOLDER`."""
+"""What one of two processes does in the tests of the wrappers."""
 
 import os
-import sys
 from pathlib import Path
 
 import torch
@@ -31,7 +30,7 @@ def wrapped_gradients(loss, images, labels, wrap=lambda network: network):
     return next(embed.parameters()).grad
 
 
-if __name__ == "__main__":
+def main(folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
     images, labels = batch()
@@ -40,5 +39,5 @@ if __name__ == "__main__":
     for efficient in (False, True):
         loss = DistributedLossWrapper(for_pytorch_metric_learning(FacilityLocationLoss()), efficient=efficient)
         found[f"efficient {efficient}"] = wrapped_gradients(loss, images[mine], labels[mine], DistributedDataParallel)
-    save_file(found, Path(sys.argv[1]) / f"{dist.get_rank()}.safetensors")
+    save_file(found, Path(folder) / f"{dist.get_rank()}.safetensors")
     dist.destroy_process_group()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +20,7 @@ from facetric.data.array_file import ArrayFile
 from facetric.models import Embedder, build_embedder, trunk_cache
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
+from forge import Forge, wait_for
 
 N = 21
 
@@ -194,37 +194,29 @@ def test_a_damaged_cache_is_built_again(embedder: Embedder, pictures: np.ndarray
     assert np.array_equal(again.activations, before)
 
 
-KILLED = """
-import sys, time
-from pathlib import Path
-import numpy as np
-from facetric.data import array_file
-array_file.NOTE_EVERY = 0.0
-from facetric.models import build_embedder
-from facetric.models import trunk_cache
-crops = trunk_cache._crops
-def slow(images, rows, *rest):
-    time.sleep(0.2)
-    return crops(images, rows, *rest)
-trunk_cache._crops = slow
-embedder = build_embedder("glyphnet", dim=8, normalize=False, freeze_through="stages.1", seed=1)
-trunk_cache.build_trunk_cache(embedder, np.load(sys.argv[1]), n_views=8, folder=Path(sys.argv[2]))
-"""
+def build_slowly(pictures: str, folder: str) -> None:
+    """In a process that is killed."""
+    array_file.NOTE_EVERY = 0.0
+    crops = trunk_cache._crops
+
+    def slow(images, rows, *rest):
+        time.sleep(0.2)
+        return crops(images, rows, *rest)
+
+    trunk_cache._crops = slow
+    embedder = build_embedder("glyphnet", dim=8, normalize=False, freeze_through="stages.1", seed=1)
+    build_trunk_cache(embedder, np.load(pictures), n_views=8, folder=Path(folder))
 
 
 def test_a_killed_build_goes_on_where_it_was(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Forge, embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "pictures.npy", pictures)
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "pictures.npy"), str(tmp_path / "killed")]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    while not any(part.stat().st_size > 300_000 for part in (tmp_path / "killed").glob("*.part")):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    task, log = "models.test_trunk_cache:build_slowly", tmp_path / "log"
+    process = server.start(tmp_path / "pictures.npy", tmp_path / "killed", function=task, log=log)
+    wait_for(lambda: any(part.stat().st_size > 300_000 for part in (tmp_path / "killed").glob("*.part")))
+    os.kill(process, signal.SIGKILL)
+    assert server.wait(process) == -signal.SIGKILL, log.read_text()
 
     first_rows: list[int] = []
     write = ArrayFile.write

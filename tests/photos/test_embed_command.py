@@ -5,8 +5,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -15,7 +13,7 @@ from typer.testing import CliRunner
 
 import facetric
 from data.broken_files import write_broken_files
-from evaluation.run_folders import make_pictures, make_run
+from evaluation.run_folders import make_run
 from facetric.cli.main import app
 from facetric.data.fingerprints import content_digest
 from facetric.photos import embed_folder, read_vectors
@@ -26,17 +24,6 @@ FORMATS = ("npz", "csv", "parquet")
 
 def invoke(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    place = tmp_path_factory.mktemp("run")
-    return make_run(place, root=make_pictures(place / "pictures"))
-
-
-@pytest.fixture(scope="module")
-def model(run):
-    return facetric.load(run)
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
@@ -123,13 +110,12 @@ def test_names_that_are_not_unicode_are_embedded_and_written_escaped(model, tmp_
     assert embed_folder(root, model, found.output).n_new == 0
 
 
-def test_several_processes_write_the_same_bytes(run, model, tmp_path):
+def test_several_processes_write_the_same_bytes(server, run, model, tmp_path):
     root = tmp_path / "photos"
     write_photos(root, 150)
     (root / "broken.jpg").write_bytes(b"text")
     embed_folder(root, model, tmp_path / "one.npz")
-    command = [sys.executable, "-m", "facetric", "embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", "2"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, check=False)
+    done = server.command("embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", 2)
     assert done.returncode == 0, done.stderr
     assert "1 broken and left out" in done.stdout
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
@@ -148,25 +134,26 @@ def n_kept(place):
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path, processes):
+def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(server, tmp_path, processes):
     root, output = tmp_path / "photos", tmp_path / "vectors.parquet"
     write_photos(root, 160)  # with the packaged network: seconds
-    command = [sys.executable, "-m", "facetric", "embed", str(root), "-o", str(output), "--processes", str(processes)]
+    command = ["embed", root, "-o", output, "--processes", processes]
     kept = 0
-    for _ in range(2):
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
-        until = time.monotonic() + 300
-        while n_kept(tmp_path / "vectors.parquet.partial") <= kept and time.monotonic() < until:
-            assert child.poll() is None, child.stderr.read()
-            time.sleep(0.01)
-        child.send_signal(signal.SIGKILL)  # the first process alone: the others have to notice
-        child.wait()
-        child.stderr.read()  # ends when no process holds it any more
-        child.stderr.close()
+    for i in range(2):
+        os.mkfifo(tmp_path / f"log {i}")
+        with open(os.open(tmp_path / f"log {i}", os.O_RDONLY | os.O_NONBLOCK)) as log:
+            child = server.start(*command, log=tmp_path / f"log {i}")
+            until = time.monotonic() + 300
+            while n_kept(tmp_path / "vectors.parquet.partial") <= kept and time.monotonic() < until:
+                time.sleep(0.01)
+            os.kill(child, signal.SIGKILL)  # the first process alone: the others have to notice
+            os.set_blocking(log.fileno(), True)
+            said = log.read()  # ends when no process holds it any more
+        assert server.wait(child) == -signal.SIGKILL, said
         before, kept = kept, n_kept(tmp_path / "vectors.parquet.partial")
         assert before < kept < 160
         assert not output.exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    done = server.command(*command)
     assert done.returncode == 0, done.stderr
     assert f"160 photos, 1280 dimensions ({160 - kept} embedded now, {kept} known by content)" in done.stdout
     embed_folder(root, facetric.load(), tmp_path / "left alone.parquet")
@@ -276,16 +263,10 @@ def test_without_the_plugin_the_package_is_named(model, tmp_path, monkeypatch):
     ]
 
 
-def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(server, run, tmp_path):
     """On Linux, a limit on the size of files is what a full disk is to a program that writes."""
     write_photos(tmp_path / "photos", 64)
-    script = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (30000, 30000)); sys.argv = ['facetric', *sys.argv[1:]]; "
-        "from facetric.__main__ import main; main()"
-    )
-    command = [sys.executable, "-c", script, "embed", tmp_path / "photos", "--model", run, "-o", tmp_path / "v.npz"]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=500, check=False)
+    done = server.command("embed", tmp_path / "photos", "--model", run, "-o", tmp_path / "v.npz", file_size_limit=30_000)
     assert done.returncode == 1, done.stderr
     assert [line.startswith("facetric embed: ") for line in done.stderr.splitlines() if "loading" not in line] == [True]
     assert not (tmp_path / "v.npz").exists()

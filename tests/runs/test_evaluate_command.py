@@ -1,9 +1,6 @@
 """`facetric evaluate RUN`: files, splits, processes, errors."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -64,17 +61,13 @@ def test_splits_have_files_of_their_own_and_share_no_class(tmp_path, root):
     assert sum(map(len, labels.values())) == len(set.union(*labels.values())) == 12
 
 
-def test_torchrun_gives_what_one_process_gives(tmp_path, root):
+def test_two_processes_as_of_torchrun_give_what_one_gives(server, tmp_path, root):
     alone, together = make_run(tmp_path, root=root), make_run(tmp_path, name="second", root=root)
     evaluate_run(alone, n_restarts=1, facility=False)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "facetric"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [*command, "evaluate", str(together), "--restarts", "1", "--no-facility"],
-        env=environment, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.count("Written:") == 1
+    logs = [tmp_path / "0.log", tmp_path / "1.log"]
+    children = server.start_ranks("evaluate", together, "--restarts", 1, "--no-facility", logs=logs)
+    assert [server.wait(child) for child in children] == [0, 0], [log.read_text() for log in logs]
+    assert [log.read_text().count("Written:") for log in logs] == [1, 0]
     np.testing.assert_allclose(
         Embeddings.load(together / "embeddings.npz").vectors, Embeddings.load(alone / "embeddings.npz").vectors, atol=1e-5
     )

@@ -174,13 +174,13 @@ def test_requests_beyond_the_limit_are_told_to_come_back_and_slow_ones_are_cut_o
         assert set(statuses) <= {200, 429}
         assert 4 <= statuses.count(200) < 12
         assert {answer.headers["retry-after"] for answer in answers if answer.status_code == 429} == {"1"}
-        encoder.wait = 3
+        encoder.wait = 1.5
         late = web.post("/search", content=jpeg())
         assert late.status_code == 503
         assert "more than 1 s" in late.json()["detail"]
         encoder.wait = 0
         assert web.get("/health").status_code == 200
-        time.sleep(2.5)  # until the engine has finished what nobody waits for any more
+        time.sleep(1.0)  # until the engine has finished what nobody waits for any more
         assert web.post("/search", content=jpeg()).status_code == 200
         host, port = address.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=20) as dripping:  # a body that never ends

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from pathlib import Path
 
 import httpx
 import pytest
@@ -20,6 +20,7 @@ from facetric.cli.main import app
 from facetric.cli.serve import serve
 from facetric.groups import Decisions
 from facetric.service import Limits
+from forge import contains, wait_for
 from service.running import client
 
 
@@ -32,24 +33,44 @@ def index(tmp_path_factory):
     return place / "birds.index"
 
 
-@contextmanager
-def process(index, *options, **environment):
-    """A running `facetric serve` and its address."""
-    command = [sys.executable, "-m", "facetric", "serve", str(index), "--port", "0", *options]
-    started = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"},
-    )
-    try:
-        line = started.stdout.readline()
-        assert "http://" in line, started.stderr.read()
-        yield started, re.search(r"http://\S+", line)[0]
-    finally:
-        started.kill()
-        started.communicate()
+@dataclass
+class Served:
+    """A running `facetric serve`."""
+
+    server: object
+    process_id: int
+    place: Path
+
+    @property
+    def address(self):
+        wait_for(lambda: contains(self.place / "printed", "\n"))
+        return re.search(r"http://\S+", (self.place / "printed").read_text())[0]
+
+    def stop(self, number):
+        """Its exit status after this signal."""
+        os.kill(self.process_id, number)
+        process_id, self.process_id = self.process_id, None
+        return self.server.wait(process_id)
+
+    @property
+    def errors(self):
+        return (self.place / "errors").read_text()
+
+
+@pytest.fixture
+def process(server, index, tmp_path):
+    """Starts it, with this environment."""
+    started = []
+
+    def start(**environment):
+        command, files = ["serve", index, "--port", 0], {"log": tmp_path / "printed", "errors": str(tmp_path / "errors")}
+        started.append(Served(server, server.start(*command, **files, environment=environment), tmp_path))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process_id is not None:
+            one.stop(signal.SIGKILL)
 
 
 def said(stderr):
@@ -57,7 +78,7 @@ def said(stderr):
     return [line for line in stderr.splitlines() if line != "loading the model"]
 
 
-def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_under_way(index):
+def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_under_way(process, index):
     acknowledged, answers, enough = [], [], threading.Event()
     picture = next((index.parent / "pictures").glob("*/*.png")).read_bytes()
 
@@ -83,20 +104,20 @@ def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_u
             except httpx.TransportError:  # it accepts no more
                 return
 
-    with process(index) as (started, address):
-        with client(address) as web:
-            found = web.post("/search", params={"top": 40}, content=picture).json()["neighbors"]
-        ids = [one["id"] for one in found]
-        threads = [threading.Thread(target=until_it_stops, args=(decide, worker, ids)) for worker in range(6)]
-        threads += [threading.Thread(target=until_it_stops, args=(search,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        assert enough.wait(120)
-        started.send_signal(signal.SIGTERM)
-        assert started.wait(60) == -signal.SIGTERM
-        for thread in threads:
-            thread.join()
-        assert said(started.stderr.read()) == []
+    started = process()
+    address = started.address
+    with client(address) as web:
+        found = web.post("/search", params={"top": 40}, content=picture).json()["neighbors"]
+    ids = [one["id"] for one in found]
+    threads = [threading.Thread(target=until_it_stops, args=(decide, worker, ids)) for worker in range(6)]
+    threads += [threading.Thread(target=until_it_stops, args=(search,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert enough.wait(120)
+    assert started.stop(signal.SIGTERM) == -signal.SIGTERM
+    for thread in threads:
+        thread.join()
+    assert said(started.errors) == []
     kept = Decisions.read(index / "decisions.json")
     names = {decision.name for decision in kept.decisions}
     assert set(acknowledged) <= names
@@ -105,13 +126,13 @@ def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_u
     assert not list(index.glob("*.part"))
 
 
-def test_ctrl_c_is_a_stop_and_a_token_comes_from_the_environment(index):
-    with process(index, FACETRIC_TOKEN="k" * 20) as (started, address), client(address) as web:
+def test_ctrl_c_is_a_stop_and_a_token_comes_from_the_environment(process):
+    started = process(FACETRIC_TOKEN="k" * 20)
+    with client(started.address) as web:
         assert web.get("/").status_code == 401
         assert web.get("/openapi.json", headers={"Authorization": "Bearer " + "k" * 20}).json()["info"]["title"] == "facetric"
-        started.send_signal(signal.SIGINT)
-        assert started.wait(60) == 130
-        assert said(started.stderr.read()) == ["facetric serve: stopped"]
+        assert started.stop(signal.SIGINT) == 130
+        assert said(started.errors) == ["facetric serve: stopped"]
 
 
 @pytest.mark.parametrize(

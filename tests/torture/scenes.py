@@ -16,8 +16,8 @@ import torch
 
 from facetric.config.config_file import parse_config, to_toml
 from facetric.runs.states import read_state
+from forge import Forge
 from photos.photo_files import photo
-from torture.forge import Forge
 
 _OURS = """
     cli.main cli.report inference figures.run_pictures figures.report studies.reproduction training.loop runs.evaluate
@@ -41,7 +41,7 @@ class Workshop:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.forge = Forge(folder, MODULES)
+        self.forge = Forge(folder, MODULES, FACETRIC_CACHE=str(folder / "warm_cache"))
         self.photos, self.other_photos = folder / "photos", folder / "other_photos"
         self.model, self.config = folder / "trained" / "tiny", folder / "tiny.toml"
         self.log = folder / "log"

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 
@@ -126,13 +125,7 @@ def test_two_at_once(workshop, tally):
 
 
 def two_ranks(workshop, place, arguments, logs):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-    common |= {"TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": "False", **workshop.environment(place)}
-    ranks = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
-    return [workshop.forge.start(*arguments, log=log, environment=rank) for log, rank in zip(logs, ranks, strict=True)]
+    return workshop.forge.start_ranks(*arguments, logs=logs, environment=workshop.environment(place))
 
 
 def test_the_death_of_one_of_two_processes(workshop, tally):

@@ -8,8 +8,6 @@ import pytest
 from facetric.config.config_file import to_toml
 from training.tiny_runs import tiny_config
 
-pytest_plugins = ["training.server_fixture"]
-
 
 def one_line(log, command="train"):
     """The line of the error: the last one, and the only one that the command speaks in its own name."""

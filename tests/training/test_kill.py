@@ -11,10 +11,8 @@ from safetensors.torch import load_file
 
 from facetric.config.config_file import to_toml
 from facetric.runs.states import read_newest_state, states
-from training.forking_server import contains, wait_for
+from forge import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
-
-pytest_plugins = ["training.server_fixture"]
 
 STEPS = {"steps": 20, "checkpoint_every": 3, "validate_every": 8}
 

@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,13 +13,9 @@ from safetensors.torch import load_file
 from facetric.config.config_file import to_toml
 from facetric.training import resume, train
 from facetric.training.processes import Processes
-from training.forking_server import contains, wait_for
+from forge import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
 from training.two_ranks import LOSS_NAMES, global_batch, gradients_of_one_step
-
-pytest_plugins = ["training.server_fixture"]
-
-SCRIPT = Path(__file__).with_name("two_ranks.py")
 
 
 class OneProcess:
@@ -46,7 +41,7 @@ def both_end(server, children, *, seconds=120):
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
 def test_the_gradient_of_two_processes_is_that_of_one(server, tmp_path, dtype, tolerance):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks("gradients", tmp_path, dtype, logs=logs, script=SCRIPT)
+    children = server.start_ranks(tmp_path, dtype, logs=logs, function="training.two_ranks:gradients")
     assert both_end(server, children) == [0, 0], [log.read_text() for log in logs]
     images, labels = global_batch()
     for name in LOSS_NAMES:
@@ -72,7 +67,7 @@ def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
     children = server.start_ranks("train", tmp_path / "tiny.toml", logs=logs)
     run = tmp_path / "two" / "tiny"
-    wait_for(lambda: contains(run / "metrics.jsonl", '"step": 3,'), seconds=120)
+    wait_for(lambda: contains(run / "metrics.jsonl", '"step": 3,'))
     os.kill(children[1], signal.SIGTERM)  # one of them
     assert both_end(server, children) == [143, 143], [log.read_text() for log in logs]
     assert "facetric resume" in logs[0].read_text()
@@ -92,7 +87,8 @@ def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
 def test_an_error_in_one_process_stops_all(server, tmp_path, place, message):
     (tmp_path / "tiny.toml").write_text(to_toml(tiny_config(tmp_path / "runs", run={"steps": 50, "validate_every": 0})))
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks("train_with_a_fault", place, tmp_path / "tiny.toml", logs=logs, script=SCRIPT)
+    function = "training.two_ranks:train_with_a_fault"
+    children = server.start_ranks(place, tmp_path / "tiny.toml", logs=logs, function=function)
     statuses = both_end(server, children)
     assert all(status not in (0, 99) for status in statuses), [log.read_text() for log in logs]
     assert f"facetric train: {message}" in logs[1].read_text()
@@ -103,7 +99,11 @@ def test_an_error_in_one_process_stops_all(server, tmp_path, place, message):
 @pytest.mark.slow
 def test_torchrun(tmp_path):
     (tmp_path / "tiny.toml").write_text(to_toml(tiny_config(tmp_path / "runs")))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "facetric", "train"]
-    done = subprocess.run([*command, str(tmp_path / "tiny.toml")], capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert rows_of(tmp_path / "runs" / "tiny")[-1]["step"] == 6
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "facetric"]
+    run = tmp_path / "runs" / "tiny"
+    for arguments in (["train", tmp_path / "tiny.toml"], ["evaluate", run, "--restarts", "1", "--no-facility"]):
+        words = [*command, *map(str, arguments)]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Written:") == 1
+    assert rows_of(run)[-1]["step"] == 6

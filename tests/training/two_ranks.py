@@ -1,7 +1,7 @@
-"""What one of two processes does in the tests of many processes: `python two_ranks.py TASK ARGUMENT...`."""
+"""What one of two processes does in the tests of many processes."""
 
 import json
-import sys
+import os
 from pathlib import Path
 
 import numpy as np
@@ -77,8 +77,6 @@ def gradients(folder, dtype):
 
 def train_with_a_fault(place, config):
     """Train; in the second process the third batch, or the third forward pass, goes wrong."""
-    import os
-
     from facetric.cli.main import app
     from facetric.training import session
 
@@ -105,7 +103,3 @@ def train_with_a_fault(place, config):
 
         session.TrainedPart = BrokenPart
     app(["train", config])
-
-
-if __name__ == "__main__":
-    {"gradients": gradients, "train_with_a_fault": train_with_a_fault}[sys.argv[1]](*sys.argv[2:])

@@ -1,4 +1,4 @@
-"""A warm process that has imported everything and forks a child per command: real processes, real kills, a second each.
+"""A warm process that has imported everything and forks a child per command: real processes, real kills, no wait for torch.
 
 A line of JSON on standard input is a request, a line on standard output the answer. Kernels are loaded and glyphs are drawn
 before the first fork, with one thread, so that forking is safe.
@@ -10,13 +10,18 @@ import json
 import os
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+LONGEST = 600  # seconds that a command may take
+TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
+PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.index.sqlite_store", "facetric.service.server"]
 
 
 def main():
@@ -25,9 +30,11 @@ def main():
     torch.set_num_threads(1)
     for name in Path(sys.argv[1]).read_text().split():
         importlib.import_module(name)
+    from facetric.cli.compilation import compile_kernels
     from facetric.data import glyphs
 
     glyphs._draw_all = functools.cache(glyphs._draw_all)
+    compile_kernels()
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -57,16 +64,24 @@ def _warm_up(commands):
 
 
 def _wait(child):
-    _, status, used = os.wait4(child, 0)
-    return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+    """Its exit status and its processor time. One that never ends is killed: that fails its test, and not all others."""
+    end = time.monotonic() + LONGEST
+    while True:
+        ended, status, used = os.wait4(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+        if time.monotonic() > end:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.002)
 
 
 def _run(request):
-    """In the child: a facetric command, or a function of a module of the tests, with its output in a file."""
-    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
+    """In the child: a facetric command, or a function of a module of the tests, with its output in files."""
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # requests are not for the child
+    for number, path in ((1, request["log"]), (2, request["errors"] or request["log"])):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.update(request["environment"])
+    os.chdir(request["cwd"])
     if request["file_size_limit"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size_limit"],) * 2)
     events = _Events(request["folder"], request["kill_at_event"])
@@ -132,17 +147,18 @@ class _Events:
 class Forge:
     """The tests' end of it."""
 
-    def __init__(self, folder, modules):
+    def __init__(self, folder, modules, **environment):
+        self._folder, self._n_commands = folder, 0
         plan = folder / "modules"
         plan.write_text("\n".join(modules))
-        environment = {**os.environ, "FACETRIC_CACHE": str(folder / "warm_cache"), **ONE_THREAD}
-        environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")])
+        environment = {**os.environ, **environment, **ONE_THREAD}
+        environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), environment.get("PYTHONPATH", "")])
         command = [sys.executable, __file__, str(plan)]
         with (folder / "forge.log").open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1, env=environment
             )
-        assert self._process.stdout.readline() == "ready\n"
+        assert self._process.stdout.readline() == "ready\n", (folder / "forge.log").read_text()
         self.seconds = 0.0  # of processor time in all children
 
     def warm_up(self, commands):
@@ -151,9 +167,21 @@ class Forge:
 
     def start(self, *arguments, log, environment=None, folder=None, **options):
         """Start a facetric command, or `function`, a module:function of the tests; gives its process id."""
-        usual = {"function": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
-        own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": environment or {}}
-        return self._ask({**usual, **own, "folder": folder and str(folder), **options})
+        usual = {"function": None, "errors": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
+        now = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}  # as the test has changed it
+        own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": {**now, **(environment or {})}}
+        return self._ask({**usual, **own, "cwd": os.getcwd(), "folder": folder and str(folder), **options})
+
+    def start_ranks(self, *arguments, logs, environment=None, **options):
+        """As torchrun would: a process per log, that find each other on this machine."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        n = str(len(logs))
+        common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n}
+        common |= {"TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0", "TORCHELASTIC_USE_AGENT_STORE": "False"}
+        ranks = [{**common, **(environment or {}), "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(len(logs))]
+        return [self.start(*arguments, log=log, environment=rank, **options) for log, rank in zip(logs, ranks, strict=True)]
 
     def wait(self, child):
         """Its exit status, negative for a signal."""
@@ -164,9 +192,17 @@ class Forge:
     def run(self, *arguments, **options):
         return self.wait(self.start(*arguments, **options))
 
+    def command(self, *arguments, **options):
+        """Run a facetric command: its exit status, what it printed, and its standard error."""
+        self._n_commands += 1
+        printed, errors = (self._folder / f"{self._n_commands} {name}" for name in ("printed", "errors"))
+        status = self.run(*arguments, log=printed, errors=str(errors), **options)
+        return subprocess.CompletedProcess(arguments, status, printed.read_text(), errors.read_text())
+
     def close(self):
+        self._process.kill()  # it has nothing to lose; to take everything down again would take a while
+        self._process.wait()
         self._process.stdin.close()
-        self._process.wait(timeout=60)
         self._process.stdout.close()
 
     def _ask(self, request):
@@ -174,6 +210,16 @@ class Forge:
         return json.loads(self._process.stdout.readline())
 
 
+def wait_for(condition, *, seconds=300):  # a busy machine is not a failure
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def contains(path, text):
+    return Path(path).is_file() and text in Path(path).read_text()
+
+
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).parents[1]))
     main()

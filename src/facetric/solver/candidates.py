@@ -1,4 +1,4 @@
-"""Every point as a candidate for the next medoid of Algorithm 1: what it could capture, and what A would become.
+"""Candidates for the next medoid of Algorithm 1, evaluated one by one: what each could capture, and what A would become.
 
 As S grows, a point's distance to its medoid only falls, so the points that a candidate could still capture only become fewer:
 each candidate keeps the list of them and shortens it when it is visited. For the same reason its gain in F never grows.

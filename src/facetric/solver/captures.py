@@ -110,9 +110,8 @@ def make_medoid(captures: Captures, distance: Distances, medoid: int, position: 
     m, n_clusters = len(near), len(counts.sizes)
     found, n_found = np.empty(m, np.uint32), 0
     if position == 0:
-        for i in range(m):
-            near[i], before[i] = distance[i], 0.0
-            found[i] = i
+        for j in range(m):
+            near[j], before[j], found[j] = distance[j], 0.0, j
         n_found = m
     else:
         for i in found[: find_within(distance, near, found)]:

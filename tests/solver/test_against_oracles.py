@@ -6,6 +6,7 @@ from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, v_m
 
 from facetric import metrics
 from facetric.solver import ClusteringProblem, assign, oracle_medoids, solve
+from facetric.solver import greedy as greedy_selection
 from facetric.solver.exchange import local_search, pam
 from facetric.solver.greedy import greedy
 from oracles import batch_clustering as oracle
@@ -115,7 +116,17 @@ def test_pruning_never_changes_a_medoid():
     for distances, labels, gamma in problems(11, 400):
         problem = ClusteringProblem(distances, labels, gamma)
         chosen = greedy(problem)
-        assert chosen.tolist() == greedy(problem, prune=False).tolist()
         assert pam(problem, chosen).medoids.tolist() == pam(problem, chosen, prune=False).medoids.tolist()
         found = local_search(problem, chosen).medoids.tolist()
         assert found == local_search(problem, chosen, prune=False).medoids.tolist()
+
+
+@pytest.mark.parametrize("margin", ["nmi", "vmeasure", "ami", "ari", "f1"])
+def test_both_ways_of_greedy_selection_give_the_same_medoids(margin, monkeypatch):
+    """Following all candidates, of which none is excluded, and evaluating them one by one, whatever γ is."""
+    for distances, labels, gamma in problems(12, 100):
+        problem = ClusteringProblem(distances, labels, gamma, margin)
+        monkeypatch.setattr(greedy_selection, "_SMALL_MARGIN", -1.0)
+        followed = greedy(problem).tolist()
+        monkeypatch.setattr(greedy_selection, "_SMALL_MARGIN", np.inf)
+        assert followed == greedy(problem).tolist()

@@ -53,9 +53,9 @@ def unit_vectors(embeddings: Tensor) -> Tensor:
     norm = torch.linalg.vector_norm(embeddings.detach(), dim=1, keepdim=True)  # (m, 1)
     tiny = torch.finfo(norm.dtype).tiny
     usual = tiny**0.25, tiny**-0.25  # between these no square comes near overflow or underflow
-    shortest, longest = norm.aminmax()
-    if shortest >= usual[0] and longest <= usual[1]:
-        inverse = 1.0 / norm
+    shortest, longest = map(float, norm.aminmax())
+    if usual[0] <= shortest and longest <= usual[1]:
+        inverse = norm.reciprocal()
     else:
         embeddings = _moderate(embeddings)
         inverse = _inverse_norms(embeddings.detach())

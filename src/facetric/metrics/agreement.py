@@ -43,7 +43,7 @@ def phi_table(score: int, n: int) -> NDArray[np.float64]:
     return table
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")  # no check of divisors, so that a loop over many tables is vectorized
 def agreement(score: int, n_points: int, total: float, cells: float, rows: float, columns: float, expected: float) -> float:
     """The score of a table with these sums of φ; total is φ(n_points), expected the expected mutual information (AMI only)."""
     if score <= AMI:

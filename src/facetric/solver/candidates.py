@@ -1,4 +1,4 @@
-"""Every point as a candidate for the next medoid of Algorithm 1: what it could capture, and what A would become.
+"""Candidates for the next medoid of Algorithm 1, evaluated one by one: what each could capture, and what A would become.
 
 As S grows, a point's distance to its medoid only falls, so the points that a candidate could still capture only become fewer:
 each candidate keeps the list of them and shortens it when it is visited. For the same reason its gain in F never grows.
@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.metrics.agreement import ZERO_ONE
-from facetric.solver.kernels import Distances, Index, find_within, inner_kernel
+from facetric.solver.kernels import Distances, Index, find_within, inner_kernel, total
 from facetric.solver.margin import Counts, Margin, delta_ceiling, gather, gathered_delta, sums_delta
 
 
@@ -25,7 +25,6 @@ class Selection(NamedTuple):
     gamma: float
     margin: Margin
     tolerance: float
-    prune: bool
     counts: Counts
     near: Distances  # (m,) a point's distance to its medoid
     cluster: NDArray[np.uint32]  # (m,) the position of that medoid in S
@@ -45,7 +44,7 @@ class Selection(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """How many points a candidate has taken so far from each cell and cluster, and of each class; one per thread.
+    """How many points a candidate has taken so far from each cell and cluster, and of each class.
 
     Counts start at a base that rises by m + 1 from candidate to candidate: what is below it counts as 0. Nothing is cleared.
     """
@@ -56,13 +55,13 @@ class Taken(NamedTuple):
     of_class: NDArray[np.int64]  # (n_classes,)
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def find_favorite(selection: Selection, candidates: NDArray[np.int64], step: int) -> int:
     """Set the ceilings; the place of the candidate that promises most, to be evaluated first: few others can then win."""
     gain, length, ceiling = selection.gain, selection.length, selection.ceiling
     gamma, scale, phi, sums = selection.gamma, selection.margin.scale, selection.margin.phi, selection.counts.sums
     favorite = 0
-    if not selection.prune or step == 0:
+    if step == 0:
         return favorite
     longest = 0
     for j in candidates:
@@ -78,47 +77,40 @@ def find_favorite(selection: Selection, candidates: NDArray[np.int64], step: int
     return favorite
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def evaluate(
-    selection: Selection, taken: Taken, candidates: NDArray[np.int64], favorite: int, step: int, end: Index, bar: float
-) -> tuple[float, Index, int]:
-    """Find the candidates' values, the favorite's first.
-
-    Returns the best of them, at least `bar`; where the lists end after new ones have been made; and the number of visits.
-    """
+    selection: Selection, taken: Taken, candidates: NDArray[np.int64], favorite: int, step: int, end: Index
+) -> tuple[float, Index]:
+    """Find the candidates' values, the favorite's first. The best of them, and where the lists end with the new ones."""
     # every array is taken out of its tuple before the loop: inside it that would count references
     D, near, length, start = selection.D, selection.near, selection.length, selection.start
     points, distances, value, gain = selection.points, selection.distances, selection.value, selection.gain
     gamma, ceiling, margin, counts = selection.gamma, selection.ceiling, selection.margin, selection.counts
-    scale, phi, sums, prune = margin.scale, margin.phi, counts.sums, selection.prune
+    scale, phi, sums = margin.scale, margin.phi, counts.sums
     rise, expected_rise, classes, expected_of = margin.rise, margin.expected_rise, margin.classes, margin.expected
     cell, cluster, n_cell, sizes = selection.cell, selection.cluster, selection.n_cell, counts.sizes
     m = len(near)
     base = taken.base[0]
-    n_visits = 0
-    best = bar
+    best = -np.inf
     for r in range(-1, len(candidates)):
         if r == favorite:
             continue
         j = candidates[favorite if r < 0 else r]
         if step == 0:  # with a single cluster Δ is the same for all
-            value[j] = -_total(D[j])
+            value[j] = -total(D[j])
             best = max(best, value[j])
-            n_visits += len(near)
             continue
         value[j] = -np.inf
         goal = best - selection.tolerance
         if length[j] < 0:
-            n_visits += len(near)
             start[j] = end
             length[j], gain[j] = _make_list(D[j], near, j, points, distances, end)
             end += length[j]
-            most = gamma * delta_ceiling(scale, phi, sums, length[j]) if prune else np.inf
+            most = gamma * delta_ceiling(scale, phi, sums, length[j])
         else:
             most = ceiling[length[j]]
             if gain[j] + most < goal:
                 continue
-            n_visits += length[j] + 1
             length[j], gain[j] = _shorten_list(near, j, points, distances, start[j], start[j] + length[j])
         if gain[j] + most < goal:
             continue
@@ -137,15 +129,7 @@ def evaluate(
             value[j] = gain[j] + gamma * gathered_delta(margin, counts, captured, cluster, step, step + 1)
         best = max(best, value[j])
     taken.base[0] = base
-    return best, end, n_visits
-
-
-@inner_kernel(fastmath=frozenset({"reassoc"}))
-def _total(distances: Distances) -> float:
-    total = 0.0
-    for distance in distances:
-        total += distance
-    return total
+    return best, end
 
 
 @inner_kernel()
@@ -206,7 +190,7 @@ def _capture_change(
     return cells, rows, expected
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def best_place(selection: Selection, candidates: NDArray[np.int64], best: float) -> int:
     """The place of the best candidate, of the lowest index among equals."""
     value = selection.value
@@ -218,7 +202,7 @@ def best_place(selection: Selection, candidates: NDArray[np.int64], best: float)
     return place
 
 
-@njit(cache=True, nogil=True)
+@inner_kernel()
 def capture(selection: Selection, j: int, step: int) -> None:
     """Make j a medoid: it gets the points on its list."""
     D, near, cluster, classes, counts = selection.D, selection.near, selection.cluster, selection.margin.classes, selection.counts

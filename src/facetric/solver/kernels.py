@@ -83,6 +83,15 @@ def use_threads(wanted: Threads | int | None) -> Iterator[Threads]:
         threads.close()
 
 
+@inner_kernel(fastmath=frozenset({"reassoc"}))
+def total(distances: Distances) -> float:
+    """The sum, in float64."""
+    result = 0.0
+    for distance in distances:
+        result += distance
+    return result
+
+
 _BLOCK = np.uint64(64)  # unsigned: an index that needs no check for a sign
 
 

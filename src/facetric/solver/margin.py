@@ -200,7 +200,7 @@ def delta(margin: Margin, counts: Counts, n_clusters: Index) -> float:
     return 1.0 - min(max(score, 0.0), 1.0)
 
 
-@inner_kernel()
+@njit(cache=True, nogil=True, inline="always")  # so that a loop over many tables is vectorized
 def sums_delta(scale: Scale, cells: float, rows: float, expected: float) -> float:
     """Δ in [0, 1] of a table with these sums."""
     score = agreement(scale.score, scale.n_points, scale.total, cells, rows, scale.columns, expected)

@@ -18,7 +18,7 @@ from facetric.solver.problem import ClusteringProblem, Solution
 Inference = Literal["greedy", "stochastic", "random", "auto"]
 Refinement = Literal["pam", "local_search"]
 
-# Exact greedy takes about 7 ns · m²·ln|Y| on an undisturbed core (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y|
+# Exact greedy takes at most 7 ns · m²·ln|Y| on an undisturbed core (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y|
 # that is 5% of a step in which the network takes 1 ms per image: m = 1,024 with up to 900 classes.
 EXACT_LIMIT = 7_000
 

@@ -98,7 +98,8 @@ def test_the_same_shape_in_another_color_is_another_photo():
     grays, colors = (np.stack(arrays) for arrays in zip(drawn(shape), drawn(other), strict=True))
     pictures, _ = normalized(grays)
     correlation, difference = aligned(pictures[0], pictures[1])
-    assert correlation > 0.97 and difference < 1
+    assert correlation > 0.97
+    assert difference < 1
     assert near_groups(grays, colors).tolist() == [0, 1]
 
 

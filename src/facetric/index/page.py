@@ -43,7 +43,8 @@ def verdict(match: Match) -> str:
         return ""
     expected = match.vote.expected_precision
     precision = "precision not measured: too few labels" if expected is None else f"expected precision {expected:.0%}"
-    return f"{match.vote.label} ({match.vote.fraction:.0%} of the labeled neighbors; {precision})"
+    vote = f"{match.vote.label} ({match.vote.fraction:.0%} of the labeled neighbors; {precision})"
+    return f"unknown, perhaps {vote}" if match.is_unknown else vote
 
 
 def _section(match: Match) -> str:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from facetric.data.images import open_image, printable
 from facetric.index.contract import About, Entry, Hit, Store
 from facetric.index.places import Status, absolute, command_line, existing, is_below, place_of, remove_photos, status_of
-from facetric.index.vote import Vote, Votes
+from facetric.index.vote import FOREIGN, Vote, Votes
 from facetric.photos.embedding import Embedded, embed_list
 from facetric.photos.encoder import Encoder
 from facetric.photos.listing import PhotoList, Problem, list_photos
@@ -35,11 +35,16 @@ class Added:
 
 @dataclass(frozen=True)
 class Match:
-    """What was found for one photo: the most similar ones first. No hits: nothing is similar enough, it is unknown."""
+    """What was found for one photo: the most similar ones first."""
 
     photo: str
     hits: tuple[Hit, ...]
     vote: Vote | None = None  # when asked for, and a neighbor has a label
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is similar enough, or the label that was voted for is more likely wrong than right."""
+        return not self.hits or (self.vote is not None and self.vote.is_unknown)
 
 
 def open_index(
@@ -142,13 +147,15 @@ class PhotoIndex:
         label: str | None = None,
         at_least: float | None = None,
         classify: bool = False,
+        foreign: float = FOREIGN,
     ) -> list[Match]:
         """For a photo, or every photo in a folder, the `top` most similar ones in the index, exactly; equal ones by path.
 
         Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`, which comes from the
-        calibration of the model's run. `classify` has the neighbors vote for a label.
+        calibration of the model's run. `classify` has the neighbors vote for a label; `foreign` is the share of the photos that
+        you expect to have none of the index's labels.
         """
-        _check_search(top, at_least)
+        _check_search(top, at_least, foreign)
         listed = list_photos(photos)
         if not listed.photos:
             raise ValueError(f"there are no photos in {printable(listed.root)}: pass a photo, or a folder that holds some")
@@ -159,18 +166,20 @@ class PhotoIndex:
         if label is not None and not any(found):
             self._refuse_label(label)
         hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
-        votes = self.votes(hits, top=top, at_least=at_least) if classify else [None] * len(hits)
+        votes = self.votes(hits, top=top, at_least=at_least, foreign=foreign) if classify else [None] * len(hits)
         return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each vector (q, dimensions) the `top` most similar photos, also those that are not similar enough."""
         return self._store().search(vectors, top=top, label=label)
 
-    def votes(self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None) -> Sequence[Vote | None]:
+    def votes(
+        self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None, foreign: float = FOREIGN
+    ) -> Sequence[Vote | None]:
         """What the neighbors of each photo vote for; `top` and `at_least` are those of the search that found them."""
         store = self._store()
         self._votes = self._votes or Votes(store)
-        return self._votes.of(hits, top=top, limit=self._limit(at_least))
+        return self._votes.of(hits, top=top, limit=self._limit(at_least), foreign=foreign)
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """The vectors of photos by their content, which must be in the index: (n, dimensions)"""
@@ -265,11 +274,13 @@ class PhotoIndex:
         return self._encoder.vectors([self._encoder.pixels(open_image(path, at_least=self._encoder.at_least)) for path in paths])
 
 
-def _check_search(top: int, at_least: float | None) -> None:
+def _check_search(top: int, at_least: float | None, foreign: float) -> None:
     if top < 1:
         raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
     if at_least is not None and not -1 <= at_least <= 1:
         raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
+    if not 0 <= foreign < 1:
+        raise ValueError(f"the share of foreign photos is at least 0 and below 1; got {foreign}: try --foreign 0.5")
 
 
 def _listed(photos: str | os.PathLike[str]) -> PhotoList:

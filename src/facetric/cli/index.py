@@ -151,7 +151,10 @@ def search(
     model: Annotated[Path | None, typer.Option(help="Where the run of the index is now.", show_default=False)] = None,
     device: Annotated[str, DEVICE] = "auto",
 ) -> None:
-    """Find the photos of an index that are most similar to these, exactly. Unknown: nothing is similar enough, or the label uncertain."""
+    """Find the photos of an index that are most similar to these, exactly.
+
+    Unknown: nothing is similar enough, or the label that the neighbors vote for is more likely wrong than right.
+    """
     with one_line_errors("search"):
         from facetric.index.places import existing
 

@@ -18,6 +18,7 @@ command without a number, and timed.
 """
 
 import argparse
+import resource
 import shutil
 import subprocess
 import sys
@@ -151,9 +152,12 @@ def one_command(root, run):
         command = ["cluster", str(photos), "--output", str(output), "--copy-to", str(Path(folder) / "sorted")]
         started = time.perf_counter()
         subprocess.run([sys.executable, "-m", "facetric", *command, *(["--model", str(run)] if run else [])], check=True)
-        seconds = time.perf_counter() - started
+        seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         clusters = [int(line.split(",")[1]) for line in (output / "clusters.csv").read_text().splitlines()[1:]]
-    print(f"{len(rows)} photos: {seconds:.1f} s, {Agreement.of(classes[rows], clusters)}")
+    cpu = used.ru_utime + used.ru_stime
+    print(
+        f"{len(rows)} photos: {seconds:.1f} s on the clock, {cpu:.1f} s of processor time, {Agreement.of(classes[rows], clusters)}"
+    )
 
 
 def main():

@@ -19,7 +19,7 @@ from facetric.progress import Progress
 MAX_BITS = 30  # of 99 that may differ
 MIN_CORRELATION = 0.97  # of the gray pictures, once they are aligned
 MAX_COLOR_DIFFERENCE = 10.0  # mean over the coarse picture, of 255
-MAX_DIFFERENCE = 1.0  # of any pixel then, in standard deviations of the picture
+MAX_DIFFERENCE = 1.25  # of any pixel then, in standard deviations of the picture
 MIN_CONTRAST = 2.0  # standard deviation of the gray picture, of 255: plainer pictures show nothing to compare
 MIN_EDGES = 0.03  # the share of the pixels over which edges are spread: a speck shows nothing to compare
 _BLUR = 0.7  # pixels

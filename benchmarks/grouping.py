@@ -155,9 +155,8 @@ def one_command(root, run):
         seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         clusters = [int(line.split(",")[1]) for line in (output / "clusters.csv").read_text().splitlines()[1:]]
     cpu = used.ru_utime + used.ru_stime
-    print(
-        f"{len(rows)} photos: {seconds:.1f} s on the clock, {cpu:.1f} s of processor time, {Agreement.of(classes[rows], clusters)}"
-    )
+    print(f"{len(rows)} photos: {seconds:.1f} s on the clock, {cpu:.1f} s of processor time")
+    print(Agreement.of(classes[rows], clusters))
 
 
 def main():

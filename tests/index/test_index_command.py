@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -252,6 +253,17 @@ def test_a_label_that_is_more_likely_wrong_than_right_is_unknown(model, pictures
     assert record["unknown"]
     refused = invoke("search", tmp_path / "i", query, "--classify", "--foreign", "1")
     assert (refused.exit_code, "at least 0 and below 1; got 1.0: try --foreign 0.5" in refused.stderr) == (2, True)
+
+
+def test_a_broken_file_in_a_folder_is_left_out_and_named(model, pictures, tmp_path, caplog):
+    index, folder = model.index(tmp_path / "i"), pictures / "class00"
+    index.add(pictures)
+    (folder / "a broken one.png").write_bytes(b"text")
+    assert [Path(match.photo).name for match in index.search(folder)] == [f"{i}.png" for i in range(4)]
+    assert "left out: " in caplog.text
+    assert "a broken one.png" in caplog.text
+    with pytest.raises(ValueError, match="a broken one"):
+        index.search(folder / "a broken one.png")
 
 
 def test_without_labels_there_is_no_vote(model, pictures, tmp_path):

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from facetric.data.images import ImageError, open_image, printable
-from facetric.index.photo_index import Match
+from facetric.index.queries import Match
 
 _SIZE = 320  # pixels of the longer side
 _PAGE = """<!doctype html>

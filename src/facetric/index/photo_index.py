@@ -12,9 +12,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.data.images import open_image, printable
+from facetric.data.images import printable
 from facetric.index.contract import About, Entry, Hit, Store
-from facetric.index.places import Status, absolute, command_line, existing, is_below, place_of, remove_photos, status_of
+from facetric.index.places import (
+    Status,
+    absolute,
+    command_line,
+    existing,
+    folder_label,
+    is_below,
+    listed_photos,
+    place_of,
+    remove_photos,
+    status_of,
+)
+from facetric.index.queries import Match, check_search, embedded_photos
 from facetric.index.vote import FOREIGN, Vote, Votes
 from facetric.photos.embedding import Embedded, embed_list
 from facetric.photos.encoder import Encoder
@@ -31,20 +43,6 @@ class Added:
     n_new: int  # embedded now; the others were known
     n_removed: int = 0  # whose file is gone
     problems: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True)
-class Match:
-    """What was found for one photo: the most similar ones first."""
-
-    photo: str
-    hits: tuple[Hit, ...]
-    vote: Vote | None = None  # when asked for, and a neighbor has a label
-
-    @property
-    def is_unknown(self) -> bool:
-        """Whether nothing is similar enough, or the label that was voted for is more likely wrong than right."""
-        return not self.hits or (self.vote is not None and self.vote.is_unknown)
 
 
 def open_index(
@@ -86,7 +84,7 @@ class PhotoIndex:
         They get `label`, or the name of their folder directly below `photos`; without either they keep the label they have.
         Killed, it has kept every batch that was finished: add again to resume. `n_processes` embed, each with its own network.
         """
-        return self._put(_listed(photos), label, labels_from_folders, n_processes, on_progress, remove_missing=False)
+        return self._put(listed_photos(photos), label, labels_from_folders, n_processes, on_progress, remove_missing=False)
 
     def update(self, photos: str | os.PathLike[str], *, n_processes: int = 1, on_progress: Progress | None = None) -> Added:
         """Make the index agree with a folder: new and changed photos are embedded, those whose file is gone are removed.
@@ -100,7 +98,7 @@ class PhotoIndex:
                 f"`{command_line('add', self.address, 'NEW_FOLDER')}` takes it over without embedding it "
                 f"again; `{command_line('remove', self.address, photos)}` forgets it"
             )
-        listed = _listed(photos)
+        listed = listed_photos(photos)
         return self._put(listed, None, False, n_processes, on_progress, remove_missing=True)
 
     def remove(self, photos: str | os.PathLike[str]) -> int:
@@ -151,16 +149,17 @@ class PhotoIndex:
     ) -> list[Match]:
         """For a photo, or every photo in a folder, the `top` most similar ones in the index, exactly; equal ones by path.
 
+        Files of a folder that cannot be opened are left out, and a warning names them.
+
         Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`, which comes from the
         calibration of the model's run. `classify` has the neighbors vote for a label; `foreign` is the share of the photos that
         you expect to have none of the index's labels.
         """
-        _check_search(top, at_least, foreign)
+        check_search(top, at_least, foreign)
         listed = list_photos(photos)
         if not listed.photos:
             raise ValueError(f"there are no photos in {printable(listed.root)}: pass a photo, or a folder that holds some")
-        paths = [listed.root / photo for photo in listed.photos]
-        vectors = np.concatenate([self._embedded(paths[start : start + 32]) for start in range(0, len(paths), 32)])
+        paths, vectors = embedded_photos(self._encoder, [listed.root / photo for photo in listed.photos])
         limit = self._limit(at_least)
         found = self.nearest(vectors, top=top, label=label)
         if label is not None and not any(found):
@@ -211,7 +210,7 @@ class PhotoIndex:
             if label is not None:
                 store.set_labels({str(photo): label for photo in listed.photos})
             if from_folders:
-                store.set_labels({str(photo): _folder_label(listed.root, photo) for photo in listed.photos})
+                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.photos})
             done = self._embed(listed, store, n_processes, on_progress)
             gone: list[str] = []
             if remove_missing:
@@ -269,28 +268,3 @@ class PhotoIndex:
         if at_least is not None:
             return at_least
         return -np.inf if self.near_enough is None else self.near_enough
-
-    def _embedded(self, paths: Sequence[Path]) -> NDArray[np.float32]:
-        return self._encoder.vectors([self._encoder.pixels(open_image(path, at_least=self._encoder.at_least)) for path in paths])
-
-
-def _check_search(top: int, at_least: float | None, foreign: float) -> None:
-    if top < 1:
-        raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
-    if at_least is not None and not -1 <= at_least <= 1:
-        raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
-    if not 0 <= foreign < 1:
-        raise ValueError(f"the share of foreign photos is at least 0 and below 1; got {foreign}: try --foreign 0.5")
-
-
-def _listed(photos: str | os.PathLike[str]) -> PhotoList:
-    """All photos by their absolute paths; a folder without photos is a mistake, or a disk that is not mounted."""
-    listed = list_photos(absolute(photos))
-    if not listed.photos:
-        raise ValueError(f"there are no photos in {printable(listed.root)}: pass a folder that holds some, nested or not")
-    return PhotoList(listed.root, tuple(listed.root / photo for photo in listed.photos), listed.problems, listed.n_others)
-
-
-def _folder_label(root: Path, photo: Path) -> str:
-    parts = photo.relative_to(root).parts
-    return parts[0] if len(parts) > 1 else ""

@@ -55,7 +55,7 @@ class Votes:
         if any(winners) and self._measured_for != (now := (self._store.version(), top, limit, foreign)):
             self._precision = _fitted(_cases(self._store, top=top, limit=limit), foreign)
             self._measured_for = now
-        return [winner and Vote(winner.label, winner.fraction, self._precision(*winner.evidence)) for winner in winners]
+        return [None if one is None else Vote(one.label, one.fraction, self._precision(*one.evidence)) for one in winners]
 
 
 @dataclass(frozen=True)

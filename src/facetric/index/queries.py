@@ -57,6 +57,6 @@ def embedded_photos(encoder: Encoder, paths: Sequence[Path]) -> tuple[list[Path]
             vectors.append(encoder.vectors(pixels))
     if not opened:
         raise broken[0]
-    for error in broken:
-        _log.warning("left out: %s", error)
+    for reason in broken:
+        _log.warning("left out: %s", reason)
     return opened, np.concatenate(vectors)

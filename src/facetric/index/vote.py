@@ -112,8 +112,10 @@ def _fitted(cases: NDArray[np.float64], foreign: float) -> _Precision:
         return lambda similarity, fraction: None
     if right.min() == right.max():
         return lambda similarity, fraction: float(right[0])
+    from scipy.special import expit  # type: ignore[import-untyped]
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
     center, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
     model = LogisticRegression().fit((evidence - center) / scale, right, sample_weight=weights / weights.mean())
-    return lambda *one: float(model.predict_proba((np.array([one]) - center) / scale)[0, 1])
+    slopes = model.coef_[0] / scale
+    return lambda *one: float(expit((np.array(one) - center) @ slopes + model.intercept_[0]))

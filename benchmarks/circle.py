@@ -1,8 +1,9 @@
 """The circle: labels → model → groups of unseen photos → corrections → named groups and the old labels → a better model?
 
-    python benchmarks/circle.py FEATURES.npz [FEATURES.npz …] [--seeds 0 1 2] [--rounds 20]
+    facetric embed path/to/CUB_200_2011/images --output cub.npz
+    python benchmarks/circle.py cub.npz [--seeds 0 1 2] [--rounds 20]
 
-The files hold features of the packaged network with their labels (`vectors`, `labels`; `Embeddings.save` writes such files).
+The file holds features of the packaged network; folders are classes.
 Classes are drawn by a seed: 40 with labels (10 of them calibrate), 30 unsorted ones of which 20 photos each are grouped, 60 that
 nothing is fitted to. Models are closed-form heads, what `facetric train` starts from and refits, here of one shrinkage. Answers
 come from the true labels: ten a round, in the order of the page. Then every group of five photos or more gets the name of its
@@ -21,14 +22,15 @@ from facetric.groups.decisions import Constraints
 from facetric.groups.grouping import grouped
 from facetric.metrics.retrieval import retrieval
 from facetric.models.closed_form import USUAL_SHRINKAGE, closed_form_head
+from facetric.photos import read_vectors
 
 N_LABELED, N_CALIBRATING, N_UNSORTED, N_UNSEEN = 40, 10, 30, 60
 PER_CLASS, N_ANSWERS, SMALLEST_NAMED = 20, 10, 5
 
 
-def load(paths):
-    stored = [np.load(path) for path in paths]
-    return np.concatenate([one["vectors"] for one in stored]), np.concatenate([one["labels"] for one in stored])
+def load(path):
+    found = read_vectors(path)
+    return found.vectors, np.unique([name.split("/")[0] for name in found.paths], return_inverse=True)[1]
 
 
 def named(labels, classes):
@@ -99,12 +101,12 @@ def round_trip(features, labels, seed, n_rounds, dim):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="+")
+    parser.add_argument("vectors", type=Path, help="of photos in class folders, by facetric embed without --model")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=20, help="of ten answers each")
     parser.add_argument("--dim", type=int, default=64, help="of the heads")
     options = parser.parse_args()
-    features, labels = load(options.files)
+    features, labels = load(options.vectors)
     tables = []
     for seed in options.seeds:
         started = time.perf_counter()

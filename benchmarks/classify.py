@@ -1,10 +1,11 @@
 """`facetric search --classify`: is the expected precision reached, and does "unknown" protect from photos of other classes?
 
-    python benchmarks/classify.py VALIDATION.npz TEST.npz [--seeds 3]
+    facetric embed path/to/CUB_200_2011/images --output cub.npz
+    python benchmarks/classify.py cub.npz [--seeds 5]
 
-The files hold vectors and labels (`Embeddings.save` writes such files). The validation classes calibrate: they give the
-similarity below which a photo is unknown. Of the test classes, half are in the index, with half of their photos; the other
-half are searched for, and all photos of the classes that are not in the index.
+The packaged network and its calibration. Of the test classes (101 to 200), half are in the index, with half of their photos; the
+other half are searched for, and all photos of the classes that are not in the index. Known and foreign photos count the same,
+however many there are: half of the photos are foreign, as `--foreign 0.5` says.
 """
 
 import argparse
@@ -12,24 +13,21 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+from sklearn.metrics import roc_auc_score
 
-from facetric.clustering import calibrate
+import facetric
 from facetric.index.sqlite_store import SqliteStore
-from facetric.index.vote import voted
+from facetric.index.vote import Votes
+from facetric.photos import read_vectors
 from facetric.photos.store import EmbeddedPhoto
 
 TOP = 10
 BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.01))  # of the promised precision
+REQUIRED = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def load(path):
-    stored = np.load(path)
-    vectors = stored["vectors"] / np.linalg.norm(stored["vectors"], axis=1, keepdims=True)
-    return vectors.astype(np.float32), stored["labels"]
-
-
-def answers(vectors, labels, limit, seed):
-    """For every query: its class, whether that is in the index, the voted label (None: unknown) and the promised precision."""
+def answers(vectors, labels, limit, foreign, seed):
+    """A row per query: is its class in the index? is the vote right? the precision that is promised; the nearest's similarity."""
     rng = np.random.default_rng(seed)
     classes = rng.permutation(np.unique(labels))
     known = np.isin(labels, classes[: len(classes) // 2])
@@ -41,52 +39,73 @@ def answers(vectors, labels, limit, seed):
         store.add(EmbeddedPhoto(Path(f"/{row:06}.jpg"), "", row.to_bytes(16, "big"), vectors[row]) for row in rows)
         queries = np.flatnonzero(~in_index)
         found = store.search(vectors[queries], top=TOP)
-        hits = [[hit for hit in some if hit.similarity >= limit] for some in found]
-        votes = voted(store, hits, top=TOP, limit=limit)
+        near = [[hit for hit in some if hit.similarity >= limit] for some in found]
+        votes = Votes(store).of(near, top=TOP, limit=limit, foreign=foreign)
         store.close()
-    return [
-        (
-            str(labels[row]),
-            bool(known[row]),
-            None if vote is None else vote.label,
-            0.0 if vote is None else vote.expected_precision,
-        )
-        for row, vote in zip(queries, votes, strict=True)
-    ]
+    return np.array(
+        [
+            (
+                known[row],
+                vote is not None and vote.label == str(labels[row]),
+                vote.expected_precision if vote else 0.0,
+                some[0].similarity,
+            )
+            for row, vote, some in zip(queries, votes, found, strict=True)
+        ]
+    )
 
 
-def mean(values):
-    values = list(values)
-    return f"{100 * np.mean(values):.1f}" if values else "–"
+def mean(values, weights):
+    return f"{100 * np.average(values, weights=weights):.1f}" if weights.sum() > 0 else "–"
 
 
-def show(name, found):
-    known = [one for one in found if one[1]]
-    other = [one for one in found if not one[1]]
-    voted_known = [one for one in known if one[2] is not None]
-    print(f"\n{name}: {len(known):,} photos of classes in the index, {len(other):,} of others")
-    print(f"called unknown: {mean(one[2] is None for one in known)}% and {mean(one[2] is None for one in other)}%")
-    print("| promised | photos of the index's classes | promised, mean | reached | with photos of other classes, reached |")
-    print("|---|---:|---:|---:|---:|")
+def bands(rows, weights):
+    print("| promised | share of the photos | promised, mean | reached |\n|---|---:|---:|---:|")
     for low, high in (*BANDS, (0.0, 1.01)):
-        band = [one for one in voted_known if low <= one[3] < high]
-        everyone = [one for one in found if one[2] is not None and low <= one[3] < high]
-        promised, reached = mean(one[3] for one in band), mean(one[0] == one[2] for one in band)
+        inside = (rows[:, 2] >= low) & (rows[:, 2] < high)
         title = "all" if (low, high) == (0.0, 1.01) else f"{low:.0%} to {min(high, 1):.0%}"
-        print(f"| {title} | {len(band):,} | {promised} | {reached} | {mean(one[0] == one[2] for one in everyone)} |", flush=True)
+        share, promised, reached = mean(inside, weights), *(mean(rows[:, column], weights * inside) for column in (2, 1))
+        print(f"| {title} | {share} | {promised} | {reached} |", flush=True)
+
+
+def curve(rows, weights):
+    """What is answered when a precision is required, and when a similarity is, the one that answers as many known photos."""
+    known = rows[:, 0] > 0
+    print("| required precision | known answered | foreign unknown | right, of the answers |", end="")
+    print(" by similarity alone: required | foreign unknown | right, of the answers |\n|" + "---:|" * 7)
+    for required in REQUIRED:
+        answered = rows[:, 2] >= required
+        similar = np.quantile(rows[known, 3], 1 - answered[known].mean())
+        alone = rows[:, 3] >= similar
+        shown = [f"{100 * answered[known].mean():.1f}"]
+        for some in (answered, alone):
+            shown += [f"{100 * (~some[~known]).mean():.1f}", mean(rows[:, 1], weights * some)]
+        print(f"| {required:.0%} | {' | '.join(shown[:3])} | {similar:.3f} | {' | '.join(shown[3:])} |", flush=True)
+    print(f"known or foreign, area under the curve: {roc_auc_score(known, rows[:, 2]):.3f}, ", end="")
+    print(f"by similarity alone {roc_auc_score(known, rows[:, 3]):.3f}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs=2, metavar=("VALIDATION.npz", "TEST.npz"))
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--threshold", type=float, help="the calibrated distance, where it is known already")
+    parser.add_argument("vectors", type=Path, help="of CUB-200-2011, by facetric embed without --model")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--classes", type=int, nargs=2, default=(101, 200), help="the first and the last")
     options = parser.parse_args()
-    vectors, labels = load(options.files[1])
-    threshold = options.threshold or calibrate(*load(options.files[0])).threshold
-    limit = 1 - threshold**2 / 2
-    for name, bound in ((f"unknown below a similarity of {limit:.3f}, from the calibration", limit), ("no limit", -1.0)):
-        show(name, [one for seed in range(options.seeds) for one in answers(vectors, labels, bound, seed)])
+    found = read_vectors(options.vectors)
+    labels = np.array([int(path.split("/")[0][:3]) for path in found.paths])
+    rows = (labels >= options.classes[0]) & (labels <= options.classes[1])
+    vectors, labels = found.vectors[rows], labels[rows]
+    limit = 1 - facetric.load().calibration.threshold ** 2 / 2
+    for foreign in (0.5, 0.0):
+        all_rows = np.concatenate([answers(vectors, labels, limit, foreign, seed) for seed in range(options.seeds)])
+        known = all_rows[:, 0] > 0
+        weights = np.where(known, (1 - foreign) / known.sum(), foreign / (~known).sum())
+        print(f"\n--foreign {foreign}: {known.sum():,} photos of classes in the index, {(~known).sum():,} of others")
+        print(f"nothing reaches the calibrated similarity of {limit:.3f}: ", end="")
+        print(", ".join(f"{mean(all_rows[part, 3] < limit, np.ones(part.sum()))}%" for part in (known, ~known)))
+        bands(all_rows, weights)
+        if foreign:
+            curve(all_rows, weights)
 
 
 if __name__ == "__main__":

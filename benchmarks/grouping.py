@@ -1,18 +1,24 @@
 """Photos of unseen classes in groups, the number of groups unknown: how good they are, and how fast corrections make them better.
 
-    python benchmarks/grouping.py VALIDATION.npz TEST.npz [--seeds 10]
-    python benchmarks/grouping.py --photos path/to/CUB_200_2011/images
+    facetric embed path/to/CUB_200_2011/images --output cub.npz
+    python benchmarks/grouping.py cub.npz [--seeds 10]
+    python benchmarks/grouping.py --glyphs [--model runs/glyphs]
+    python benchmarks/grouping.py --photos path/to/CUB_200_2011/images [--model runs/cub]
 
-With files of vectors and labels (`Embeddings.save` writes such files), of classes that the network was not trained on: the
-validation classes calibrate; 100 test classes are clustered, and piles of 8 of them with 15 photos each. HDBSCAN is given the
-size of its smallest cluster that suits the validation classes best, k-means the true number of classes. Then ten rounds of ten
-answers each, on the piles: the questions that `facetric cluster` asks, the same questions at random, and random pairs.
+CUB, test classes 101 to 200. Without training: the features of the packaged network, calibrated on classes 1 to 100. With
+training: a closed-form head fitted to classes 1 to 50, calibrated on 51 to 100. Glyphs: 100 test characters with 15 pictures
+each; the packaged network is calibrated on 60 characters of the training half, a run on its validation characters.
+
+Piles of 8 test classes with 15 photos each are drawn, and all test classes are clustered at once. HDBSCAN is given the size of
+its smallest cluster that suits the calibrating classes best, k-means the true number of classes. Then ten rounds of ten answers
+each, on the piles: the questions that `facetric cluster` asks, the same questions at random, and random pairs.
 
 With photos in class folders: 120 of them, of 8 of the last 100 classes, copied under new names into one folder, grouped by one
 command without a number, and timed.
 """
 
 import argparse
+import resource
 import shutil
 import subprocess
 import sys
@@ -23,18 +29,44 @@ from pathlib import Path
 import numpy as np
 from sklearn.cluster import HDBSCAN, KMeans
 
+import facetric
 from facetric.clustering import Agreement, calibrate
+from facetric.data import load_dataset
 from facetric.groups.decisions import Constraints
 from facetric.groups.grouping import Question, grouped
+from facetric.models.closed_form import closed_form_head
+from facetric.photos import read_vectors
 from facetric.photos.listing import list_photos
+from facetric.runs import Run
+from facetric.runs.images import run_images
 
 N_ROUNDS, N_ANSWERS = 10, 10
 
 
-def load(path):
-    stored = np.load(path)
-    vectors = stored["vectors"] / np.linalg.norm(stored["vectors"], axis=1, keepdims=True)
-    return vectors.astype(np.float32), np.unique(stored["labels"], return_inverse=True)[1]
+def cub(path):
+    """(name, calibrating, test) for features as they are, and for a head; classes are numbered in the names of their folders."""
+    found = read_vectors(path)
+    classes = np.array([int(name.split("/")[0][:3]) for name in found.paths])
+    vectors = found.vectors / np.linalg.norm(found.vectors, axis=1, keepdims=True)
+    fitting, calibrating, test = classes <= 50, (classes > 50) & (classes <= 100), classes > 100
+    yield "CUB, without training", (vectors[classes <= 100], classes[classes <= 100]), (vectors[test], classes[test])
+    head = closed_form_head(found.vectors[fitting], classes[fitting], 64)
+    embedded = head(found.vectors).astype(np.float32)
+    embedded /= np.linalg.norm(embedded, axis=1, keepdims=True)
+    yield "CUB, a head trained on 50 classes", (embedded[calibrating], classes[calibrating]), (embedded[test], classes[test])
+
+
+def glyphs(run):
+    """(name, calibrating, test) for the packaged network, or a run on glyphs."""
+    model, dataset = facetric.load(run), load_dataset("glyphs")
+    known = dataset.select("train") if run is None else run_images(Run(run), "validation")[0]
+    parts = []
+    for part, n_classes in ((known, 60), (dataset.select("test"), 100)):
+        enough = np.flatnonzero(np.bincount(part.labels) >= 15)
+        chosen = np.random.default_rng(0).permutation(enough)[:n_classes]
+        rows = np.concatenate([np.flatnonzero(part.labels == c)[:15] for c in chosen])
+        parts.append((model.embed([np.asarray(part.images[row]) for row in rows]), part.labels[rows]))
+    yield f"glyphs, {'without training' if run is None else 'trained'}", *parts
 
 
 def hdbscan(vectors, size):
@@ -45,16 +77,15 @@ def hdbscan(vectors, size):
 def pile(classes, seed, n_classes=8, per_class=15):
     rng = np.random.default_rng(seed)
     enough = np.flatnonzero(np.bincount(classes) >= per_class)
-    if not len(enough):
-        enough, per_class = np.flatnonzero(np.bincount(classes) >= 8), 8
     chosen = rng.choice(enough, n_classes, replace=False)
     return np.concatenate([rng.choice(np.flatnonzero(classes == c), per_class, replace=False) for c in chosen])
 
 
 def show(name, agreements):
     fields = ("bcubed_precision", "bcubed_recall", "bcubed_f1", "pairwise_precision", "pairwise_recall", "pairwise_f1")
-    means = [100 * np.mean([getattr(agreement, field) for agreement in agreements]) for field in fields]
-    print(f"| {name} | " + " | ".join(f"{value:.1f}" for value in means) + " |", flush=True)
+    columns = [[100 * getattr(agreement, field) for agreement in agreements] for field in fields]
+    shown = [f"{np.mean(c):.1f}" + (f" ± {np.std(c):.1f}" if len(c) > 1 else "") for c in columns]
+    print(f"| {name} | " + " | ".join(shown) + " |", flush=True)
 
 
 def compare(validation, test, seeds):
@@ -72,11 +103,10 @@ def compare(validation, test, seeds):
     print("| | BCubed P | R | F1 | pairwise P | R | F1 |\n|---|---|---|---|---|---|---|")
     for name, cluster in methods.items():
         show(f"{name}, 8 classes", [Agreement.of(classes[rows], cluster(vectors[rows], classes[rows])) for rows in piles])
-    some = np.isin(classes, np.unique(classes)[:100])
     for name, cluster in methods.items():
-        show(f"{name}, 100 classes", [Agreement.of(classes[some], cluster(vectors[some], classes[some]))])
-    promise = calibration.promise(vectors[some], calibration.clusterer().fit_predict(vectors[some]))
-    print(f"promised of 100 classes: pairwise precision {promise.precision}, recall {promise.recall:.0%}\n")
+        show(f"{name}, {len(np.unique(classes))} classes", [Agreement.of(classes, cluster(vectors, classes))])
+    promise = calibration.promise(vectors, calibration.clusterer().fit_predict(vectors))
+    print(f"promised of all classes: pairwise precision {promise.precision}, recall {promise.recall:.0%}\n")
     return calibration, piles
 
 
@@ -105,6 +135,7 @@ def corrections(test, calibration, piles):
     for order in ("most doubtful", "random order", "random pairs"):
         runs = [corrected(vectors[rows], classes[rows], calibration, order, seed) for seed, rows in enumerate(piles)]
         print(f"| {order} | " + " | ".join(f"{100 * value:.1f}" for value in np.mean(runs, axis=0)) + " |", flush=True)
+    print()
 
 
 def one_command(root, run):
@@ -121,24 +152,28 @@ def one_command(root, run):
         command = ["cluster", str(photos), "--output", str(output), "--copy-to", str(Path(folder) / "sorted")]
         started = time.perf_counter()
         subprocess.run([sys.executable, "-m", "facetric", *command, *(["--model", str(run)] if run else [])], check=True)
-        seconds = time.perf_counter() - started
+        seconds, used = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
         clusters = [int(line.split(",")[1]) for line in (output / "clusters.csv").read_text().splitlines()[1:]]
-    print(f"{len(rows)} photos: {seconds:.1f} s, {Agreement.of(classes[rows], clusters)}")
+    cpu = used.ru_utime + used.ru_stime
+    print(f"{len(rows)} photos: {seconds:.1f} s on the clock, {cpu:.1f} s of processor time")
+    print(Agreement.of(classes[rows], clusters))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", type=Path, nargs="*", metavar="VALIDATION.npz TEST.npz")
-    parser.add_argument("--seeds", type=int, default=10, help="piles of 8 classes")
+    parser.add_argument("vectors", type=Path, nargs="?", help="of CUB-200-2011, by facetric embed without --model")
+    parser.add_argument("--glyphs", action="store_true", help="the built-in characters")
     parser.add_argument("--photos", type=Path, help="class folders, for the timed command")
-    parser.add_argument("--model", type=Path, help="the run for the timed command")
+    parser.add_argument("--model", type=Path, help="a run, with --glyphs or --photos")
+    parser.add_argument("--seeds", type=int, default=10, help="piles of 8 classes")
     arguments = parser.parse_args()
-    if arguments.files:
-        validation, test = map(load, arguments.files)
-        calibration, piles = compare(validation, test, arguments.seeds)
-        corrections(test, calibration, piles)
     if arguments.photos:
         one_command(arguments.photos, arguments.model)
+        return
+    for name, calibrating, test in glyphs(arguments.model) if arguments.glyphs else cub(arguments.vectors):
+        print(f"{name}: mean ± standard deviation of {arguments.seeds} piles, in %")
+        calibration, piles = compare(calibrating, test, arguments.seeds)
+        corrections(test, calibration, piles)
 
 
 if __name__ == "__main__":

@@ -226,7 +226,7 @@ def many(tmp_path_factory):
         names={},
         questions=tuple(Question(int(a), int(a) + 400, 1.0) for a in range(400, 2400)),
         decisions=Decisions(),
-        expected=None,
+        promise=None,
         made_by="",
         problems=(),
         n_new=0,

@@ -63,11 +63,12 @@ def test_precision_is_measured_once_until_the_index_changes(tmp_path, monkeypatc
 
     add(0)
     counts = []
-    measure = vote_module._leave_one_out
-    monkeypatch.setattr("facetric.index.vote._leave_one_out", lambda *x, **y: counts.append(1) or measure(*x, **y))
+    measure = vote_module._cases
+    monkeypatch.setattr("facetric.index.vote._cases", lambda *x, **y: counts.append(1) or measure(*x, **y))
     for _ in range(3):
         (vote,) = index.votes(index.nearest(centers[:1].astype(np.float32), top=10), top=10)
-        assert (vote.label, vote.expected_precision) == ("class 0", 1.0)
+        assert vote.label == "class 0"
+        assert vote.expected_precision > 0.9
     assert len(counts) == 1
     add(40)
     index.votes(index.nearest(centers[:1].astype(np.float32), top=10), top=10)

@@ -157,8 +157,10 @@ def test_the_command_has_the_limits_of_the_library():
     assert Limits(*(defaults[f"max_{field.name}"] for field in fields(Limits))) == Limits()
 
 
-def test_there_has_to_be_an_index(tmp_path):
-    done = CliRunner().invoke(app, ["serve", str(tmp_path / "nothing")])
+@pytest.mark.parametrize("store", [(), ("--store",)])
+def test_there_has_to_be_an_index(tmp_path, store):
+    """--store is another way to write INDEX, as for `facetric index` and `facetric search`."""
+    done = CliRunner().invoke(app, ["serve", *store, str(tmp_path / "nothing")])
     assert done.exit_code == 2
     assert "there is no index" in done.stderr
     assert not (tmp_path / "nothing").exists()

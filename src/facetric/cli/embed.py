@@ -14,7 +14,7 @@ from facetric.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.inference.model import Engine
+    from facetric.inference.loading import Engine
     from facetric.models.embedder import Precision
     from facetric.photos import Problem
 

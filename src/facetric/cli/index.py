@@ -143,18 +143,24 @@ def search(
         typer.Option(help="Only similarities of at least this; without it, by the calibration of the run.", show_default=False),
     ] = None,
     classify: Annotated[bool, typer.Option("--classify", help="Have the neighbors vote for a label.")] = False,
+    foreign: Annotated[
+        float, typer.Option(help="With --classify: the share of the photos that you expect to have none of the index's labels.")
+    ] = 0.5,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     page: Annotated[Path | None, typer.Option(help="Write a page with the pictures.", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option(help="Where the run of the index is now.", show_default=False)] = None,
     device: Annotated[str, DEVICE] = "auto",
 ) -> None:
-    """Find the photos of an index that are most similar to these, exactly. Nothing similar enough: unknown."""
+    """Find the photos of an index that are most similar to these, exactly.
+
+    Unknown: nothing is similar enough, or the label that the neighbors vote for is more likely wrong than right.
+    """
     with one_line_errors("search"):
         from facetric.index.places import existing
 
         existing(index)
         opened = _opened(index, model, device)
-        found = opened.search(photos, top=top, label=label, at_least=at_least, classify=classify)
+        found = opened.search(photos, top=top, label=label, at_least=at_least, classify=classify, foreign=foreign)
         if page is not None:
             from facetric.files import write_atomically
             from facetric.index.page import page as drawn
@@ -226,7 +232,7 @@ def _record(match: Match) -> dict[str, Any]:
         }
         for hit in match.hits
     ]
-    record = {"photo": match.photo.encode("utf-8", "backslashreplace").decode(), "unknown": not match.hits, "hits": hits}
+    record = {"photo": match.photo.encode("utf-8", "backslashreplace").decode(), "unknown": match.is_unknown, "hits": hits}
     return record | ({} if match.vote is None else {"vote": vars(match.vote)})
 
 

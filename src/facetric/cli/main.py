@@ -43,7 +43,7 @@ app.command(
 )(cluster)
 app.command(epilog="Example: facetric duplicates new-photos --output duplicates.csv")(duplicates)
 app.command(cls=IndexCommand, epilog="Example: facetric search birds.index photo.jpg --classify --page found.html")(search)
-app.command(epilog="Example: facetric serve birds.index")(serve)
+app.command(cls=IndexCommand, epilog="Example: facetric serve birds.index")(serve)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(index_app, name="index")
 app.add_typer(data_app, name="data")

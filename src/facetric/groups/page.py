@@ -84,10 +84,11 @@ def _facts(groups: PhotoGroups) -> str:
     parts = [f"{len(groups.photos):,} photos in {groups.n_groups:,} groups, {groups.n_alone:,} alone"]
     if promise is not None:
         parts.append(
-            f"expected: of two photos in one group {promise.precision} belong together; of two that belong together about "
+            f"Expected: of two photos in one group {promise.precision} belong together; of two that belong together about "
             f"{promise.recall:.0%} are in one group"
         )
-    return ". ".join([*parts, groups.made_by]).strip(". ") + "."
+    made_by = groups.made_by[:1].upper() + groups.made_by[1:]
+    return ". ".join([*parts, made_by]).strip(". ") + "."
 
 
 def _digest(value: object) -> str:

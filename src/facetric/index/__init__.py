@@ -6,8 +6,9 @@ from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from facetric.index.contract import Entry, Hit, Store
-    from facetric.index.photo_index import Added, Match, PhotoIndex, open_index
+    from facetric.index.photo_index import Added, PhotoIndex, open_index
     from facetric.index.places import Status, recorded_run
+    from facetric.index.queries import Match
 
 __all__ = ["Added", "Entry", "Hit", "Match", "PhotoIndex", "Status", "Store", "open_index", "recorded_run"]
 
@@ -15,7 +16,7 @@ _HOMES = {
     "Added": "photo_index",
     "Entry": "contract",
     "Hit": "contract",
-    "Match": "photo_index",
+    "Match": "queries",
     "PhotoIndex": "photo_index",
     "Status": "places",
     "Store": "contract",

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from facetric.data.images import ImageError, open_image, printable
-from facetric.index.photo_index import Match
+from facetric.index.queries import Match
 
 _SIZE = 320  # pixels of the longer side
 _PAGE = """<!doctype html>
@@ -43,7 +43,8 @@ def verdict(match: Match) -> str:
         return ""
     expected = match.vote.expected_precision
     precision = "precision not measured: too few labels" if expected is None else f"expected precision {expected:.0%}"
-    return f"{match.vote.label} ({match.vote.fraction:.0%} of the labeled neighbors; {precision})"
+    vote = f"{match.vote.label} ({match.vote.fraction:.0%} of the labeled neighbors; {precision})"
+    return f"unknown, perhaps {vote}" if match.is_unknown else vote
 
 
 def _section(match: Match) -> str:

@@ -12,10 +12,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.data.images import open_image, printable
+from facetric.data.images import printable
 from facetric.index.contract import About, Entry, Hit, Store
-from facetric.index.places import Status, absolute, command_line, existing, is_below, place_of, remove_photos, status_of
-from facetric.index.vote import Vote, Votes
+from facetric.index.places import (
+    Status,
+    absolute,
+    command_line,
+    existing,
+    folder_label,
+    is_below,
+    listed_photos,
+    place_of,
+    remove_photos,
+    status_of,
+)
+from facetric.index.queries import Match, check_search, embedded_photos
+from facetric.index.vote import FOREIGN, Vote, Votes
 from facetric.photos.embedding import Embedded, embed_list
 from facetric.photos.encoder import Encoder
 from facetric.photos.listing import PhotoList, Problem, list_photos
@@ -31,15 +43,6 @@ class Added:
     n_new: int  # embedded now; the others were known
     n_removed: int = 0  # whose file is gone
     problems: tuple[Problem, ...] = ()
-
-
-@dataclass(frozen=True)
-class Match:
-    """What was found for one photo: the most similar ones first. No hits: nothing is similar enough, it is unknown."""
-
-    photo: str
-    hits: tuple[Hit, ...]
-    vote: Vote | None = None  # when asked for, and a neighbor has a label
 
 
 def open_index(
@@ -81,7 +84,7 @@ class PhotoIndex:
         They get `label`, or the name of their folder directly below `photos`; without either they keep the label they have.
         Killed, it has kept every batch that was finished: add again to resume. `n_processes` embed, each with its own network.
         """
-        return self._put(_listed(photos), label, labels_from_folders, n_processes, on_progress, remove_missing=False)
+        return self._put(listed_photos(photos), label, labels_from_folders, n_processes, on_progress, remove_missing=False)
 
     def update(self, photos: str | os.PathLike[str], *, n_processes: int = 1, on_progress: Progress | None = None) -> Added:
         """Make the index agree with a folder: new and changed photos are embedded, those whose file is gone are removed.
@@ -95,7 +98,7 @@ class PhotoIndex:
                 f"`{command_line('add', self.address, 'NEW_FOLDER')}` takes it over without embedding it "
                 f"again; `{command_line('remove', self.address, photos)}` forgets it"
             )
-        listed = _listed(photos)
+        listed = listed_photos(photos)
         return self._put(listed, None, False, n_processes, on_progress, remove_missing=True)
 
     def remove(self, photos: str | os.PathLike[str]) -> int:
@@ -142,35 +145,40 @@ class PhotoIndex:
         label: str | None = None,
         at_least: float | None = None,
         classify: bool = False,
+        foreign: float = FOREIGN,
     ) -> list[Match]:
         """For a photo, or every photo in a folder, the `top` most similar ones in the index, exactly; equal ones by path.
 
+        Files of a folder that cannot be opened are left out, and a warning names them.
+
         Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`, which comes from the
-        calibration of the model's run. `classify` has the neighbors vote for a label.
+        calibration of the model's run. `classify` has the neighbors vote for a label; `foreign` is the share of the photos that
+        you expect to have none of the index's labels.
         """
-        _check_search(top, at_least)
+        check_search(top, at_least, foreign)
         listed = list_photos(photos)
         if not listed.photos:
             raise ValueError(f"there are no photos in {printable(listed.root)}: pass a photo, or a folder that holds some")
-        paths = [listed.root / photo for photo in listed.photos]
-        vectors = np.concatenate([self._embedded(paths[start : start + 32]) for start in range(0, len(paths), 32)])
+        paths, vectors = embedded_photos(self._encoder, [listed.root / photo for photo in listed.photos])
         limit = self._limit(at_least)
         found = self.nearest(vectors, top=top, label=label)
         if label is not None and not any(found):
             self._refuse_label(label)
         hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
-        votes = self.votes(hits, top=top, at_least=at_least) if classify else [None] * len(hits)
+        votes = self.votes(hits, top=top, at_least=at_least, foreign=foreign) if classify else [None] * len(hits)
         return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each vector (q, dimensions) the `top` most similar photos, also those that are not similar enough."""
         return self._store().search(vectors, top=top, label=label)
 
-    def votes(self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None) -> Sequence[Vote | None]:
+    def votes(
+        self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None, foreign: float = FOREIGN
+    ) -> Sequence[Vote | None]:
         """What the neighbors of each photo vote for; `top` and `at_least` are those of the search that found them."""
         store = self._store()
         self._votes = self._votes or Votes(store)
-        return self._votes.of(hits, top=top, limit=self._limit(at_least))
+        return self._votes.of(hits, top=top, limit=self._limit(at_least), foreign=foreign)
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """The vectors of photos by their content, which must be in the index: (n, dimensions)"""
@@ -202,7 +210,7 @@ class PhotoIndex:
             if label is not None:
                 store.set_labels({str(photo): label for photo in listed.photos})
             if from_folders:
-                store.set_labels({str(photo): _folder_label(listed.root, photo) for photo in listed.photos})
+                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.photos})
             done = self._embed(listed, store, n_processes, on_progress)
             gone: list[str] = []
             if remove_missing:
@@ -260,26 +268,3 @@ class PhotoIndex:
         if at_least is not None:
             return at_least
         return -np.inf if self.near_enough is None else self.near_enough
-
-    def _embedded(self, paths: Sequence[Path]) -> NDArray[np.float32]:
-        return self._encoder.vectors([self._encoder.pixels(open_image(path, at_least=self._encoder.at_least)) for path in paths])
-
-
-def _check_search(top: int, at_least: float | None) -> None:
-    if top < 1:
-        raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
-    if at_least is not None and not -1 <= at_least <= 1:
-        raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
-
-
-def _listed(photos: str | os.PathLike[str]) -> PhotoList:
-    """All photos by their absolute paths; a folder without photos is a mistake, or a disk that is not mounted."""
-    listed = list_photos(absolute(photos))
-    if not listed.photos:
-        raise ValueError(f"there are no photos in {printable(listed.root)}: pass a folder that holds some, nested or not")
-    return PhotoList(listed.root, tuple(listed.root / photo for photo in listed.photos), listed.problems, listed.n_others)
-
-
-def _folder_label(root: Path, photo: Path) -> str:
-    parts = photo.relative_to(root).parts
-    return parts[0] if len(parts) > 1 else ""

@@ -11,6 +11,7 @@ from pathlib import Path
 from facetric.data.images import printable
 from facetric.index.contract import About, Place
 from facetric.index.sqlite_store import IndexFolder
+from facetric.photos.listing import PhotoList, list_photos
 
 
 @dataclass(frozen=True)
@@ -81,3 +82,17 @@ def absolute(photos: str | os.PathLike[str]) -> Path:
 
 def is_below(path: str, folder: Path) -> bool:
     return path == str(folder) or path.startswith(str(folder).rstrip(os.sep) + os.sep)
+
+
+def listed_photos(photos: str | os.PathLike[str]) -> PhotoList:
+    """All photos by their absolute paths; a folder without photos is a mistake, or a disk that is not mounted."""
+    listed = list_photos(absolute(photos))
+    if not listed.photos:
+        raise ValueError(f"there are no photos in {printable(listed.root)}: pass a folder that holds some, nested or not")
+    return PhotoList(listed.root, tuple(listed.root / photo for photo in listed.photos), listed.problems, listed.n_others)
+
+
+def folder_label(root: Path, photo: Path) -> str:
+    """The name of the folder directly below the root that holds a photo; empty for a photo in the root itself."""
+    parts = photo.relative_to(root).parts
+    return parts[0] if len(parts) > 1 else ""

@@ -1,27 +1,24 @@
-"""`load`: a trained run, or the packaged network, as a model that takes photos and gives vectors."""
+"""`Model`: a network that takes photos and gives vectors, groups, an index, a file; `load` makes it."""
 
 from __future__ import annotations
 
-import hashlib
-import logging
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.clustering import AverageLinkage, Calibration, FacilityLocation, calibrate
+from facetric.clustering import AverageLinkage, Calibration, FacilityLocation
 from facetric.data.images import open_image, printable, upright_rgb
 from facetric.data.loader import made_ahead
 from facetric.groups import Decisions, PhotoGroups, cluster_folder
 from facetric.index import PhotoIndex, open_index
-from facetric.inference.packaged import packaged_calibration
+from facetric.inference.calibrated import packaged_calibration, run_calibration
 from facetric.inference.pictures import Photos, pictures_of
 from facetric.inference.saved import saved_network
 from facetric.models import Embedder
@@ -29,66 +26,13 @@ from facetric.models.embedder import Precision
 from facetric.photos.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
 from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
-from facetric.runs.evaluate import usable_device
 
 if TYPE_CHECKING:
     from facetric.export import Export, OnnxNetwork
     from facetric.export.graph import InputKind
+    from facetric.inference.loading import Engine
 
-_log = logging.getLogger("facetric")
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
-
-Engine = Literal["torch", "onnx"]
-
-
-def load(
-    run: str | os.PathLike[str] | None = None,
-    *,
-    checkpoint: str = "best",
-    device: str = "auto",
-    engine: Engine | None = None,
-    precision: Precision = "32",
-) -> Model:
-    """The model of a run folder (its best checkpoint, or the last where there is no best) or of a file that `facetric export`
-    wrote, ready to use.
-
-    Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
-    With engine "onnx" the network is exported in memory, compared with torch and run by onnxruntime on the CPU: the same vectors
-    up to rounding, and the same fingerprint. An exported file is always run by onnxruntime. `precision` is that of the backbone
-    in torch (`Embedder.for_inference`); vectors of another precision are those of another model.
-    """
-    if run is not None and not isinstance(run, str | os.PathLike):
-        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
-    where = None if run is None else Path(run).expanduser()
-    is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
-    _check_engine(engine, device, precision, is_exported=is_exported)
-    origin = (None if where is None else str(where.absolute()), checkpoint, device, engine, precision)
-    if where is not None and is_exported:
-        from facetric.export import read_network
-
-        network = read_network(where)
-        return Model(network, PictureFormat(network.description.size), network.description.fingerprint, source=origin)
-    place = usable_device(device)
-    found = saved_network(where, checkpoint)
-    if engine == "onnx":
-        from facetric.export import exported_network
-        from facetric.export.samples import sample_pictures
-
-        network = exported_network(found, sample_pictures())
-        return Model(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
-    embedder = found.embedder.to(place).for_inference(precision)
-    return Model(embedder, found.form, _of_precision(found.fingerprint, precision), features=found.features, source=origin)
-
-
-def _check_engine(engine: str | None, device: str, precision: str, *, is_exported: bool) -> None:
-    if engine not in (None, "torch", "onnx"):
-        raise ValueError(f"engine must be torch or onnx; got {engine!r}: choose one of these (--engine onnx)")
-    if is_exported and engine == "torch":
-        raise ValueError("an exported file is run by onnxruntime, not by torch: leave --engine out, or pass the run folder")
-    if (is_exported or engine == "onnx") and device not in ("auto", "cpu"):
-        raise ValueError(f"onnxruntime is used on the CPU only; got device {device!r}: leave --device out, or use torch")
-    if (is_exported or engine == "onnx") and precision != "32":
-        raise ValueError(f"onnxruntime runs networks in precision 32; got {precision!r}: leave --precision out, or use torch")
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,31 +85,7 @@ class Model:
         if self.is_exported and not isinstance(self.embedder, Embedder):
             kept, on = self.embedder.description.calibration, self.embedder.description.calibrated_on
             return (None if kept is None else Calibration.from_dict(kept)), on
-        opened = Run(self.run)
-        try:
-            stored, source = opened.calibration()
-            if self._made(source):
-                return stored, f"the validation classes of {opened.path.name}"
-        except ValueError as error:  # not evaluated, too few validation classes, stale or damaged
-            if opened.calibration_file.is_file():
-                _log.warning("%s", error)
-        for split in ("test", "validation"):
-            try:
-                found = opened.embeddings(split)
-            except ValueError as error:
-                if opened.embeddings_file(split).is_file():
-                    _log.warning("%s", error)
-                continue
-            with suppress(ValueError):  # too few classes
-                if self._made(found.source):
-                    what = f"{len(np.unique(found.labels)):,} {split} classes of {opened.path.name}"
-                    return calibrate(found.vectors, found.labels), what
-        return None, ""
-
-    def _made(self, source: Mapping[str, Any]) -> bool:
-        """Whether vectors with this record are those of this model, one crop each."""
-        made_by = _of_precision(source.get("model", ""), source.get("precision", "32"))
-        return made_by == self.fingerprint and source.get("n_views") == 1
+        return run_calibration(Run(self.run), self.fingerprint)
 
     def cluster(
         self,
@@ -321,22 +241,11 @@ class Model:
         return self.run is not None and self.run.endswith(".onnx") and not Path(self.run).is_dir()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.source, self.fingerprint)
+        from facetric.inference.loading import restored
+
+        return restored, (self.source, self.fingerprint)
 
     def _opened(self, pictures: Sequence[Path | Image.Image]) -> list[NDArray[np.uint8]]:
         return [
             self.pixels(upright_rgb(x) if isinstance(x, Image.Image) else open_image(x, at_least=self.at_least)) for x in pictures
         ]
-
-
-def _restored(source: tuple[Any, ...], fingerprint: str) -> Model:
-    run, checkpoint, device, engine, precision = source
-    model = load(run, checkpoint=checkpoint, device=device, engine=engine, precision=precision)
-    if model.fingerprint != fingerprint:
-        raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
-    return model
-
-
-def _of_precision(fingerprint: str, precision: str) -> str:
-    """That of the network itself in float32."""
-    return fingerprint if precision == "32" else hashlib.sha256(f"{fingerprint} {precision}".encode()).hexdigest()

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin  # type: ignore[import-untyped]
 
-from facetric.inference.model import Model, load
+from facetric.inference.loading import load
+from facetric.inference.model import Model
 from facetric.inference.pictures import Photos
 
 

@@ -2,7 +2,8 @@
 
 Pairs whose perceptual hashes differ in few bits are candidates. Their gray pictures are laid over each other by a shift and a
 stretch in each direction (Gauss–Newton on the brightness, Lucas and Kanade 1981), which undoes a crop, and count as copies when
-they then correlate. `benchmarks/duplicates.py` measures recall and false alarms at these thresholds.
+they then correlate and differ nowhere by much: two drawings on white paper correlate by their paper, and differ where one has a
+stroke that the other has not. `benchmarks/duplicates.py` measures recall and false alarms at these thresholds.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from facetric.progress import Progress
 MAX_BITS = 30  # of 99 that may differ
 MIN_CORRELATION = 0.97  # of the gray pictures, once they are aligned
 MAX_COLOR_DIFFERENCE = 10.0  # mean over the coarse picture, of 255
+MAX_DIFFERENCE = 1.25  # of any pixel then, in standard deviations of the picture
 MIN_CONTRAST = 2.0  # standard deviation of the gray picture, of 255: plainer pictures show nothing to compare
+MIN_EDGES = 0.03  # the share of the pixels over which edges are spread: a speck shows nothing to compare
 _BLUR = 0.7  # pixels
 _HOPELESS = (0.3, 0.5, 0.7, 0.85)  # a correlation below this ends the rough alignment, iteration by iteration
 _FINE = 5  # iterations afterwards, with all pixels
@@ -31,23 +34,36 @@ def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, on_progr
     parents = np.arange(n)
     if n < 2:
         return parents
-    pictures, contrasts = normalized(grays)
+    pictures, comparable = normalized(grays)
     flat_colors = colors.reshape(n, -1).astype(np.float32)
     codes = hash_codes(grays)
     for start in range(0, n, _ROWS):
-        _link(codes, pictures, contrasts, flat_colors, parents, start, min(start + _ROWS, n))
+        _link(codes, pictures, comparable, flat_colors, parents, start, min(start + _ROWS, n))
         if on_progress is not None:
             on_progress(min(start + _ROWS, n), n)
     return roots(parents)
 
 
-def normalized(grays: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Pictures slightly blurred, with mean 0 and standard deviation 1; and what the standard deviations were."""
+def normalized(grays: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """Pictures slightly blurred, with mean 0 and standard deviation 1; and whether each shows enough to be compared."""
     blurred = gaussian_filter(grays.astype(np.float32), (0, _BLUR, _BLUR))
     blurred -= blurred.mean(axis=(1, 2), keepdims=True)
     contrasts = blurred.std(axis=(1, 2))
     blurred /= np.maximum(contrasts, 1e-3)[:, None, None]
-    return blurred, contrasts
+    edges = np.array([_edges(picture) for picture in blurred])
+    return blurred, (contrasts >= MIN_CONTRAST) & (edges >= MIN_EDGES)
+
+
+@njit(cache=True)
+def _edges(picture: NDArray[np.float32]) -> float:
+    """(Σ e)² / Σ e² over the number of pixels, e the squared slopes: 1 for edges everywhere, 1/n for one edge."""
+    first, second = 0.0, 1e-12
+    for row in range(picture.shape[0] - 1):
+        for column in range(picture.shape[1] - 1):
+            down, right = picture[row + 1, column] - picture[row, column], picture[row, column + 1] - picture[row, column]
+            slope = down * down + right * right
+            first, second = first + slope, second + slope * slope
+    return float(first * first / second / picture.size)
 
 
 def roots(parents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -74,7 +90,7 @@ def _find(parents: NDArray[np.int64], i: int) -> int:
 def _link(
     codes: NDArray[np.uint64],
     pictures: NDArray[np.float32],
-    contrasts: NDArray[np.float32],
+    comparable: NDArray[np.bool_],
     colors: NDArray[np.float32],
     parents: NDArray[np.int64],
     start: int,
@@ -82,16 +98,16 @@ def _link(
 ) -> None:
     """Join every i in start … stop − 1 with the j > i that are copies of it. Pairs that are joined already are skipped."""
     for i in range(start, stop):
-        if contrasts[i] < MIN_CONTRAST:
+        if not comparable[i]:
             continue
         for j in range(i + 1, len(codes)):
             if _n_bits(codes[i, 0] ^ codes[j, 0]) + _n_bits(codes[i, 1] ^ codes[j, 1]) > MAX_BITS:
                 continue
-            if contrasts[j] < MIN_CONTRAST or _find(parents, i) == _find(parents, j):
+            if not comparable[j] or _find(parents, i) == _find(parents, j):
                 continue
             if np.abs(colors[i] - colors[j]).mean() > MAX_COLOR_DIFFERENCE:
                 continue
-            if aligned_correlation(pictures[i], pictures[j]) >= MIN_CORRELATION:
+            if are_copies(pictures[i], pictures[j]):
                 join(parents, i, j)
 
 
@@ -104,33 +120,44 @@ def _n_bits(word: np.uint64) -> np.uint64:
 
 
 @njit(cache=True)
-def aligned_correlation(fixed: NDArray[np.float32], moving: NDArray[np.float32]) -> float:
-    """The largest correlation met while `moving` is laid over `fixed`; little more than the first one where there is no hope."""
+def are_copies(fixed: NDArray[np.float32], moving: NDArray[np.float32]) -> bool:
+    """Whether `moving`, laid over `fixed`, shows the same picture."""
+    correlation, difference = aligned(fixed, moving)
+    return correlation >= MIN_CORRELATION and difference <= MAX_DIFFERENCE
+
+
+@njit(cache=True)
+def aligned(fixed: NDArray[np.float32], moving: NDArray[np.float32]) -> tuple[float, float]:
+    """The largest correlation met while `moving` is laid over `fixed`, little more than the first one where there is no hope,
+    and the largest difference of a pixel there.
+    """
     warp = np.array([1.0, 0.0, 1.0, 0.0, 1.0, 0.0])  # stretch and shift in x, in y; gain and offset of brightness
-    best = -1.0
+    best, difference = -1.0, np.inf
     for iteration in range(len(_HOPELESS) + _FINE):
         rough = iteration < len(_HOPELESS)
-        correlation, update = _step(fixed, moving, warp, 2 if rough else 1)
+        correlation, largest, update = _step(fixed, moving, warp, 2 if rough else 1)
         if correlation < (_HOPELESS[iteration] if rough else -1.0):
-            return best
-        if not rough:
-            best = max(best, correlation)
+            return best, difference
+        if not rough and correlation > best:
+            best, difference = correlation, largest
         warp = warp + update
         size = fixed.shape[0]
         if abs(warp[0] - 1) > 0.25 or abs(warp[2] - 1) > 0.25 or max(abs(warp[1]), abs(warp[3])) > 0.15 * size:
-            return best  # no slight crop any more
-    return best
+            return best, difference  # no slight crop any more
+    return best, difference
 
 
 @njit(cache=True)
 def _step(
     fixed: NDArray[np.float32], moving: NDArray[np.float32], warp: NDArray[np.float64], step: int
-) -> tuple[float, NDArray[np.float64]]:
-    """The correlation under this warp (−2 when less than 70% overlap), and the Gauss–Newton update; every `step`-th pixel."""
+) -> tuple[float, float, NDArray[np.float64]]:
+    """The correlation under this warp (−2 when less than 70% overlap), the largest difference of a pixel, and the Gauss–Newton
+    update; every `step`-th pixel.
+    """
     n = fixed.shape[0]
     center = (n - 1) / 2
     normal, right, slope = np.zeros((6, 6)), np.zeros(6), np.zeros(6)
-    sum_f, sum_m, sum_ff, sum_mm, sum_fm, count = 0.0, 0.0, 0.0, 0.0, 0.0, 0
+    sum_f, sum_m, sum_ff, sum_mm, sum_fm, count, largest = 0.0, 0.0, 0.0, 0.0, 0.0, 0, 0.0
     for row in range(0, n, step):
         y = row - center
         to_y = warp[2] * y + warp[3] + center
@@ -157,17 +184,18 @@ def _step(
             slope[2], slope[3] = warp[4] * by_y * y, warp[4] * by_y
             slope[4], slope[5] = value, 1.0
             error = f - warp[4] * value - warp[5]
+            largest = max(largest, abs(error))
             for p in range(6):
                 right[p] += slope[p] * error
                 for q in range(p + 1):
                     normal[p, q] += slope[p] * slope[q]
     sampled = (n + step - 1) // step
     if count < 0.7 * sampled * sampled:
-        return -2.0, right
+        return -2.0, largest, right
     spread = (sum_ff - sum_f * sum_f / count) * (sum_mm - sum_m * sum_m / count)
     correlation = (sum_fm - sum_f * sum_m / count) / np.sqrt(max(spread, 1e-12))
     for p in range(6):
         normal[p, p] += 1e-6 * normal[p, p] + 1e-9
         for q in range(p):
             normal[q, p] = normal[p, q]
-    return correlation, np.linalg.solve(normal, right)  # type: ignore[return-value]
+    return correlation, largest, np.linalg.solve(normal, right)  # type: ignore[return-value]

@@ -191,7 +191,7 @@ def _found(answer: Answer) -> Found:
     ]
     vote = answer.vote
     return Found(
-        unknown=not answer.n_near,
+        unknown=not answer.n_near or (vote is not None and vote.is_unknown),
         label=None if vote is None else printable(vote.label),
         expected_precision=None if vote is None else vote.expected_precision,
         neighbors=neighbors,

@@ -29,10 +29,11 @@ class Neighbor(BaseModel):
 class Found(BaseModel):
     """What is known about a picture."""
 
-    unknown: bool = Field(description="No photo is similar enough.")
+    unknown: bool = Field(description="No photo is similar enough, or the label is more likely wrong than right.")
     label: str | None = Field(description="What most of the ten nearest photos that are similar enough are labeled.")
     expected_precision: float | None = Field(
-        description="How often such a vote is right, measured on the index; null where too few photos have labels."
+        description="How often such a vote is right if half of all pictures have none of the index's labels, measured on the "
+        "index; null where too few photos have labels."
     )
     neighbors: list[Neighbor] = Field(description="The most similar first.")
 

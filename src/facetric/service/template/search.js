@@ -33,7 +33,8 @@
   }
 
   function verdict({ unknown, label, expected_precision: precision }) {
-    if (unknown) return "Unknown: nothing in the index is similar enough. The nearest photos are:";
+    if (unknown && label === null) return "Unknown: nothing in the index is similar enough. The nearest photos are:";
+    if (unknown) return `Unknown, perhaps ${label}: right in ${percent(precision)} of such cases`;
     if (label === null) return "The most similar photos:";
     return precision === null ? `${label} (precision not measured: too few labels)` : `${label}: right in ${percent(precision)} of such cases`;
   }

@@ -173,30 +173,21 @@ def calibrate(
     best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].piles))
     calibration = Calibration(method, best, steps, Sample(vectors).distance_between(classes), 0.0)
     parts = [(rows, _CLUSTERINGS[method](vectors[rows], thresholds)) for rows in _halves(classes, seed)]
-    of_shape = [error for pile in clusterings for error in _errors(calibration, vectors, classes, pile)]
-    of_classes = []
-    for part, other in zip(parts, (parts[1], parts[0], parts[3], parts[2]), strict=True):
-        of_classes += _errors(_of_part(calibration, vectors, classes, other), vectors, classes, part)
-    return replace(calibration, spread=float(np.hypot(_root_mean_square(of_shape), _root_mean_square(of_classes))))
+    of_shape, of_classes = (_error(calibration, vectors, classes, some) for some in (clusterings, parts))
+    return replace(calibration, spread=float(np.hypot(of_shape, of_classes)))
 
 
-_Pile = tuple[NDArray[np.int64], list[NDArray[np.int64]]]  # rows, and their clusters at every threshold
+_Clusterings = list[tuple[NDArray[np.int64], list[NDArray[np.int64]]]]  # rows, and their clusters at every threshold
 
 
-def _mean_rates(classes: NDArray[np.int64], clusterings: list[_Pile], i: int) -> PairRates:
+def _mean_rates(classes: NDArray[np.int64], clusterings: _Clusterings, i: int) -> PairRates:
     rates = [PairRates.of(classes[rows], clusters[i]) for rows, clusters in clusterings]
     right, wrong = (float(np.mean([getattr(rate, name) for rate in rates])) for name in ("right", "wrong"))
-    same = float(np.exp(np.mean([np.log(max(rate.same, MIN_RATE)) for rate in rates])))
-    return PairRates(right, _cautious(wrong, int(classes.max()) + 1), same)
-
-
-def _cautious(wrong: float, n_classes: int) -> float:
-    """The rate of wrong pairs if one more pair of the labeled classes were alike: few classes cannot show what is rare."""
-    return min(wrong + 2 / n_classes**2, 1.0)
+    return PairRates(right, wrong, float(np.exp(np.mean([np.log(max(rate.same, MIN_RATE)) for rate in rates]))))
 
 
 def _halves(classes: NDArray[np.int64], seed: int) -> Iterator[NDArray[np.int64]]:
-    """Rows of every other class and of the rest, of the first half of the classes and of the second: each is promised by the other.
+    """Rows of every other class, and of the first and the last.
 
     Neighboring labels are often alike (a family of birds, an alphabet), and other than the rest, as the classes of a new pile
     may be.
@@ -207,30 +198,17 @@ def _halves(classes: NDArray[np.int64], seed: int) -> Iterator[NDArray[np.int64]
         yield np.concatenate([rows[: TAIL[0]] for rows in own])
 
 
-def _of_part(calibration: Calibration, vectors: NDArray[np.float32], classes: NDArray[np.int64], part: _Pile) -> Calibration:
-    """The calibration as if only the classes of this part were labeled."""
-    rows, clusterings = part
-    rates = [PairRates.of(classes[rows], clusters) for clusters in clusterings]
-    rates = [replace(rate, wrong=_cautious(rate.wrong, len(np.unique(classes[rows])))) for rate in rates]
-    steps = tuple(replace(step, rates=rate) for step, rate in zip(calibration.steps, rates, strict=True))
-    return replace(calibration, steps=steps, between=Sample(vectors[rows]).distance_between(classes[rows]))
-
-
-def _errors(
-    calibration: Calibration, vectors: NDArray[np.float32], classes: NDArray[np.int64], pile: _Pile
-) -> Iterator[float]:
-    """Errors of the logarithm of the odds of precision, at all thresholds where these can be measured."""
-    rows, clusterings = pile
-    sample, n_classes = Sample(vectors[rows]), len(np.unique(classes[rows]))
-    for i, clusters in enumerate(clusterings):
-        wrong, precision = calibration.steps[i].rates.wrong, Agreement.of(classes[rows], clusters).pairwise_precision
-        if wrong <= _MAX_WRONG and wrong * n_classes**2 / 2 >= 3 and 0 < precision < 1:  # a few classes are alike
-            rates = replace(calibration, position=i)._rates_among(sample.distance_between(clusters))
-            promised = rates.promised_precision(clusters).value
-            yield float(np.log(promised / (1 - promised) * (1 - precision) / precision))
-
-
-def _root_mean_square(errors: list[float]) -> float:
+def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDArray[np.int64], piles: _Clusterings) -> float:
+    """Root mean square error of the logarithm of the odds of precision, where these can be measured."""
+    errors = []
+    for rows, clusterings in piles:
+        sample, n_classes = Sample(vectors[rows]), len(np.unique(classes[rows]))
+        for i, clusters in enumerate(clusterings):
+            wrong, precision = calibration.steps[i].rates.wrong, Agreement.of(classes[rows], clusters).pairwise_precision
+            if wrong <= _MAX_WRONG and wrong * n_classes**2 / 2 >= 2 and 0 < precision < 1:  # two classes are alike
+                rates = replace(calibration, position=i)._rates_among(sample.distance_between(clusters))
+                promised = rates.promised_precision(clusters).value
+                errors.append(np.log(promised / (1 - promised) * (1 - precision) / precision))
     return float(np.sqrt(np.mean(np.square(errors)))) if errors else 1.0
 
 

@@ -10,7 +10,7 @@ a merged cluster has the neighbors of both. No merge makes two clusters nearer t
 chains of nearest neighbors gives the same tree as always merging the nearest pair (Murtagh 1983), and pairs of single points that
 are too far apart need no edge. For the same reason an edge whose link was longer than the shortest found so far needs no look.
 Where the graph lacks edges, a merged cluster can be nearer to a third one than the graph said, and a chain may come back to one
-of its own clusters; it then continues from there.
+of its own clusters; it then goes on from there to the one that found it.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def merge_near(
     has_apart = np.diff(apart.first) > 0
     seen, tick, n_merges = np.full(m, -1, np.int64), 0, 0
     chain, n_chain = np.empty(m + 1, np.int32), 0
-    place = np.full(m, -1, np.int32)  # in the chain
+    place, reached = np.full(m, -1, np.int32), np.empty(m + 1)  # in the chain, and the link from the one before
     edges, ends = np.empty(m, np.int64), graph.first[1:].copy()
     for start in range(m):
         if parents[start] != start:
@@ -94,7 +94,7 @@ def merge_near(
                         b = _find(parents, apart.others[position])
                         seen[b], edges[b] = tick, -1
                     member = following[member]
-            near, link = -1, limit
+            near, link = (chain[n_chain - 2], reached[n_chain - 1]) if n_chain > 1 else (np.int32(-1), limit)
             member = a
             while member >= 0:
                 position = graph.first[member]
@@ -132,12 +132,14 @@ def merge_near(
                 has_apart[low] = has_apart[low] or has_apart[high]
                 if n_chain == 0:
                     chain[0], n_chain, place[low] = low, 1, 0
-            elif place[near] >= 0:
-                while chain[n_chain - 1] != near:
-                    n_chain -= 1
-                    place[chain[n_chain]] = -1
             else:
-                chain[n_chain], place[near] = near, n_chain
+                next_one = near
+                if place[near] >= 0:  # back to one that did not know how near this one is: next, they merge
+                    while chain[n_chain - 1] != near:
+                        n_chain -= 1
+                        place[chain[n_chain]] = -1
+                    next_one = a
+                chain[n_chain], reached[n_chain], place[next_one] = next_one, link, n_chain
                 n_chain += 1
     for a in range(m):
         parents[a] = _find(parents, a)

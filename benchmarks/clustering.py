@@ -5,8 +5,9 @@
 
 k given: facetric, kmedoids' FasterPAM, scikit-learn's KMeans (k-means++, 1 and 10 starts) and faiss' k-means; the sum of
 distances for medoids, of squared distances for means. k unknown: facetric, HDBSCAN and average linkage at their best of several
-settings by the true labels (AMI + pairwise F1), so that the comparison is about time and the best that each can do. In parts: what k medoids lose
-when the points lie on several machines. --many: points in 64 dimensions, end to end, and how time grows with their number.
+settings by the true labels (AMI + pairwise F1), so that the comparison is about time and the best that each can do. In parts:
+what k medoids lose when the points lie on several machines. --many: points in 64 dimensions, end to end, and how time grows with
+their number.
 
 Data: long-tailed mixtures on the unit sphere (sizes ∝ 1/(rank + 10)^0.8), and the vectors and labels of --features. Times are on
 the clock and, in brackets, of all processor cores; compiled code is compiled before.

@@ -94,7 +94,9 @@ def merge_near(
                         b = _find(parents, apart.others[position])
                         seen[b], edges[b] = tick, -1
                     member = following[member]
-            near, link = (chain[n_chain - 2], reached[n_chain - 1]) if n_chain > 1 else (np.int32(-1), limit)
+            near, link = -1, limit
+            if n_chain > 1:
+                near, link = int(chain[n_chain - 2]), float(reached[n_chain - 1])
             member = a
             while member >= 0:
                 position = graph.first[member]

@@ -1,13 +1,15 @@
 """Clustering with k unknown: settings chosen on validation classes, tried on test classes, method by method and pile by pile.
 
-    python benchmarks/calibration.py VALIDATION.npz TEST.npz [--seeds 3] [--plot PICTURE.png]
+    python benchmarks/calibration.py VALIDATION.npz TEST.npz [--many MANY.npz] [--seeds 3] [--plot PICTURE.png]
 
-Each file holds vectors and labels (`Embeddings.save` writes such files; benchmarks/raw_features.py shows how), of classes that
-the network was not trained on. The validation classes choose each method's setting by the mean score over resampled piles (the
+Each file holds vectors and labels (benchmarks/unseen_classes.py writes such files), of classes that the network was not trained
+on. The validation classes choose each method's setting by the mean score over resampled piles (the
 mean of BCubed F1 and pairwise F1), the test classes show what it is worth. The table gives BCubed F1 / pairwise F1, their mean
 over the piles ± its standard deviation over the seeds, and in brackets the mean when the setting is chosen for each pile of the
-test classes, which nobody knows beforehand. Below, and in the plot, the precision that the calibration of `facetric.clustering`
-promised for long-tailed piles of 20 to 200 test classes, and what came true.
+test classes, which nobody knows beforehand. --many adds, at the same setting, a pile of 2,000 classes of another file, in a long
+tail from 20 to 2 as far as they have as many images, among one image each of all its other classes. Below, and in the plot, the
+precision that the calibration of `facetric.clustering` promised for long-tailed piles of 20 to 200 test classes, and what came
+true.
 """
 
 import argparse
@@ -21,11 +23,13 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
 from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate
-from facetric.clustering.piles import resampled_piles
+from facetric.clustering.piles import resampled_piles, rows_by_class
 
 N_CLASSES = (20, 50, 100, 200)  # of the piles that precision is promised for
 N_FINER = (0, 4, 8)  # steps of the calibration below its own threshold
 DISTANCES = np.geomspace(0.15, 1.45, 80)  # of unit vectors
+COSTS = np.geomspace(0.05, 40, 50)
+MANY = 2000  # classes of the pile of --many
 
 
 def alone(labels):
@@ -34,16 +38,18 @@ def alone(labels):
 
 
 def facility(squared):
-    costs = np.geomspace(0.05, 40, 50)
-    return lambda x: {s.opening_cost: s.labels for s in FacilityLocation(squared=squared).path(x, costs)}
+    def clusters(x, settings=COSTS):
+        return {step.opening_cost: step.labels for step in FacilityLocation(squared=squared).path(x, settings)}
+
+    return clusters
 
 
-def capped(x):
+def capped(x, settings=DISTANCES[::5]):
     """Facility location where nobody travels farther than a tenth of the opening cost."""
-    distances = np.sqrt(np.maximum(2 - 2 * x.astype(np.float64) @ x.T, 0))
+    distances = np.sqrt(np.maximum(2 - 2 * x @ x.T, 0))
     np.fill_diagonal(distances, 0)
     found = {}
-    for reach in DISTANCES[::5]:
+    for reach in settings:
         rows, columns = np.nonzero(distances <= reach)
         graph = coo_array((distances[rows, columns], (rows, columns)), shape=distances.shape).tocsr()
         found[reach] = FacilityLocation(opening_cost=10 * reach, metric="precomputed").fit(graph).labels_
@@ -51,14 +57,14 @@ def capped(x):
 
 
 def tree(kind):
-    def clusters(x):
+    def clusters(x, settings=DISTANCES):
         merges = linkage(pdist(x), kind)
-        return {t: fcluster(merges, t, "distance") for t in DISTANCES}
+        return {t: fcluster(merges, t, "distance") for t in settings}
 
     return clusters
 
 
-def finch(x):
+def finch(x, settings=None):
     """Sarfraz, Sharma and Stiefelhagen 2019: points and their first neighbors are clusters, then the clusters' means, …"""
     labels, found = np.arange(len(x)), {}
     while True:
@@ -78,15 +84,17 @@ def finch(x):
 
 
 METHODS = {
-    "facetric AverageLinkage": lambda x: dict(zip(DISTANCES, AverageLinkage().path(x, DISTANCES), strict=True)),
+    "facetric AverageLinkage": lambda x, settings=DISTANCES: dict(zip(settings, AverageLinkage().path(x, settings), strict=True)),
     "facetric FacilityLocation": facility(False),
     "facetric FacilityLocation, squared": facility(True),
     "FacilityLocation, distance cap": capped,
     "average linkage": tree("average"),
     "complete linkage": tree("complete"),
     "threshold components (single linkage)": tree("single"),
-    "HDBSCAN": lambda x: {m: alone(HDBSCAN(m, min_samples=1, copy=True).fit(x).labels_) for m in (2, 3, 4, 5, 8)},
-    "DBSCAN": lambda x: {e: alone(DBSCAN(eps=e, min_samples=2).fit(x).labels_) for e in DISTANCES[::4]},
+    "HDBSCAN": lambda x, settings=(2, 3, 4, 5, 8): {
+        m: alone(HDBSCAN(m, min_samples=1, copy=True).fit(x).labels_) for m in settings
+    },
+    "DBSCAN": lambda x, settings=DISTANCES[::4]: {e: alone(DBSCAN(eps=e, min_samples=2).fit(x).labels_) for e in settings},
     "FINCH": finch,
 }
 
@@ -127,16 +135,16 @@ def main():
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--plot", help="a picture of promised and real precision over all thresholds")
     parser.add_argument("--points", type=int, default=5000, help="larger piles are thinned by leaving out classes")
-    parser.add_argument("--everything", action="store_true", help="also a pile of all test classes, half of them one point each")
+    parser.add_argument("--many", help=f"a file with more than {MANY:,} classes, for one more pile")
     parser.add_argument("--promise", action="store_true", help="leave out the table of methods")
     options = parser.parse_args()
     chosen_by, shown_on = load(options.validation), load(options.test)
     if not options.promise:
-        table(chosen_by, shown_on, options.seeds, options.points, options.everything)
+        table(chosen_by, shown_on, options.seeds, options.points, load(options.many) if options.many else None)
     promise(chosen_by, shown_on, options.seeds, options.plot, Path(options.test).stem.removesuffix("_test"))
 
 
-def table(chosen_by, shown_on, seeds, points, everything):
+def table(chosen_by, shown_on, seeds, points, crowd):
     first = resampled_piles(shown_on[1], 0, max_points=points)
     sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in first.items())
     print(f"{len(chosen_by[0]):,} points choose, {len(shown_on[0]):,} of other classes show ({sizes}); BCubed F1 / pairwise F1")
@@ -148,28 +156,50 @@ def table(chosen_by, shown_on, seeds, points, everything):
         best = max(common, key=lambda setting: np.mean([mean(chosen[setting][pile]) for pile in names]))
         limit = 100 * np.mean([max(mean(s[pile]) for s in shown.values()) for pile in names])
         show(name, f"{best:.3g}", names, shown[best], f"({limit:.1f})")
-        if everything:
-            print(f"{'':38} all classes, half alone: {lonely(*shown_on, lambda x, k, best=best: cluster(x)[best])}", flush=True)  # noqa: B023
-    k_means(*shown_on, names, seeds, points)
-    if everything:
-        print(f"{'':38} all classes, half alone: {lonely(*shown_on, lambda x, k: KMeans(k, random_state=0).fit_predict(x))}")
+        if crowd is not None:
+            many(*crowd, seeds, lambda x, k, best=best: cluster(x, [best])[best])  # noqa: B023
+    found = calibrate(*chosen_by)
+    for name, cluster in {
+        "facetric, calibrate().for_pile": lambda x, k: for_pile(found, x),
+        "k-means, true k": lambda x, k: KMeans(k, random_state=0).fit_predict(x),
+    }.items():
+        show(name, "", names, without_setting(cluster, *shown_on, seeds, points))
+        if crowd is not None:
+            many(*crowd, seeds, cluster)
 
 
-def lonely(vectors, classes, cluster):
-    """The long tail among points that are alone, of all classes: BCubed F1 / pairwise F1."""
-    rows = resampled_piles(classes, 0, max_points=len(classes))["long tail and lonely"]
-    found = Agreement.of(classes[rows], cluster(vectors[rows], len(np.unique(classes[rows]))).astype(np.int64))
-    return f"{100 * found.bcubed_f1:5.1f} / {100 * found.pairwise_f1:5.1f} of {len(rows):,} points"
+def for_pile(calibration, vectors):
+    """The calibrated threshold, then the one for what it found."""
+    return calibration.for_pile(calibration.clusterer().fit_predict(vectors)).clusterer().fit_predict(vectors)
 
 
-def k_means(vectors, classes, names, seeds, points):
-    found = {pile: [] for pile in names}
+def many(vectors, classes, seeds, cluster):
+    """2,000 classes in a long tail among classes of one point: BCubed F1 / pairwise F1."""
+    found, numbers = [], []
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        order = rng.permutation(int(classes.max()) + 1)
+        sizes = np.append(np.round(np.geomspace(20, 2, MANY)), np.ones(len(order) - MANY)).astype(int)
+        own = rows_by_class(classes, order, rng)
+        rows = np.concatenate([part[:size] for part, size in zip(own, sizes, strict=True)])
+        found.append(Agreement.of(classes[rows], cluster(vectors[rows], len(order)).astype(np.int64)))
+        numbers.append(len(rows))
+    by_seed = [100 * agreement.score for agreement in found]
+    print(
+        f"{'':38} {MANY:,} classes, {len(order) - MANY:,} alone, {np.mean(numbers):,.0f} points: "
+        f"{100 * mean(found, 'bcubed_f1'):5.1f} / {100 * mean(found, 'pairwise_f1'):5.1f}, score {np.mean(by_seed):5.1f} ± "
+        f"{np.std(by_seed):3.1f}",
+        flush=True,
+    )
+
+
+def without_setting(cluster, vectors, classes, seeds, points):
+    found = {}
     for seed in range(seeds):
         for pile, rows in resampled_piles(classes, seed, max_points=points).items():
-            k = len(np.unique(classes[rows]))
-            clusters = KMeans(k, n_init=1, random_state=seed).fit_predict(vectors[rows])
-            found[pile].append(Agreement.of(classes[rows], clusters.astype(np.int64)))
-    show("k-means, true k", "", names, found)
+            clusters = cluster(vectors[rows], len(np.unique(classes[rows])))
+            found.setdefault(pile, []).append(Agreement.of(classes[rows], clusters.astype(np.int64)))
+    return found
 
 
 def promise(chosen_by, shown_on, seeds, plot, title):

@@ -85,6 +85,20 @@ def test_levels_come_close_to_all_distances(options, slack, monkeypatch):
 
 
 @LARGE
+@pytest.mark.parametrize("options", [{}, {"metric": "cosine"}, {"squared": True}], ids=str)
+def test_exchanges_in_the_end_find_what_levels_miss(options, monkeypatch):
+    vectors, _ = blobs(2000, 40, 3, noise=0.6)
+    settings = {"n_clusters": 60, "centers": "medoids", "n_neighbors": 16, **options}
+    found = FacilityLocation(**settings).fit(vectors)
+    monkeypatch.setattr(points, "exchange_near_means", lambda cloud, clusters, max_sweeps: clusters)
+    without = FacilityLocation(**settings).fit(vectors)
+    monkeypatch.setattr(points, "MAX_DENSE", 10_000)
+    dense = FacilityLocation(**settings).fit(vectors)
+    assert found.objective_ < without.objective_
+    assert found.objective_ <= 1.003 * dense.objective_
+
+
+@LARGE
 def test_full_lists_of_neighbors_are_all_distances(monkeypatch):
     vectors, _ = blobs(300, 12, 4, noise=0.5)
     a = FacilityLocation(opening_cost=1.0, n_neighbors=299).fit(vectors)

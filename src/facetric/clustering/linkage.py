@@ -129,7 +129,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         points, centers = _raised(vectors), _centers(self._blobs)
         if len(points) * len(centers) <= MAX_ALL_PAIRS:
             return two_nearest(points, centers, squared=True)
-        found = two_nearest_in_reach(points, centers, self.labels_, *tree.neighbors, squared=True)
+        found = two_nearest_in_reach(points, centers, self.labels_, *tree.neighbors[:2], squared=True)
         alone = np.flatnonzero(self._blobs.sizes[self.labels_] == 1)
         for array, values in zip(found, two_nearest(points[alone], centers, squared=True), strict=True):
             array[alone] = values

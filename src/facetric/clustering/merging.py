@@ -8,8 +8,9 @@ members to their mean:
 so it is exact for clusters of any size in time O(d), without a matrix of distances. The graph says which clusters may be near;
 a merged cluster has the neighbors of both. No merge makes two clusters nearer than the nearer of their parts, so merging along
 chains of nearest neighbors gives the same tree as always merging the nearest pair (Murtagh 1983), and pairs of single points that
-are too far apart need no edge. Where the graph lacks edges, a merged cluster can be nearer to a third one than the graph said,
-and a chain may come back to one of its own clusters; it then continues from there.
+are too far apart need no edge. For the same reason an edge whose link was longer than the shortest found so far needs no look.
+Where the graph lacks edges, a merged cluster can be nearer to a third one than the graph said, and a chain may come back to one
+of its own clusters; it then goes on from there to the one that found it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Graph(NamedTuple):
 
     first: NDArray[np.int64]  # (m + 1,)
     others: NDArray[np.int32]
+    bounds: NDArray[np.float32]  # below the links, whatever merges
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
@@ -69,35 +71,48 @@ def merge_near(
     """Merge while the nearest clusters have a link of at most the limit, and max_merges are not reached.
 
     `apart` lists pairs that must not share a cluster. Fills merges (lower, higher) and their links; returns how many there are,
-    and for every old cluster the lowest of those that it is now together with.
+    and for every old cluster the lowest of those that it is now together with. Reorders the lists of the graph: edges inside
+    a cluster, and all but one to the same other, go behind those that still count.
     """
     m = len(blobs.sizes)
     parents, following, last = np.arange(m).astype(np.int32), np.full(m, -1, np.int32), np.arange(m).astype(np.int32)
     has_apart = np.diff(apart.first) > 0
     seen, tick, n_merges = np.full(m, -1, np.int64), 0, 0
     chain, n_chain = np.empty(m + 1, np.int32), 0
-    place = np.full(m, -1, np.int32)  # in the chain
+    place, reached = np.full(m, -1, np.int32), np.empty(m + 1)  # in the chain, and the link from the one before
+    edges, ends = np.empty(m, np.int64), graph.first[1:].copy()
     for start in range(m):
         if parents[start] != start:
             continue
         chain[0], n_chain, place[start] = start, 1, 0
         while n_chain > 0 and n_merges < max_merges:
             a = chain[n_chain - 1]
-            seen[a] = tick
             if has_apart[a]:
                 member = a
                 while member >= 0:
                     for position in range(apart.first[member], apart.first[member + 1]):
-                        seen[_find(parents, apart.others[position])] = tick
+                        b = _find(parents, apart.others[position])
+                        seen[b], edges[b] = tick, -1
                     member = following[member]
             near, link = -1, limit
+            if n_chain > 1:
+                near, link = int(chain[n_chain - 2]), float(reached[n_chain - 1])
             member = a
             while member >= 0:
-                for position in range(graph.first[member], graph.first[member + 1]):
-                    b = _find(parents, graph.others[position])
-                    if seen[b] == tick:
+                position = graph.first[member]
+                while position < ends[member]:
+                    if graph.bounds[position] > link:
+                        position += 1
                         continue
-                    seen[b] = tick
+                    b = _find(parents, graph.others[position])
+                    if b == a or seen[b] == tick:
+                        if b != a and edges[b] >= 0:
+                            graph.bounds[edges[b]] = min(graph.bounds[edges[b]], graph.bounds[position])
+                        ends[member] -= 1
+                        _swap(graph, position, ends[member])
+                        continue
+                    seen[b], edges[b] = tick, position
+                    position += 1
                     spread = blobs.spreads[a] + blobs.spreads[b]
                     if spread <= link:
                         found = spread + square_between(blobs.means, a, b)
@@ -119,16 +134,24 @@ def merge_near(
                 has_apart[low] = has_apart[low] or has_apart[high]
                 if n_chain == 0:
                     chain[0], n_chain, place[low] = low, 1, 0
-            elif place[near] >= 0:
-                while chain[n_chain - 1] != near:
-                    n_chain -= 1
-                    place[chain[n_chain]] = -1
             else:
-                chain[n_chain], place[near] = near, n_chain
+                next_one = near
+                if place[near] >= 0:  # back to one that did not know how near this one is: next, they merge
+                    while chain[n_chain - 1] != near:
+                        n_chain -= 1
+                        place[chain[n_chain]] = -1
+                    next_one = a
+                chain[n_chain], reached[n_chain], place[next_one] = next_one, link, n_chain
                 n_chain += 1
     for a in range(m):
         parents[a] = _find(parents, a)
     return n_merges, parents
+
+
+@njit(cache=True, nogil=True)
+def _swap(graph: Graph, a: int, b: int) -> None:
+    graph.others[a], graph.others[b] = graph.others[b], graph.others[a]
+    graph.bounds[a], graph.bounds[b] = graph.bounds[b], graph.bounds[a]
 
 
 @njit(cache=True, nogil=True)
@@ -144,27 +167,50 @@ def _join(blobs: Blobs, low: int, high: int, link: float) -> None:
 
 
 @njit(cache=True, nogil=True)
-def symmetric_lists(rows: NDArray[np.int32], columns: NDArray[np.int32], m: int) -> Graph:
-    """Both directions of every pair; pairs that are given twice are there twice, loops are not."""
+def symmetric_lists(
+    rows: NDArray[np.int32], columns: NDArray[np.int32], bounds: NDArray[np.float32], limit: float, m: int
+) -> Graph:
+    """Both directions of every pair within the limit; pairs that are given twice are there twice, loops are not."""
     first = np.zeros(m + 1, np.int64)
     for k in range(len(rows)):
-        if rows[k] != columns[k]:
+        if bounds[k] <= limit and rows[k] != columns[k]:
             first[rows[k] + 1] += 1
             first[columns[k] + 1] += 1
     first = np.cumsum(first)
-    others, ends = np.empty(first[m], np.int32), first[:-1].copy()
+    others, below, ends = np.empty(first[m], np.int32), np.empty(first[m], np.float32), first[:-1].copy()
     for k in range(len(rows)):
         a, b = rows[k], columns[k]
-        if a != b:
+        if bounds[k] <= limit and a != b:
             others[ends[a]], others[ends[b]] = b, a
+            below[ends[a]] = below[ends[b]] = bounds[k]
             ends[a] += 1
             ends[b] += 1
-    return Graph(first, others)
+    return Graph(first, others, below)
+
+
+@njit(cache=True, nogil=True)
+def all_pairs(products: NDArray[np.float32], squares: NDArray[np.float32], slack: float, limit: float) -> Graph:
+    """The pairs with squares[a] + squares[b] − 2·products[a, b] − slack within the limit."""
+    m = len(squares)
+    first = np.zeros(m + 1, np.int64)
+    for a in range(m):
+        for b in range(m):
+            if squares[a] + squares[b] - 2 * products[a, b] - slack <= limit and a != b:
+                first[a + 1] += 1
+    first = np.cumsum(first)
+    others, below, end = np.empty(first[m], np.int32), np.empty(first[m], np.float32), 0
+    for a in range(m):
+        for b in range(m):
+            bound = squares[a] + squares[b] - 2 * products[a, b] - slack
+            if bound <= limit and a != b:
+                others[end], below[end] = b, bound
+                end += 1
+    return Graph(first, others, below)
 
 
 @njit(cache=True, nogil=True)
 def contracted(graph: Graph, position: NDArray[np.int64], m: int) -> Graph:
-    """The graph of the clusters that its nodes are now in; every pair once in each direction."""
+    """The graph of the clusters that its nodes are now in; every pair once in each direction, with the lowest bound."""
     starts = np.zeros(m + 1, np.int64)
     for node in range(len(position)):
         starts[position[node] + 1] += 1
@@ -174,15 +220,18 @@ def contracted(graph: Graph, position: NDArray[np.int64], m: int) -> Graph:
         members[ends[position[node]]] = node
         ends[position[node]] += 1
     first, others, end = np.zeros(m + 1, np.int64), np.empty(len(graph.others), np.int32), 0
-    seen = np.full(m, -1, np.int64)
+    bounds, seen = np.empty(len(graph.others), np.float32), np.full(m, -1, np.int64)  # seen: where in the list of the cluster
     for cluster in range(m):
-        seen[cluster] = cluster
         for node in members[starts[cluster] : starts[cluster + 1]]:
             for place in range(graph.first[node], graph.first[node + 1]):
                 other = position[graph.others[place]]
-                if seen[other] != cluster:
-                    seen[other] = cluster
-                    others[end] = other
+                if other == cluster:
+                    continue
+                if seen[other] < first[cluster]:
+                    seen[other] = end
+                    others[end], bounds[end] = other, graph.bounds[place]
                     end += 1
+                else:
+                    bounds[seen[other]] = min(bounds[seen[other]], graph.bounds[place])
         first[cluster + 1] = end
-    return Graph(first, others[:end].copy())
+    return Graph(first, others[:end].copy(), bounds[:end].copy())

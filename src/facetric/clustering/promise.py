@@ -62,12 +62,21 @@ class PairRates:
         wrong = (_n_pairs(clusters) - right) / max(pairs - same, 1.0)
         return cls(right / max(same, 1.0), wrong, same / max(pairs, 1.0) * n_effective(clusters))
 
+    def same_share(self, clusters: NDArray[np.int64]) -> float:
+        """p: the share of the pairs of a pile that are of one class, by its clusters."""
+        return min(max(self.same / n_effective(clusters), 1 / len(clusters) ** 2), 0.9)
+
+    def expected_f1(self, same: float) -> float:
+        """Of pairs, in a pile of which this share of the pairs are of one class."""
+        right, wrong = same * self.right, (1 - same) * max(self.wrong, MIN_RATE)
+        return 2 * right / (right + wrong + same)
+
     def promised_precision(self, clusters: NDArray[np.int64], spread: float = 0.0) -> Estimate:
         """Precision, its odds known up to a factor of e^±spread.
 
         Wrong pairs come class by class: in a pile of few classes there are some that are alike, or there are none.
         """
-        same = min(max(self.same / n_effective(clusters), 1 / len(clusters) ** 2), 0.9)
+        same = self.same_share(clusters)
         odds = same * self.right / ((1 - same) * max(self.wrong, MIN_RATE))
         n_alike = self.wrong / same**2 / 2  # expected pairs of classes, of which there are 1/p² / 2
         factor = np.exp(_Z * np.sqrt(spread**2 + 1 / max(n_alike, 1.0)))

@@ -14,11 +14,12 @@ from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from facetric.clustering.links import Links
-from facetric.clustering.merging import Blobs, Graph, contracted, merge_near, symmetric_lists
+from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, symmetric_lists
 from facetric.clustering.neighbors import neighbor_graph
 from facetric.progress import OnStep, Progress
 
 MAX_ALL_PAIRS = 2000  # clusters; up to here every pair is looked at
+_ROUNDING = 1e-5  # of sums in float32, with a margin
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,7 @@ def average_linkage(
     merges, found = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
     on_progress = None if on_step is None else lambda done, total: on_step("neighbors", done, total)
     if graph is not None and not links.joins:
-        near = _within(graph, graph.data <= limit)
+        near = _within(graph, graph.data, limit)
     else:
         near = _near(blobs, limit, n_neighbors, on_progress)
     neighbors = _of_points(near, codes, points) if links.joins else near
@@ -73,7 +74,7 @@ def average_linkage(
         m = len(points)
         pairs, values = np.empty((m, 2), dtype=np.int32), np.empty(m)
         cannot = links.cannot_between(codes).astype(np.int32)
-        apart = symmetric_lists(cannot[:, 0], cannot[:, 1], m)
+        apart = symmetric_lists(cannot[:, 0], cannot[:, 1], np.zeros(len(cannot), dtype=np.float32), 0.0, m)
         n_merges, parents = merge_near(blobs, near, apart, limit, max(m // 2, 1), pairs, values)
         if n_merges == 0 and fresh:
             break
@@ -116,18 +117,17 @@ def _near(blobs: Blobs, limit: float, n_neighbors: int, on_progress: Progress | 
             blobs.means, n_neighbors, cosine=False, squared=True, offsets=blobs.spreads, on_progress=on_progress
         )
         rows = np.repeat(np.arange(m), np.diff(graph.indptr))
-        return _within(graph, graph.data + blobs.spreads[rows] + blobs.spreads[graph.indices] <= limit)
-    means = blobs.means.astype(np.float64) - blobs.means.mean(axis=0, dtype=np.float64)
-    own = np.einsum("nd,nd->n", means, means) + blobs.spreads
-    slack = 1e-6 * float(own.max(initial=0.0))  # for the rounding of the product; merging looks again
-    half = (own - (limit + slack) / 2) / 2  # link ≤ limit where the product is at least the sum of both halves
-    rows, columns = np.nonzero(np.triu(means @ means.T >= half[:, None] + half, 1))
-    return symmetric_lists(rows.astype(np.int32), columns.astype(np.int32), m)
+        return _within(graph, graph.data + blobs.spreads[rows] + blobs.spreads[graph.indices], limit)
+    means = blobs.means - blobs.means.mean(axis=0)
+    squares = np.einsum("nd,nd->n", means, means) + blobs.spreads.astype(np.float32)
+    return all_pairs(means @ means.T, squares, _ROUNDING * float(squares.max(initial=0.0)), limit)
 
 
-def _within(graph: csr_array, kept: NDArray[np.bool_]) -> Graph:
+def _within(graph: csr_array, links: NDArray[np.floating], limit: float) -> Graph:
+    """The pairs of a graph with a link of at most the limit; merging looks again."""
     rows = np.repeat(np.arange(graph.shape[0], dtype=np.int32), np.diff(graph.indptr))
-    return symmetric_lists(rows[kept], graph.indices[kept].astype(np.int32), graph.shape[0])
+    bounds = np.multiply(links, 1 - _ROUNDING, dtype=np.float32)
+    return symmetric_lists(rows, graph.indices.astype(np.int32, copy=False), bounds, limit, graph.shape[0])
 
 
 def _of_points(near: Graph, codes: NDArray[np.int64], points: NDArray[np.int64]) -> Graph:
@@ -135,4 +135,4 @@ def _of_points(near: Graph, codes: NDArray[np.int64], points: NDArray[np.int64])
     counts = np.diff(near.first)[codes]
     first = np.concatenate([[0], np.cumsum(counts)])
     places = np.arange(first[-1]) - np.repeat(first[:-1] - near.first[codes], counts)
-    return Graph(first, points[near.others[places]].astype(np.int32))
+    return Graph(first, points[near.others[places]].astype(np.int32), near.bounds[places])

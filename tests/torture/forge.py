@@ -25,9 +25,12 @@ def main():
     torch.set_num_threads(1)
     for name in Path(sys.argv[1]).read_text().split():
         importlib.import_module(name)
+    from facetric.cli.compilation import compile_kernels
     from facetric.data import glyphs
 
+    compile_kernels()
     glyphs._draw_all = functools.cache(glyphs._draw_all)
+    glyphs.load_glyphs(min_images=17)
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)

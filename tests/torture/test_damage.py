@@ -1,14 +1,13 @@
 """No damaged file is used silently: it is made again, refused in one line, or named in a message."""
 
 import json
-import os
 import shutil
 import time
 
 import numpy as np
 import pytest
 
-from torture.tally import minutes
+from torture.tally import minutes, torture_seed
 
 pytest_plugins = ["torture.fixtures"]
 pytestmark = pytest.mark.torture
@@ -94,7 +93,7 @@ def one_round(workshop, places, tally, reader, kind, patterns, n, seed):
 
 def test_damaged_files(workshop, places, tally):
     end = minutes(0.15)
-    rng = np.random.default_rng(int(os.environ.get("TORTURE_SEED", "0")))
+    rng = np.random.default_rng(torture_seed())
     while True:
         for reader, kind, patterns, n in ROUNDS:
             one_round(workshop, places, tally, reader, kind, patterns, n, int(rng.integers(2**31)))

@@ -1,6 +1,5 @@
 """Inputs that are right, nearly right and wrong, at every door: the right number, or a ValueError of one line."""
 
-import os
 import time
 import warnings
 
@@ -9,7 +8,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from torture.doors import DOORS
-from torture.tally import minutes
+from torture.tally import minutes, torture_seed
 
 pytest_plugins = ["torture.fixtures"]
 SLOW = {"calibration": 0.1, "evaluation": 0.3}  # fewer of what takes long
@@ -41,7 +40,7 @@ def test_a_door_gives_the_right_number_or_a_line(door):
 
 @pytest.mark.torture
 def test_malformed_inputs(tally):
-    end, number = minutes(0.1), int(os.environ.get("TORTURE_SEED", "0")) * 1000
+    end, number = minutes(0.1), torture_seed() * 1000
     while True:
         for door in DOORS:
             number += 1

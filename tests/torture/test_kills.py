@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from torture.scenes import COMMANDS, difference, state_of
-from torture.tally import minutes
+from torture.leftovers import difference, state_of
+from torture.scenes import COMMANDS
+from torture.tally import minutes, torture_seed
 
 pytest_plugins = ["torture.fixtures"]
 pytestmark = pytest.mark.torture
@@ -30,13 +31,7 @@ def left_alone(workshop, command):
     log.unlink(missing_ok=True)
     events = workshop.folder / "events"
     start = time.monotonic()
-    status = workshop.forge.run(
-        *command.arguments(workshop, place),
-        log=log,
-        environment=workshop.environment(place),
-        folder=place,
-        events_file=str(events),
-    )
+    status = workshop.run(command, command.arguments, place, log=log, events_file=str(events))
     assert status == 0, f"{command.name}: {log.read_text()}"
     return LeftAlone(time.monotonic() - start, int(events.read_text()), state_of(place))
 
@@ -44,13 +39,8 @@ def left_alone(workshop, command):
 def killed(workshop, command, arguments, place, usual, rng):
     """Start it and kill it, at a random moment or just before a random change to a file; whether it was still running."""
     at_event = rng.random() < 0.5
-    child = workshop.forge.start(
-        *arguments,
-        log=workshop.folder / "log",
-        environment=workshop.environment(place),
-        folder=place,
-        kill_at_event=int(rng.integers(1, usual.n_events + 1)) if at_event else 0,
-    )
+    event = int(rng.integers(1, usual.n_events + 1)) if at_event else 0
+    child = workshop.start(command, arguments, place, log=workshop.folder / "log", kill_at_event=event)
     if not at_event:
         time.sleep(rng.uniform(0, usual.seconds))
         os.kill(child, signal.SIGKILL)
@@ -67,11 +57,11 @@ def torment(workshop, command, usual, rng):
     n_killed = 0
     for _ in range(int(rng.integers(1, MOST_KILLS + 1))):
         try:
-            n_killed += killed(workshop, command, arguments(workshop, place), place, usual, rng)
+            n_killed += killed(workshop, command, arguments, place, usual, rng)
         except AssertionError as error:
             return n_killed, str(error)
         arguments = again
-    status = workshop.forge.run(*arguments(workshop, place), log=log, environment=workshop.environment(place), folder=place)
+    status = workshop.run(command, arguments, place, log=log)
     if status != 0:
         return n_killed, f"status {status}: {log.read_text()}"
     return n_killed, difference(state_of(place), usual.state)
@@ -79,13 +69,12 @@ def torment(workshop, command, usual, rng):
 
 def test_killed_commands(workshop, tally):
     end = minutes(0.6)
-    rng = np.random.default_rng(int(os.environ.get("TORTURE_SEED", "0")))
+    rng = np.random.default_rng(torture_seed())
     usual = {command.name: left_alone(workshop, command) for command in COMMANDS}
-    spent = {command.name: 0.0 for command in COMMANDS}
+    done = {command.name: 0 for command in COMMANDS}
     while time.monotonic() < end:
-        command = min(COMMANDS, key=lambda command: spent[command.name] / command.weight)
-        start = time.monotonic()
+        command = min(COMMANDS, key=lambda command: done[command.name] / command.weight)
         n_killed, bad = torment(workshop, command, usual[command.name], rng)
-        spent[command.name] += time.monotonic() - start
+        done[command.name] += max(n_killed, 1)
         tally.add(command.name, n=n_killed, bad=bad)
     assert not tally.failures, "\n".join(tally.failures)

@@ -10,18 +10,19 @@ import time
 import numpy as np
 import pytest
 
-from torture.scenes import COMMANDS, difference, state_of
-from torture.tally import minutes
+from torture.leftovers import difference, state_of
+from torture.scenes import COMMANDS
+from torture.tally import minutes, torture_seed
 
 pytest_plugins = ["torture.fixtures"]
 pytestmark = pytest.mark.torture
-SEED = int(os.environ.get("TORTURE_SEED", "0"))
+SEED = torture_seed()
 
 
 def finished(workshop, command, place, arguments):
     """Run a command to its end without any limit; its state."""
     log = workshop.folder / "log"
-    status = workshop.forge.run(*arguments(workshop, place), log=log, environment=workshop.environment(place), folder=place)
+    status = workshop.run(command, arguments, place, log=log)
     return state_of(place), "" if status == 0 else f"status {status} afterwards: {log.read_text()}"
 
 
@@ -46,8 +47,7 @@ def limited(workshop, command, place, **options):
     """Start it under a limit that it may hit; what is wrong with the way it fails."""
     log = workshop.folder / "log"
     log.unlink(missing_ok=True)
-    environment = workshop.environment(place)
-    status = workshop.forge.run(*command.arguments(workshop, place), log=log, environment=environment, folder=place, **options)
+    status = workshop.run(command, command.arguments, place, log=log, **options)
     if status in (1, 2):
         return complaint(log.read_text(), place)
     return "" if status == 0 else f"status {status}: {log.read_text()}"
@@ -109,8 +109,7 @@ def test_two_at_once(workshop, tally):
             children = []
             for log in logs:
                 log.unlink(missing_ok=True)
-                environment = workshop.environment(place)
-                children.append(workshop.forge.start(*command.arguments(workshop, place), log=log, environment=environment))
+                children.append(workshop.start(command, command.arguments, place, log=log))
                 time.sleep(rng.exponential(0.15))
             bad = ""
             for child, log in zip(children, logs, strict=True):
@@ -125,14 +124,14 @@ def test_two_at_once(workshop, tally):
     assert not tally.failures, "\n".join(tally.failures)
 
 
-def two_ranks(workshop, place, arguments, logs):
+def two_ranks(workshop, command, place, arguments, logs):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
-    common |= {"TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": "False", **workshop.environment(place)}
+    common |= {"TORCHELASTIC_RUN_ID": "test", "TORCHELASTIC_USE_AGENT_STORE": "False", "FACETRIC_CACHE": str(place / "cache")}
     ranks = [{**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in (0, 1)]
-    return [workshop.forge.start(*arguments, log=log, environment=rank) for log, rank in zip(logs, ranks, strict=True)]
+    return [workshop.start(command, arguments, place, log=log, environment=rank) for log, rank in zip(logs, ranks, strict=True)]
 
 
 def test_the_death_of_one_of_two_processes(workshop, tally):
@@ -142,13 +141,13 @@ def test_the_death_of_one_of_two_processes(workshop, tally):
     logs = [workshop.folder / "0.log", workshop.folder / "1.log"]
     place = workshop.place(train)
     start = time.monotonic()
-    children = two_ranks(workshop, place, train.arguments(workshop, place), logs)
+    children = two_ranks(workshop, train, place, train.arguments, logs)
     assert [workshop.forge.wait(child) for child in children] == [0, 0], [log.read_text() for log in logs]
     duration, usual = time.monotonic() - start, state_of(place)
     signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the other process waits for ever"))
     while True:
         place = workshop.place(train)
-        children = two_ranks(workshop, place, train.arguments(workshop, place), logs)
+        children = two_ranks(workshop, train, place, train.arguments, logs)
         time.sleep(rng.uniform(0, duration))
         os.kill(children[rng.integers(2)], signal.SIGKILL)
         signal.alarm(300)
@@ -156,7 +155,7 @@ def test_the_death_of_one_of_two_processes(workshop, tally):
         signal.alarm(0)
         bad = ""
         if statuses != [0, 0]:
-            children = two_ranks(workshop, place, train.again(workshop, place), logs)
+            children = two_ranks(workshop, train, place, train.again, logs)
             again = [workshop.forge.wait(child) for child in children]
             bad = "" if again == [0, 0] else f"{again}: {[log.read_text()[-500:] for log in logs]}"
             bad = bad or difference(state_of(place), usual)

@@ -208,5 +208,5 @@ def test_a_setting_that_is_no_number_is_refused(key, value):
 def test_a_count_that_is_no_whole_number_or_out_of_range_is_refused(key, value):
     if key == "n_batches" and value == 2**64:
         return  # as many as anybody wants
-    with pytest.raises(ValueError, match="; got |must be a multiple"):
+    with pytest.raises(ValueError, match=r"; got |must be a multiple"):
         ClassBalancedBatches([0, 0, 1, 1], **{"batch_size": 4, "class_ratio": 0.5, key: value})

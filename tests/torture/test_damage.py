@@ -7,6 +7,9 @@ import time
 import numpy as np
 import pytest
 
+from facetric.files import sealed
+from torture.damages import a_study
+from torture.scenes import COMMANDS
 from torture.tally import minutes, torture_seed
 
 pytest_plugins = ["torture.fixtures"]
@@ -35,7 +38,9 @@ ROUNDS = (
     ("clustering", "groups", ["groups/thumbnails/*0.jpg"], 6),
     ("cache", "cache", ["cache/*.bytes"], 80),
     ("blocks", "blocks", ["blocks/*/*.npy"], 40),
-    ("study", "study", ["protocol.json", "search/*.json"], 80),
+    ("study", "study", ["protocol.json", "search/*.json", "study.json"], 60),
+    ("decisions", "served", ["index/decisions.json"], 100),
+    ("onnx", "onnx", ["model.onnx"], 60),
 )
 
 
@@ -52,22 +57,25 @@ def places(workshop):
     workshop.must("index", "add", folder / "index" / "index", workshop.photos, "--model", workshop.model, "--label", "bird")
     groups = folder / "groups"
     workshop.must("cluster", workshop.photos, "-o", groups / "groups", "--model", workshop.model, "--copy-to", groups / "sorted")
-    for name in ("groups", "cache", "blocks"):
+    for name in ("groups", "cache", "blocks", "onnx"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "about").write_text(f"{workshop.photos}\n{workshop.model}")
-    (folder / "study" / "search").mkdir(parents=True)
+    workshop.must("export", workshop.model, folder / "onnx" / "model.onnx", "--check", workshop.photos / "0")
+    serve = next(command for command in COMMANDS if command.name == "serve")
+    assert workshop.run(serve, serve.arguments, workshop.place(serve), log=workshop.log) == 0, workshop.log.read_text()
+    shutil.copytree(workshop.folder / "places" / "serve", folder / "served")
     _write_study(folder / "study")
     return folder
 
 
 def _write_study(folder):
-    from facetric.files import sealed
-
+    (folder / "search").mkdir(parents=True)
+    a_study(folder)._keep_protocol()
     trials = [
         {"parameters": {"loss.margin": x / 7}, "objective": x / 3, "scores": [{"nmi": x}], "seconds": 2.0} for x in range(4)
     ]
     (folder / "search" / "triplet.json").write_bytes(sealed({"trials": trials}))
-    (folder / "protocol.json").write_bytes(sealed({"setting": {"tables": {"run": {"steps": 10}}}, "methods": {}}))
+    (folder / "study.json").write_bytes(sealed({"triplet": {"chosen": {"loss.margin": 3 / 7}}}))
 
 
 def one_round(workshop, places, tally, reader, kind, patterns, n, seed):

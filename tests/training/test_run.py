@@ -1,5 +1,6 @@
 """A run in this process: what it writes, what it repeats, and what it says."""
 
+import errno
 import io
 import json
 
@@ -257,6 +258,23 @@ def test_no_step_at_all_saves_the_network_with_its_initial_head(tmp_path):
     assert resume(result.folder).finished
     reported = CliRunner().invoke(app, ["report", str(result.folder)])
     assert reported.exit_code == 0, reported.output  # without a single row of metrics
+
+
+def test_a_disk_that_is_full_at_the_last_state_costs_no_weights(finished, tmp_path, monkeypatch):
+    written = write_state
+
+    def full(folder, step, state):
+        if step == 6:
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        written(folder, step, state)
+
+    monkeypatch.setattr("facetric.training.writer.write_state", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(tiny_config(tmp_path))
+    monkeypatch.undo()
+    assert resume(tmp_path / "tiny").finished  # there is room again
+    saved = [load_file(folder / "checkpoints" / "last.safetensors") for folder in (finished[0].folder, tmp_path / "tiny")]
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
 
 
 def test_a_nested_loss_resumes_bitwise(tmp_path):

@@ -12,8 +12,10 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
+from threading import Lock
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -60,8 +62,9 @@ def _warm_up(commands):
 
 
 def _wait(child):
-    _, status, used = os.wait4(child, 0)
-    return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
+    """None while it runs."""
+    ended, status, used = os.wait4(child, os.WNOHANG)
+    return (os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime) if ended else None
 
 
 def _run(request):
@@ -133,7 +136,7 @@ class _Events:
 
 
 class Forge:
-    """The tests' end of it."""
+    """The tests' end of it; several threads may ask."""
 
     def __init__(self, folder, modules):
         plan = folder / "modules"
@@ -147,6 +150,7 @@ class Forge:
             )
         assert self._process.stdout.readline() == "ready\n"
         self.seconds = 0.0  # of processor time in all children
+        self._lock = Lock()
 
     def warm_up(self, commands):
         """Run commands in the warm process itself. They must take no gradient, which would forbid forking."""
@@ -160,9 +164,10 @@ class Forge:
 
     def wait(self, child):
         """Its exit status, negative for a signal."""
-        status, seconds = self._ask({"wait": child})
-        self.seconds += seconds
-        return status
+        while (ended := self._ask({"wait": child})) is None:
+            time.sleep(0.01)
+        self.seconds += ended[1]
+        return ended[0]
 
     def run(self, *arguments, **options):
         return self.wait(self.start(*arguments, **options))
@@ -173,8 +178,9 @@ class Forge:
         self._process.stdout.close()
 
     def _ask(self, request):
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+        with self._lock:
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            return json.loads(self._process.stdout.readline())
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@ A new command is one entry of `COMMANDS`.
 """
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_ident
 
 from facetric.config.config_file import parse_config, to_toml
 from photos.photo_files import photo
 from torture.forge import Forge
-from torture.leftovers import rows_of
+from torture.leftovers import rows_of, state_of
 
 _OURS = """
     cli.main cli.report inference figures.run_pictures figures.report studies.reproduction training.loop runs.evaluate
@@ -48,6 +50,15 @@ CACHED = {
 }
 
 
+@dataclass(frozen=True)
+class LeftAlone:
+    """A command that was not disturbed: how long it took, how often it changed files, and what it left."""
+
+    seconds: float
+    n_events: int
+    state: dict
+
+
 class Workshop:
     """Photos, an evaluated run, and a place for each command. Paths stay the same, for they are written into files."""
 
@@ -56,8 +67,8 @@ class Workshop:
         self.forge = Forge(folder, MODULES)
         self.photos, self.other_photos = folder / "photos", folder / "other_photos"
         self.model, self.config = folder / "trained" / "tiny", folder / "tiny.toml"
-        self.log = folder / "log"
         self.templates: dict[str, Path] = {}
+        self._left_alone: dict[str, LeftAlone] = {}
         for root, seeds in ((self.photos, range(40)), (self.other_photos, range(20, 56))):
             for seed in seeds:
                 path = root / f"{seed // 10}" / f"{seed:03}.jpg"
@@ -91,10 +102,11 @@ class Workshop:
 
     def must(self, *arguments, environment=None):
         """Run a command that has to succeed."""
-        self.log.unlink(missing_ok=True)
+        log = self.folder / f"{get_ident()}.log"
+        log.unlink(missing_ok=True)
         cache = {"FACETRIC_CACHE": str(self.folder / "cache")}
-        status = self.forge.run(*arguments, log=self.log, environment=environment or cache)
-        assert status == 0, f"facetric {' '.join(map(str, arguments))}: {status}\n{self.log.read_text()}"
+        status = self.forge.run(*arguments, log=log, environment=environment or cache)
+        assert status == 0, f"facetric {' '.join(map(str, arguments))}: {status}\n{log.read_text()}"
 
     def place(self, command: "Command") -> Path:
         """A fresh folder for a command, as it finds it."""
@@ -109,6 +121,21 @@ class Workshop:
         shutil.rmtree(place)
         shutil.copytree(self.templates[command.name], place, symlinks=True)
         return place
+
+    def log(self, command: "Command") -> Path:
+        return self.folder / f"{command.name.replace(' ', '_')}.log"
+
+    def left_alone(self, command: "Command") -> "LeftAlone":
+        """What it does when nothing happens; tried once."""
+        if command.name not in self._left_alone:
+            place, log, events = self.place(command), self.log(command), self.log(command).with_suffix(".events")
+            log.unlink(missing_ok=True)
+            start = time.monotonic()
+            status = self.run(command, command.arguments, place, log=log, events_file=str(events))
+            assert status == 0, f"{command.name}: {log.read_text()}"
+            seconds = time.monotonic() - start
+            self._left_alone[command.name] = LeftAlone(seconds, int(events.read_text()), state_of(place))
+        return self._left_alone[command.name]
 
     def start(self, command: "Command", arguments: Callable, place: Path, *, log: Path, **options) -> int:
         """Start a command in its place, with the caches there; gives its process id."""

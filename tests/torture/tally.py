@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from threading import Lock
 
 
 class Tally:
@@ -18,9 +19,11 @@ class Tally:
         self.loop = loop
         self.rows: dict[str, list[int]] = {}
         self.failures: list[str] = []
+        self._lock = Lock()
 
     def add(self, row, *, n=1, bad=""):
-        self._count(row, n, bad)
+        with self._lock:
+            self._count(row, n, bad)
         if output := os.environ.get("TORTURE_OUTPUT"):
             entry = {"loop": self.loop, "row": row, "n": n, "bad": bad, "seed": torture_seed()}
             with Path(output).open("a") as file:

@@ -255,14 +255,14 @@ def _study(place, said):
     trials = [
         (trial.parameters, trial.objective) for path in sorted((place / "search").glob("*.json")) for trial in read_trials(path)
     ]
-    return repr(trials), repr(_choices(place, ["triplet"])), (place / "protocol.json").read_text()
+    return repr(trials), repr(_choices(place, ["npairs"])), (place / "protocol.json").read_text()
 
 
 def a_study(folder):
     from facetric.studies.protocol import Setting, Study
     from facetric.studies.spaces import METHODS
 
-    return Study(folder, Setting({"run": {"steps": 10}}, {}), {"triplet": METHODS["triplet"]})
+    return Study(folder, Setting({"run": {"steps": 10}}, {}), {"npairs": METHODS["npairs"]})
 
 
 def _decisions(place, said):

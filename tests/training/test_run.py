@@ -157,6 +157,14 @@ def test_a_damaged_state_is_passed_over(finished, tmp_path, caplog):
     assert rows_of(folder) == rows_of(finished[0].folder)
 
 
+def test_a_state_that_a_killed_process_did_not_come_to_remove_goes_at_the_next_resume(finished, tmp_path):
+    config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
+    checkpoints = run(config)[0].folder / "checkpoints"
+    (checkpoints / "state_00000002.pt").write_bytes((checkpoints / "state_00000004.pt").read_bytes())
+    assert resume(tmp_path / "tiny", console=Console(file=io.StringIO())).finished
+    assert [step for step, _ in states(checkpoints)] == [4, 6]
+
+
 def test_when_all_states_are_damaged_nothing_is_overwritten(finished, tmp_path):
     config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
     folder = run(config)[0].folder

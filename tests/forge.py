@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from threading import Lock
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -33,8 +34,9 @@ def main():
     from facetric.cli.compilation import compile_kernels
     from facetric.data import glyphs
 
-    glyphs._draw_all = functools.cache(glyphs._draw_all)
     compile_kernels()
+    glyphs._draw_all = functools.cache(glyphs._draw_all)
+    glyphs.load_glyphs(min_images=17)
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)
@@ -64,15 +66,9 @@ def _warm_up(commands):
 
 
 def _wait(child):
-    """Its exit status and its processor time. One that never ends is killed: that fails its test, and not all others."""
-    end = time.monotonic() + LONGEST
-    while True:
-        ended, status, used = os.wait4(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime
-        if time.monotonic() > end:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(0.002)
+    """Its exit status and its processor time; None while it runs."""
+    ended, status, used = os.wait4(child, os.WNOHANG)
+    return (os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime) if ended else None
 
 
 def _run(request):
@@ -145,7 +141,7 @@ class _Events:
 
 
 class Forge:
-    """The tests' end of it."""
+    """The tests' end of it; several threads may ask."""
 
     def __init__(self, folder, modules, **environment):
         self._folder, self._n_commands = folder, 0
@@ -160,6 +156,7 @@ class Forge:
             )
         assert self._process.stdout.readline() == "ready\n", (folder / "forge.log").read_text()
         self.seconds = 0.0  # of processor time in all children
+        self._lock = Lock()
 
     def warm_up(self, commands):
         """Run commands in the warm process itself. They must take no gradient, which would forbid forking."""
@@ -184,10 +181,14 @@ class Forge:
         return [self.start(*arguments, log=log, environment=rank, **options) for log, rank in zip(logs, ranks, strict=True)]
 
     def wait(self, child):
-        """Its exit status, negative for a signal."""
-        status, seconds = self._ask({"wait": child})
-        self.seconds += seconds
-        return status
+        """Its exit status, negative for a signal. One that never ends is killed: that fails its test, and not all others."""
+        end = time.monotonic() + LONGEST
+        while (ended := self._ask({"wait": child})) is None:
+            if time.monotonic() > end:
+                os.kill(child, signal.SIGKILL)
+            time.sleep(0.01)
+        self.seconds += ended[1]
+        return ended[0]
 
     def run(self, *arguments, **options):
         return self.wait(self.start(*arguments, **options))
@@ -206,8 +207,9 @@ class Forge:
         self._process.stdout.close()
 
     def _ask(self, request):
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        return json.loads(self._process.stdout.readline())
+        with self._lock:
+            print(json.dumps(request), file=self._process.stdin, flush=True)
+            return json.loads(self._process.stdout.readline())
 
 
 def wait_for(condition, *, seconds=300):  # a busy machine is not a failure

@@ -91,5 +91,7 @@ def test_a_record_without_a_checksum_is_read_where_it_may_be_missing():
     assert unsealed(b'{"a": 1}', required=False) == {"a": 1}
     with pytest.raises(ValueError, match="no checksum"):
         unsealed(b'{"a": 1}')
+    with pytest.raises(ValueError, match="checksum is wrong"):  # it has one, under a damaged name
+        unsealed(sealed({"a": 1}).replace(b"sha256", b"sha056"), required=False)
     with pytest.raises(ValueError, match="nested too deeply"):
         unsealed(b"[" * 100_000)

@@ -95,8 +95,10 @@ def unsealed(data: bytes, *, required: bool = True) -> dict[str, Any]:
         values = json.loads(data.decode())
         if not isinstance(values, dict) or (required and "sha256" not in values):
             raise ValueError("it has no checksum")
-        if "sha256" in values and values.pop("sha256") != _digest(values):
+        name = "sha256" if "sha256" in values else next(iter(values), "")  # the first one, if its name is damaged
+        if (values.get(name) == _digest({key: value for key, value in values.items() if key != name})) != (name == "sha256"):
             raise ValueError("its checksum is wrong")
+        values.pop("sha256", None)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return values

@@ -201,3 +201,12 @@ def test_a_thousand_batches_of_5000_classes_take_less_than_a_second() -> None:
 def test_a_setting_that_is_no_number_is_refused(key, value):
     with pytest.raises(ValueError, match=rf"^{key} must be a number; got "):
         ClassBalancedBatches([0, 0, 1, 1], **{"batch_size": 4, key: value})
+
+
+@pytest.mark.parametrize("key", ["seed", "n_batches", "rank", "world_size"])
+@pytest.mark.parametrize("value", ["x", [4], True, 1j, 1.5, -1, 2**64])
+def test_a_count_that_is_no_whole_number_or_out_of_range_is_refused(key, value):
+    if key == "n_batches" and value == 2**64:
+        return  # as many as anybody wants
+    with pytest.raises(ValueError, match=r"; got |must be a multiple"):
+        ClassBalancedBatches([0, 0, 1, 1], **{"batch_size": 4, "class_ratio": 0.5, key: value})

@@ -240,6 +240,8 @@ def test_purity_counts_the_majority_class_of_each_cluster():
         (np.ones((3, 2)), [0.0, 0.0, 1.0], {}, "must be integers"),
         (np.ones((3, 2)), [0, 0, 1], {"n_restarts": 0, "facility": False}, "n_restarts must be a whole number, at least 1"),
         (np.ones((3, 2)), [0, 1, 2], {"ks": (1,)}, "none of the 3 queries"),
+        (np.ones((3, 2)), [0, 0, 1], {"ks": (1,), "seed": None}, "seed must be a whole number, 0 or more; got None"),
+        (np.ones((3, 2)), [0, 0, 1], {"ks": (1,), "seed": -1}, "seed must be a whole number, 0 or more; got -1"),
     ],
 )
 def test_bad_input_is_refused_with_the_rule_and_the_value(vectors, labels, options, message):

@@ -39,6 +39,16 @@ def test_a_damaged_file_of_vectors_is_refused(tmp_path, suffix):
     assert all(len(line.splitlines()) == 1 for line in said)
 
 
+def test_a_csv_that_is_cut_at_the_end_of_a_row_is_refused(tmp_path):
+    path = tmp_path / "v.csv"
+    write_vectors(path, PhotoVectors(tuple("abcdef"), tuple(content.hex() for content in CONTENTS), "m" * 64, VECTORS))
+    lines = path.read_text().splitlines(keepends=True)
+    for n in range(len(lines)):
+        path.write_text("".join(lines[:n]))
+        with pytest.raises(ValueError, match=r"rows are missing|has no rows|v\.csv"):
+            read_vectors(path)
+
+
 @pytest.fixture
 def index(tmp_path):
     folder, about = IndexFolder(tmp_path / "index"), About("f" * 64, 3, None)

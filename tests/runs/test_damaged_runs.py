@@ -97,6 +97,11 @@ def test_a_damaged_environment_is_said(run):
     assert run.damage() == ["environment.json is damaged (its checksum is wrong)."]
 
 
+def test_a_byte_of_the_configuration_that_is_no_text_is_said(run):
+    run.config_file.write_bytes(run.config_file.read_bytes().replace(b"steps", b"step\xf3"))
+    assert run.damage() == ["config.toml is not as the run wrote it, its checksum is wrong."]
+
+
 def test_a_damaged_row_is_left_out_and_cuts_nothing(tmp_path):
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path, from_step=0)

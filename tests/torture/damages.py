@@ -247,17 +247,40 @@ def _blocks(place, said):
 
 
 def _study(place, said):
-    from facetric.files import unsealed
+    """What decides the runs of a study, its trials, and what another study takes from it."""
+    from facetric.studies.reproduction import _choices
     from facetric.studies.search import read_trials
 
+    a_study(place)._keep_protocol()
     trials = [
         (trial.parameters, trial.objective) for path in sorted((place / "search").glob("*.json")) for trial in read_trials(path)
     ]
-    return repr(trials), repr(unsealed((place / "protocol.json").read_bytes()))
+    return repr(trials), repr(_choices(place, ["npairs"])), (place / "protocol.json").read_text()
+
+
+def a_study(folder):
+    from facetric.studies.protocol import Setting, Study
+    from facetric.studies.spaces import METHODS
+
+    return Study(folder, Setting({"run": {"steps": 10}}, {}), {"npairs": METHODS["npairs"]})
+
+
+def _decisions(place, said):
+    from facetric.groups import Decisions
+
+    return Decisions.read(place / "index" / "decisions.json")
+
+
+def _onnx(place, said):
+    from facetric.export.network import read_network
+
+    network = read_network(place / "model.onnx")
+    picture = np.full((network.description.size,) * 2, 99, dtype=np.uint8)[..., None]
+    return repr(network.description), network.vectors([picture]).tobytes()
 
 
 READERS = {
     "embedder": _model, "resume state": _state, "run": _run, "report": _report, "kept figures": _kept, "compare": _compare,
     "load": _loaded, "metrics": _resumed, "vectors": _vectors, "index": _index, "clustering": _groups, "folders": _arranged,
-    "cache": _cache, "blocks": _blocks, "study": _study,
+    "cache": _cache, "blocks": _blocks, "study": _study, "decisions": _decisions, "onnx": _onnx,
 }  # fmt: skip

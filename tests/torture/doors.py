@@ -3,12 +3,7 @@
 Numbers are computed again by the naive loops of tests/oracles/. A new door is one function and one entry of `DOORS`.
 """
 
-import json
 import math
-import tomllib
-import traceback
-from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
@@ -16,103 +11,8 @@ from hypothesis import strategies as st
 from oracles import batch_clustering, loss_values, medoids
 from oracles.precision_recall import bcubed_by_loops, pairwise_by_loops
 from oracles.retrieval import scores as retrieval_by_sorting
-
-REFUSED = object()
-ODD = (
-    None,
-    True,
-    "x",
-    "",
-    "1",
-    [],
-    {},
-    1j,
-    math.nan,
-    math.inf,
-    -math.inf,
-    -1,
-    0,
-    0.5,
-    2.5,
-    10**30,
-    1e300,
-    5e-324,
-    b"\xff",
-    (1, 2),
-)
-INTEGERS = st.one_of(st.integers(-2, 9), st.sampled_from(ODD))
-
-
-def call(function, *arguments, **options):
-    """What it gives, or REFUSED for a ValueError of one line. Anything else is a failure."""
-    try:
-        return function(*arguments, **options)
-    except ValueError as error:
-        line, where = str(error), traceback.extract_tb(error.__traceback__)[-1].filename
-    foreign = "sklearn" in Path(where).parts  # its validation, by the contract of an estimator
-    assert line.strip(), "an error without words"
-    assert foreign or len(line.splitlines()) == 1, f"several lines: {line}"
-    return REFUSED
-
-
-def coordinates(draw, n, d):
-    """(n, d) small integers, so that sums are exact and ties are ties."""
-    return np.random.default_rng(draw(st.integers(0, 2**20))).integers(-4, 5, (n, d))
-
-
-VECTOR_CHANGES = (
-    "nothing", "nothing", "nothing", "nan", "inf", "huge", "tiny", "zero row", "zeros", "float16", "float64", "int8", "bool",
-    "object", "text", "complex", "flat", "deep", "no rows", "no columns", "list", "ragged", "none", "fortran", "reversed",
-    "read-only", "big-endian", "one row", "scalar",
-)  # fmt: skip
-
-
-def changed_vectors(draw, points):
-    """The points as somebody might pass them, and whether they are still the same points to a naive reader."""
-    change = draw(st.sampled_from(VECTOR_CHANGES))
-    x = points.astype(np.float32)
-    row = draw(st.integers(0, len(x) - 1))
-    if change in ("nan", "inf"):
-        x[row, 0] = math.nan if change == "nan" else math.inf
-    if change == "zero row":
-        x[row] = 0
-    scaled = {"huge": x * np.float32(1e20), "tiny": x * np.float32(1e-25), "zeros": x * 0}
-    if change == "read-only":
-        x.flags.writeable = False
-    ways = {
-        **scaled, "float16": x.astype(np.float16), "float64": x.astype(float), "int8": points.astype(np.int8), "bool": x > 0,
-        "object": x.astype(object), "text": x.astype(str), "complex": x.astype(complex), "flat": x.ravel(), "deep": x[None],
-        "no rows": x[:0], "no columns": x[:, :0], "list": x.tolist(), "ragged": [[1.0], [1.0, 2.0]], "none": None,
-        "fortran": np.asfortranarray(x), "reversed": x[::-1][::-1], "big-endian": x.astype(">f4"), "one row": x[:1],
-        "scalar": 3.0,
-    }  # fmt: skip
-    return ways.get(change, x), change
-
-
-LABEL_CHANGES = (
-    "nothing", "nothing", "nothing", "text", "negative", "huge", "floats", "nan", "bool", "short", "long", "deep", "none",
-    "mixed", "same", "different", "list", "uint8", "empty", "scalar",
-)  # fmt: skip
-
-
-def changed_labels(draw, labels):
-    change = draw(st.sampled_from(LABEL_CHANGES))
-    n = len(labels)
-    ways = {
-        "text": np.array([f"c{x}" for x in labels]), "negative": labels - 7, "huge": labels + 2**62, "floats": labels + 0.5,
-        "nan": np.full(n, math.nan), "bool": labels > 0, "short": labels[:-1], "long": np.append(labels, 1),
-        "deep": labels[:, None], "none": None, "mixed": [*labels[:-1].tolist(), "x"], "same": labels * 0,
-        "different": np.arange(n), "list": labels.tolist(), "uint8": labels.astype(np.uint8), "empty": labels[:0], "scalar": 3,
-    }  # fmt: skip
-    return ways.get(change, labels), change
-
-
-def batch(draw):
-    """Points and labels, changed, and as they were."""
-    n, d = draw(st.integers(2, 9)), draw(st.integers(1, 4))
-    points = coordinates(draw, n, d)
-    labels = np.random.default_rng(draw(st.integers(0, 2**20))).integers(0, draw(st.integers(1, 4)), n)
-    return points, labels, changed_vectors(draw, points), changed_labels(draw, labels)
+from torture.inputs import INTEGERS, ODD, REFUSED, batch, call, changed_labels, changed_vectors, coordinates
+from torture.text_doors import READERS
 
 
 def naive_points(given):
@@ -157,6 +57,43 @@ def losses(draw):
     assert math.isclose(value.item(), expected, rel_tol=2e-3, abs_tol=2e-4), (
         f"{name} after {change}: {value.item()}, not {expected}"
     )
+
+
+def facility_location(draw):
+    """The hinge of F + γΔ − F̃, by loops, at the medoids that the loss names."""
+    import torch
+
+    from facetric.losses import FacilityLocationLoss
+
+    _, _, (vectors, change), (labels, _) = batch(draw)
+    options = {"margin_weight": draw(st.sampled_from([0.0, 1.0, 8, *ODD])), "normalize": draw(st.booleans())}
+    options |= {"inference": draw(st.sampled_from(["greedy", "stochastic", "auto", "x", None]))}
+    loss = call(FacilityLocationLoss, **options)
+    if loss is REFUSED:
+        return
+    tensor = torch.from_numpy(vectors) if isinstance(vectors, np.ndarray) and _torch_takes(vectors) else vectors
+    if isinstance(tensor, torch.Tensor) and tensor.is_floating_point():
+        tensor.requires_grad_()
+    given = torch.from_numpy(labels) if isinstance(labels, np.ndarray) and _torch_takes(labels) else labels
+    value = call(loss, tensor, given)
+    if value is REFUSED:
+        return
+    value.backward()
+    assert torch.isfinite(tensor.grad).all() or not options["normalize"], f"gradient after {change}"
+    assert value.item() >= 0.0, f"a hinge below 0 after {change}"
+    classes = classes_of(given)
+    if len(set(classes)) == 1 or len(set(classes)) == len(classes):
+        assert value.item() == 0.0
+        return
+    X = naive_points(vectors)
+    X = [loss_values.unit(x) for x in X] if options["normalize"] else X
+    gamma = len(X) / 2 if options["margin_weight"] is None else float(options["margin_weight"])
+    if max(abs(v) for x in X for v in x) > 100 or gamma > 1e6 or (options["normalize"] and gamma):
+        return  # beyond float32; or points at equal distances, where rounding decides who is whose
+    distances = [[loss_values.distance(x, y) for y in X] for x in X]
+    found = batch_clustering.objective(distances, classes, gamma, loss.last.medoids.tolist())
+    expected = max(0.0, found - batch_clustering.oracle_score(distances, classes))
+    assert math.isclose(value.item(), expected, rel_tol=1e-3, abs_tol=1e-3), f"{value.item()}, not {expected}, after {change}"
 
 
 def _torch_takes(array):
@@ -294,66 +231,6 @@ def sampler(draw):
             assert all(0 <= row < len(labels) for row in np.asarray(chosen).ravel().tolist())
 
 
-KEYS = st.sampled_from(
-    """run.steps run.seed run.name run.threads run.validate_every data.name data.size data.pad data.options data.root model.dim
-    model.backbone model.weights loss.name loss.margin loss.margin_weight loss.options batches.size batches.class_ratio
-    optimizer.name optimizer.head_lr optimizer.warmup_steps run.x x.y run""".split()  # noqa: SIM905
-)
-VALUES = st.one_of(
-    st.sampled_from(ODD), st.integers(), st.floats(), st.text(max_size=6), st.dictionaries(st.text(max_size=3), st.integers())
-)
-
-
-def configuration(draw):
-    from facetric.config.config_file import apply_override, parse_config, to_toml
-
-    raw = {
-        "run": {"name": "a", "steps": 5},
-        "data": {"name": "glyphs"},
-        "model": {"backbone": "glyphnet"},
-        "loss": {"name": "triplet"},
-    }
-    for _ in range(draw(st.integers(1, 3))):
-        key, value = draw(KEYS), draw(VALUES)
-        if draw(st.booleans()):
-            call(apply_override, raw, f"{key}={value}")
-        elif "." in key:
-            table, name = key.split(".")
-            if isinstance(raw.setdefault(table, {}), dict):
-                raw[table][name] = value
-    config = call(parse_config, raw)
-    if config is not REFUSED:
-        text = call(lambda: to_toml(config))
-        assert text is REFUSED or parse_config(tomllib.loads(text)) == config
-
-
-def decisions(draw):
-    from facetric.groups.decisions import Decisions
-
-    photo = st.fixed_dictionaries({"content": VALUES, "path": VALUES}) | VALUES
-    kinds = st.sampled_from(["same", "different", "name", "reject", "x", 3])
-    row = st.fixed_dictionaries({"do": kinds, "photos": st.lists(INTEGERS, max_size=4), "name": VALUES})
-    record = {"photos": st.lists(photo, max_size=4), "decisions": st.lists(row, max_size=4)}
-    record = st.fixed_dictionaries({"format": st.just("facetric decisions 1"), **record})
-    found = call(Decisions.from_dict, draw(record | VALUES))
-    if found is not REFUSED:
-        call(found.constraints, ["a", "b"], {"a.jpg": "a"})
-
-
-def records(draw):
-    """Our own records as text: a ValueError for everything that is not one."""
-    from facetric.clustering import Calibration
-    from facetric.evaluation import EvaluationReport
-    from facetric.files import unsealed
-    from facetric.runs import Manifest
-
-    keys = st.text(max_size=8)
-    value = draw(st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)))
-    text = draw(st.text(max_size=40)) if draw(st.booleans()) else json.dumps(value, default=str)
-    doors = [EvaluationReport.from_json, Manifest.from_json, lambda text: unsealed(text.encode("utf-8", "replace"))]
-    call(draw(st.sampled_from(doors)), text)
-    with suppress(TypeError, KeyError, AttributeError):  # its readers turn these into a line
-        call(Calibration.from_dict, value)
-
-
-DOORS = (losses, solver, agreement, retrieval, clustering, evaluation, calibration, sampler, configuration, decisions, records)
+DOORS = (
+    losses, facility_location, solver, agreement, retrieval, clustering, evaluation, calibration, sampler, *READERS,
+)  # fmt: skip

@@ -3,28 +3,28 @@
 A new command is one entry of `COMMANDS`.
 """
 
-import hashlib
-import json
-import os
 import shutil
-import sqlite3
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
+from threading import get_ident
 
 from facetric.config.config_file import parse_config, to_toml
-from facetric.runs.states import read_state
 from forge import Forge
 from photos.photo_files import photo
+from torture.leftovers import rows_of, state_of
 
 _OURS = """
     cli.main cli.report inference figures.run_pictures figures.report studies.reproduction training.loop runs.evaluate
     photos.duplicates photos.look_alikes groups.page index.sqlite_store index.page clustering clustering.levels
-    clustering.linkage evaluation.lloyd losses.facility_location evaluation.embedding
+    clustering.linkage evaluation.lloyd losses.facility_location evaluation.embedding figures.comparison export.writing
+    service.server models.trunk_cache data.caches
 """
-_OTHERS = "openTSNE optuna matplotlib.figure faiss rich.progress pyarrow.parquet sklearn.cluster torch.optim"
+_OTHERS = """
+    timm openTSNE optuna matplotlib.figure faiss rich.progress rich._emoji_codes pyarrow.parquet sklearn.cluster torch.optim
+    torch.utils.serialization.config service.running torture.serving
+"""
 MODULES = [*(f"facetric.{name}" for name in _OURS.split()), *_OTHERS.split()]
 TINY = {
     "run": {"name": "tiny", "steps": 6, "log_every": 1, "validate_every": 3, "checkpoint_every": 2, "threads": 1},
@@ -34,6 +34,29 @@ TINY = {
     "batches": {"size": 12},
     "optimizer": {"name": "adamw", "backbone_lr": 1e-3, "head_lr": 1e-3},
 }
+# on photos, with a cache of prepared pictures and one of activations
+CACHED = {
+    **TINY,
+    "run": {**TINY["run"], "name": "cached", "steps": 3, "validate_every": 0},
+    "data": {"name": "folder", "size": 80, "pad": 0},
+    "model": {
+        **TINY["model"],
+        "backbone": "test_efficientnet",
+        "image_size": 64,
+        "freeze_through": "blocks.0",
+        "cached_views": 1,
+    },
+    "batches": {"size": 8},
+}
+
+
+@dataclass(frozen=True)
+class LeftAlone:
+    """A command that was not disturbed: how long it took, how often it changed files, and what it left."""
+
+    seconds: float
+    n_events: int
+    state: dict
 
 
 class Workshop:
@@ -44,14 +67,16 @@ class Workshop:
         self.forge = Forge(folder, MODULES, FACETRIC_CACHE=str(folder / "warm_cache"))
         self.photos, self.other_photos = folder / "photos", folder / "other_photos"
         self.model, self.config = folder / "trained" / "tiny", folder / "tiny.toml"
-        self.log = folder / "log"
         self.templates: dict[str, Path] = {}
+        self._left_alone: dict[str, LeftAlone] = {}
         for root, seeds in ((self.photos, range(40)), (self.other_photos, range(20, 56))):
             for seed in seeds:
                 path = root / f"{seed // 10}" / f"{seed:03}.jpg"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 photo(seed, (64, 48)).save(path, quality=90)
         self.config.write_text(to_toml(parse_config({**TINY, "run": {**TINY["run"], "folder": str(folder / "trained")}})))
+        cached = {**CACHED, "data": {**CACHED["data"], "root": str(self.photos)}}
+        (folder / "cached.toml").write_text(to_toml(parse_config(cached)))
         self.must("train", self.config)
         shutil.copytree(self.model, folder / "only_trained" / "tiny")
         self.must("evaluate", self.model)
@@ -71,15 +96,17 @@ class Workshop:
             ["search", place / "index", self.photos / "0", "--page", place / "found.html"],
             ["cluster", self.photos, *model, "-o", place / "groups"],
             ["duplicates", self.photos, "-o", place / "duplicates.csv", "--no-look-alikes"],
+            ["export", self.model, place / "model.onnx"],
         ]
         return [[str(word) for word in command] for command in commands]
 
     def must(self, *arguments, environment=None):
         """Run a command that has to succeed."""
-        self.log.unlink(missing_ok=True)
+        log = self.folder / f"{get_ident()}.log"
+        log.unlink(missing_ok=True)
         cache = {"FACETRIC_CACHE": str(self.folder / "cache")}
-        status = self.forge.run(*arguments, log=self.log, environment=environment or cache)
-        assert status == 0, f"facetric {' '.join(map(str, arguments))}: {status}\n{self.log.read_text()}"
+        status = self.forge.run(*arguments, log=log, environment=environment or cache)
+        assert status == 0, f"facetric {' '.join(map(str, arguments))}: {status}\n{log.read_text()}"
 
     def place(self, command: "Command") -> Path:
         """A fresh folder for a command, as it finds it."""
@@ -95,8 +122,33 @@ class Workshop:
         shutil.copytree(self.templates[command.name], place, symlinks=True)
         return place
 
-    def environment(self, place: Path) -> dict[str, str]:
-        return {"FACETRIC_CACHE": str(place / "cache")}
+    def log(self, command: "Command") -> Path:
+        return self.folder / f"{command.name.replace(' ', '_')}.log"
+
+    def left_alone(self, command: "Command") -> "LeftAlone":
+        """What it does when nothing happens; tried once."""
+        if command.name not in self._left_alone:
+            place, log, events = self.place(command), self.log(command), self.log(command).with_suffix(".events")
+            log.unlink(missing_ok=True)
+            start = time.monotonic()
+            status = self.run(command, command.arguments, place, log=log, events_file=str(events))
+            assert status == 0, f"{command.name}: {log.read_text()}"
+            seconds = time.monotonic() - start
+            self._left_alone[command.name] = LeftAlone(seconds, int(events.read_text()), state_of(place))
+        return self._left_alone[command.name]
+
+    def start(self, command: "Command", arguments: Callable, place: Path, *, log: Path, **options) -> int:
+        """Start a command in its place, with the caches there; gives its process id."""
+        options = {
+            "environment": {"FACETRIC_CACHE": str(place / "cache")},
+            "folder": place,
+            "function": command.function,
+            **options,
+        }
+        return self.forge.start(*arguments(self, place), log=log, **options)
+
+    def run(self, command: "Command", arguments: Callable, place: Path, *, log: Path, **options) -> int:
+        return self.forge.wait(self.start(command, arguments, place, log=log, **options))
 
     def close(self):
         self.forge.close()
@@ -125,6 +177,12 @@ def a_clustering(workshop, place):
     workshop.must("cluster", workshop.photos, "-o", place / "groups", "--model", workshop.model, "--copy-to", place / "sorted")
 
 
+def caches(workshop, place):
+    environment = {"FACETRIC_CACHE": str(place / "cache")}
+    workshop.must("train", workshop.folder / "cached.toml", "--output", place / "run", environment=environment)
+    shutil.rmtree(place / "run")
+
+
 @dataclass(frozen=True)
 class Command:
     """A command that writes: what it starts from, its arguments, and those that continue it after a kill."""
@@ -133,27 +191,31 @@ class Command:
     arguments: Callable[[Workshop, Path], list]
     prepare: Callable[[Workshop, Path], None] = nothing
     again: Callable[[Workshop, Path], list] | None = None  # by default the same command
+    function: str | None = None  # module:function of the tests that is called with the arguments, instead of facetric
     weight: float = 1.0  # how often it is tried, beside the others
 
 
-def _again_train(workshop, place):
-    run = place / "tiny"
-    if (run / "config.toml").is_file():
-        return ["resume", run]
-    shutil.rmtree(run, ignore_errors=True)  # `facetric train` refuses a folder that was killed at its start, and says so
-    return _train(workshop, place)
+def _training(name):
+    """The command that trains the run of this name, and the one that continues it."""
+
+    def train(workshop, place):
+        return ["train", workshop.folder / f"{name}.toml", "--set", f"run.folder={place}"]
+
+    def again(workshop, place):
+        if (place / name / "config.toml").is_file():
+            return ["resume", place / name]
+        shutil.rmtree(place / name, ignore_errors=True)  # `train` refuses a folder that was killed at its start, and says so
+        return train(workshop, place)
+
+    return {"arguments": train, "again": again}
 
 
 def _again_remove(workshop, place):
     """What is removed cannot be removed again: then the index is left as it is."""
-    tables = dict(_rows(next(place.glob("index/*.sqlite"))))
+    tables = dict(rows_of(next(place.glob("index/*.sqlite"))))
     if any(b"/photos/1/" in row[0] for row in tables[b"photos"]):
         return ["index", "remove", place / "index", workshop.photos / "1"]
     return ["index", "status", place / "index"]
-
-
-def _train(workshop, place):
-    return ["train", workshop.config, "--set", f"run.folder={place}"]
 
 
 def _reproduce(workshop, place):
@@ -173,11 +235,20 @@ def _cluster(*more):
     return arguments
 
 
+def _export(*more):
+    return lambda w, p: ["export", w.model, p / "model.onnx", "--check", w.photos / "0", *more]
+
+
+def _decide(workshop, place):
+    return [place / "index", workshop.model, place / "acknowledged"]
+
+
 COMMANDS = (
-    Command("train, resume", _train, again=_again_train, weight=2.0),
-    Command("evaluate", lambda w, p: ["evaluate", p / "tiny", "--restarts", 1], a_run(evaluated=False)),
-    Command("report", lambda w, p: ["report", p / "tiny"], a_run(evaluated=True), weight=0.5),
-    Command("reproduce", _reproduce, weight=0.5),
+    Command("train, resume", **_training("tiny")),
+    Command("train with caches", **_training("cached")),
+    Command("evaluate", lambda w, p: ["evaluate", p / "tiny", "--restarts", 1], a_run(evaluated=False), weight=0.7),
+    Command("report", lambda w, p: ["report", p / "tiny"], a_run(evaluated=True), weight=0.4),
+    Command("reproduce", _reproduce, weight=0.4),
     Command("embed npz", _embed("npz")),
     Command("embed parquet", _embed("parquet")),
     Command("embed csv", _embed("csv")),
@@ -190,67 +261,8 @@ COMMANDS = (
     Command("cluster again", _cluster("--coarser", "--coarser"), a_clustering),
     Command("duplicates", lambda w, p: ["duplicates", w.photos, "-o", p / "duplicates.csv", "--no-look-alikes"], weight=0.5),
     Command("search", lambda w, p: ["search", p / "index", w.photos / "0", "--page", p / "found.html"], an_index, weight=0.5),
+    Command("export", _export(), again=_export("--overwrite"), weight=0.4),
+    Command("serve", _decide, an_index, function="torture.serving:decide"),
+    Command("cache clean", lambda w, p: ["cache", "clean", "--all", "--yes"], caches, weight=0.5),
     Command("compare", lambda w, p: ["compare", p / "tiny", "--picture", p / "table.png"], a_run(evaluated=True), weight=0.5),
 )
-
-
-def state_of(folder: Path) -> dict[str, object]:
-    """Everything in a folder by name, bitwise but for clocks: databases by their rows, locks left out."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = path.relative_to(folder).as_posix()
-        if path.is_symlink():
-            found[name] = os.readlink(path)
-        elif path.is_file() and (path.name != "lock" and not name.endswith((".lock", ".sqlite-wal", ".sqlite-shm"))):
-            found[name] = _content(path)
-    return found
-
-
-def difference(found: dict, expected: dict) -> str:
-    """The names of files that differ; empty if none do."""
-    names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
-    kinds = {name: "missing" if name not in found else "not expected" if name not in expected else "different" for name in names}
-    return ", ".join(f"{name} ({kind})" for name, kind in kinds.items())
-
-
-def _content(path: Path) -> object:
-    data = path.read_bytes()
-    if path.name == "report.html" and "study" in path.parts:
-        return "a report"  # of rows with their times
-    if path.suffix == ".sqlite":
-        return _rows(path)
-    if path.suffix == ".pt":
-        return _plain(read_state(path))  # pickled again, equal objects may share their bytes or not
-    if path.name == "metrics.jsonl":
-        return [_without_clock(json.loads(line)) for line in data.splitlines()]
-    if path.name in ("environment.json", "study.json") or (path.parent.name == "search" and path.suffix == ".json"):
-        return _without_clock(json.loads(data))
-    if path.parent.name == "cache":
-        data = data[4096:]  # the header holds the time
-    return hashlib.sha256(data).hexdigest()
-
-
-def _without_clock(value):
-    if isinstance(value, dict):
-        left_out = ("timing", "crc32", "sha256", "command", "git_commit", "seconds", "search_seconds")
-        return {key: _without_clock(entry) for key, entry in value.items() if key not in left_out}
-    return [_without_clock(entry) for entry in value] if isinstance(value, list) else value
-
-
-def _plain(value):
-    """A resume state, tensors by their bytes."""
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
-
-
-def _rows(path: Path) -> list:
-    connection = sqlite3.connect(path)
-    try:
-        connection.text_factory = bytes
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
-        return [(table, sorted(connection.execute(f"SELECT * FROM {table.decode()}").fetchall())) for (table,) in tables]
-    finally:
-        connection.close()

@@ -1,14 +1,16 @@
 """No damaged file is used silently: it is made again, refused in one line, or named in a message."""
 
 import json
-import os
+import re
 import shutil
-import time
 
-import numpy as np
 import pytest
 
-from torture.tally import minutes
+from facetric.files import sealed
+from torture.damages import a_study
+from torture.scenes import COMMANDS
+from torture.tally import minutes, torture_seed
+from torture.turns import by_turns
 
 pytest_plugins = ["torture.fixtures"]
 pytestmark = pytest.mark.torture
@@ -36,7 +38,9 @@ ROUNDS = (
     ("clustering", "groups", ["groups/thumbnails/*0.jpg"], 6),
     ("cache", "cache", ["cache/*.bytes"], 80),
     ("blocks", "blocks", ["blocks/*/*.npy"], 40),
-    ("study", "study", ["protocol.json", "search/*.json"], 80),
+    ("study", "study", ["protocol.json", "search/*.json", "study.json"], 60),
+    ("decisions", "served", ["index/decisions.json"], 100),
+    ("onnx", "onnx", ["model.onnx"], 60),
 )
 
 
@@ -53,51 +57,54 @@ def places(workshop):
     workshop.must("index", "add", folder / "index" / "index", workshop.photos, "--model", workshop.model, "--label", "bird")
     groups = folder / "groups"
     workshop.must("cluster", workshop.photos, "-o", groups / "groups", "--model", workshop.model, "--copy-to", groups / "sorted")
-    for name in ("groups", "cache", "blocks"):
+    for name in ("groups", "cache", "blocks", "onnx"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "about").write_text(f"{workshop.photos}\n{workshop.model}")
-    (folder / "study" / "search").mkdir(parents=True)
+    workshop.must("export", workshop.model, folder / "onnx" / "model.onnx", "--check", workshop.photos / "0")
+    serve = next(command for command in COMMANDS if command.name == "serve")
+    workshop.left_alone(serve)
+    shutil.copytree(workshop.folder / "places" / "serve", folder / "served")
     _write_study(folder / "study")
     return folder
 
 
 def _write_study(folder):
-    from facetric.files import sealed
-
+    (folder / "search").mkdir(parents=True)
+    a_study(folder)._keep_protocol()
     trials = [
         {"parameters": {"loss.margin": x / 7}, "objective": x / 3, "scores": [{"nmi": x}], "seconds": 2.0} for x in range(4)
     ]
-    (folder / "search" / "triplet.json").write_bytes(sealed({"trials": trials}))
-    (folder / "protocol.json").write_bytes(sealed({"setting": {"tables": {"run": {"steps": 10}}}, "methods": {}}))
+    (folder / "search" / "npairs.json").write_bytes(sealed({"trials": trials}))
+    (folder / "study.json").write_bytes(sealed({"npairs": {"chosen": {"loss.margin": 3 / 7}}}))
 
 
-def one_round(workshop, places, tally, reader, kind, patterns, n, seed):
-    place, plan, results = places / kind, workshop.folder / "plan", workshop.folder / "outcomes"
-    log = workshop.folder / "damage.log"
+def one_round(workshop, places, tally, number, turn):
+    reader, kind, patterns, n = ROUNDS[number]
+    place = workshop.folder / "rounds" / f"{number}"
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(places / kind, place, symlinks=True)
+    plan, results, log = (place.with_suffix(suffix) for suffix in (".plan", ".outcomes", ".log"))
     log.unlink(missing_ok=True)
     others = {
         f"tiny/{name}": str(workshop.other_model / name) for name in ("embeddings.npz", "evaluation.json", "calibration.json")
     }
     others[f"{CHECKPOINTS}/best.safetensors"] = str(workshop.other_model / "checkpoints" / "best.safetensors")
+    seed = [torture_seed(), number, turn]
     request = {"seed": seed, "place": str(place), "reader": reader, "files": patterns, "others": others, "n": n}
     plan.write_text(json.dumps({**request, "results": str(results)}))
     results.write_text("[]")
-    environment = {"FACETRIC_CACHE": str(workshop.folder / "cache")}
+    environment = {"FACETRIC_CACHE": str(workshop.folder / f"cache{number}")}
     status = workshop.forge.run(plan, function="torture.damages:bulk", log=log, environment=environment)
     outcomes = json.loads(results.read_text())
     assert status in (0, -11, -6), log.read_text()
     for name, damage, bad in outcomes:
-        tally.add(f"{reader}: {name.rsplit('/', 1)[-1]}", bad=bad and f"{damage}: {bad}")
+        file = re.sub("[0-9a-f]{10,}", "*", name.rsplit("/", 1)[-1])
+        tally.add(f"{reader}: {file}", bad=bad and f"{damage}: {bad}")
     if status < 0:
         tally.add(reader, bad=f"signal {-status}: {outcomes[-1]}")
+    return 1
 
 
 def test_damaged_files(workshop, places, tally):
-    end = minutes(0.15)
-    rng = np.random.default_rng(int(os.environ.get("TORTURE_SEED", "0")))
-    while True:
-        for reader, kind, patterns, n in ROUNDS:
-            one_round(workshop, places, tally, reader, kind, patterns, n, int(rng.integers(2**31)))
-        if time.monotonic() > end:
-            break
+    by_turns(range(len(ROUNDS)), lambda number, turn: one_round(workshop, places, tally, number, turn), end=minutes(0.15))
     assert not tally.failures, "\n".join(tally.failures[:40])

@@ -3,89 +3,56 @@
 import os
 import signal
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from torture.scenes import COMMANDS, difference, state_of
-from torture.tally import minutes
+from torture.leftovers import difference, state_of
+from torture.scenes import COMMANDS
+from torture.tally import minutes, torture_seed
+from torture.turns import by_turns
 
 pytest_plugins = ["torture.fixtures"]
 pytestmark = pytest.mark.torture
 MOST_KILLS = 5  # of one piece of work
 
 
-@dataclass(frozen=True)
-class LeftAlone:
-    """A command that was not disturbed: how long it took, how often it changed files, and what it left."""
-
-    seconds: float
-    n_events: int
-    state: dict
-
-
-def left_alone(workshop, command):
-    place, log = workshop.place(command), workshop.folder / "log"
-    log.unlink(missing_ok=True)
-    events = workshop.folder / "events"
-    start = time.monotonic()
-    status = workshop.forge.run(
-        *command.arguments(workshop, place),
-        log=log,
-        environment=workshop.environment(place),
-        folder=place,
-        events_file=str(events),
-    )
-    assert status == 0, f"{command.name}: {log.read_text()}"
-    return LeftAlone(time.monotonic() - start, int(events.read_text()), state_of(place))
-
-
 def killed(workshop, command, arguments, place, usual, rng):
     """Start it and kill it, at a random moment or just before a random change to a file; whether it was still running."""
     at_event = rng.random() < 0.5
-    child = workshop.forge.start(
-        *arguments,
-        log=workshop.folder / "log",
-        environment=workshop.environment(place),
-        folder=place,
-        kill_at_event=int(rng.integers(1, usual.n_events + 1)) if at_event else 0,
-    )
+    event = int(rng.integers(1, usual.n_events + 1)) if at_event else 0
+    child = workshop.start(command, arguments, place, log=workshop.log(command), kill_at_event=event)
     if not at_event:
         time.sleep(rng.uniform(0, usual.seconds))
         os.kill(child, signal.SIGKILL)
     status = workshop.forge.wait(child)
-    assert status in (0, -signal.SIGKILL), f"status {status}: {(workshop.folder / 'log').read_text()}"
+    assert status in (0, -signal.SIGKILL), f"status {status}: {workshop.log(command).read_text()}"
     return status != 0
 
 
-def torment(workshop, command, usual, rng):
+def torment(workshop, command, rng):
     """One piece of work, killed up to five times and finished; how many kills, and what is wrong in the end."""
-    place, log = workshop.place(command), workshop.folder / "log"
+    usual, place, log = workshop.left_alone(command), workshop.place(command), workshop.log(command)
     log.unlink(missing_ok=True)
     arguments, again = command.arguments, command.again or command.arguments
     n_killed = 0
     for _ in range(int(rng.integers(1, MOST_KILLS + 1))):
         try:
-            n_killed += killed(workshop, command, arguments(workshop, place), place, usual, rng)
+            n_killed += killed(workshop, command, arguments, place, usual, rng)
         except AssertionError as error:
             return n_killed, str(error)
         arguments = again
-    status = workshop.forge.run(*arguments(workshop, place), log=log, environment=workshop.environment(place), folder=place)
+    status = workshop.run(command, arguments, place, log=log)
     if status != 0:
         return n_killed, f"status {status}: {log.read_text()}"
     return n_killed, difference(state_of(place), usual.state)
 
 
 def test_killed_commands(workshop, tally):
-    end = minutes(0.6)
-    rng = np.random.default_rng(int(os.environ.get("TORTURE_SEED", "0")))
-    usual = {command.name: left_alone(workshop, command) for command in COMMANDS}
-    spent = {command.name: 0.0 for command in COMMANDS}
-    while time.monotonic() < end:
-        command = min(COMMANDS, key=lambda command: spent[command.name] / command.weight)
-        start = time.monotonic()
-        n_killed, bad = torment(workshop, command, usual[command.name], rng)
-        spent[command.name] += time.monotonic() - start
+    def work(command, turn):
+        n_killed, bad = torment(workshop, command, np.random.default_rng([torture_seed(), COMMANDS.index(command), turn]))
         tally.add(command.name, n=n_killed, bad=bad)
+        return max(n_killed, 1) / command.weight
+
+    by_turns(COMMANDS, work, end=minutes(0.6))
     assert not tally.failures, "\n".join(tally.failures)

@@ -1,5 +1,6 @@
 """A run in this process: what it writes, what it repeats, and what it says."""
 
+import errno
 import io
 import json
 
@@ -156,6 +157,14 @@ def test_a_damaged_state_is_passed_over(finished, tmp_path, caplog):
     assert rows_of(folder) == rows_of(finished[0].folder)
 
 
+def test_a_state_that_a_killed_process_did_not_come_to_remove_goes_at_the_next_resume(finished, tmp_path):
+    config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
+    checkpoints = run(config)[0].folder / "checkpoints"
+    (checkpoints / "state_00000002.pt").write_bytes((checkpoints / "state_00000004.pt").read_bytes())
+    assert resume(tmp_path / "tiny", console=Console(file=io.StringIO())).finished
+    assert [step for step, _ in states(checkpoints)] == [4, 6]
+
+
 def test_when_all_states_are_damaged_nothing_is_overwritten(finished, tmp_path):
     config = read_config(finished[0].folder / "config.toml", overrides=[f"run.folder={tmp_path}"])
     folder = run(config)[0].folder
@@ -257,6 +266,23 @@ def test_no_step_at_all_saves_the_network_with_its_initial_head(tmp_path):
     assert resume(result.folder).finished
     reported = CliRunner().invoke(app, ["report", str(result.folder)])
     assert reported.exit_code == 0, reported.output  # without a single row of metrics
+
+
+def test_a_disk_that_is_full_at_the_last_state_costs_no_weights(finished, tmp_path, monkeypatch):
+    written = write_state
+
+    def full(folder, step, state):
+        if step == 6:
+            raise OSError(errno.ENOSPC, "No space left on device", str(folder))
+        written(folder, step, state)
+
+    monkeypatch.setattr("facetric.training.writer.write_state", full)
+    with pytest.raises(OSError, match="No space left"):
+        run(tiny_config(tmp_path))
+    monkeypatch.undo()
+    assert resume(tmp_path / "tiny").finished  # there is room again
+    saved = [load_file(folder / "checkpoints" / "last.safetensors") for folder in (finished[0].folder, tmp_path / "tiny")]
+    assert all(torch.equal(saved[0][name], saved[1][name]) for name in saved[0])
 
 
 def test_a_nested_loss_resumes_bitwise(tmp_path):

@@ -51,8 +51,8 @@ class ClassBalancedBatches:
         self.seed, self.rank, self.world_size = seed, rank, world_size
         self.position = 0
         _check_ranks(batch_size, rank, world_size)
-        if seed < 0:
-            raise ValueError(f"seed must be 0 or more; got {seed}: choose another")
+        if not _is_whole(seed) or not 0 <= seed < 2**64:
+            raise ValueError(f"seed must be a whole number from 0 to 2**64 − 1; got {seed!r}: choose another")
 
         labels = np.asarray(labels)
         if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
@@ -68,9 +68,9 @@ class ClassBalancedBatches:
         self._checksum = zlib.crc32(codes.astype(np.int64).tobytes())
         self._check_classes()
         self.n_batches = max(1, len(labels) // batch_size) if n_batches is None else n_batches
-        if self.n_batches < 1:
+        if not _is_whole(self.n_batches) or self.n_batches < 1:
             raise ValueError(
-                f"a pass needs at least one batch; got n_batches={n_batches}: leave it out for one pass over the images"
+                f"a pass needs at least one batch; got n_batches={n_batches!r}: leave it out for one pass over the images"
             )
 
     def __len__(self) -> int:
@@ -186,8 +186,7 @@ def _classes_per_batch(batch_size: int, class_ratio: float | None, images_per_cl
     for name, value in given.items():
         if value is None and name != "batch_size":
             continue
-        kinds = (int, float, np.integer, np.floating) if name == "class_ratio" else (int, np.integer)
-        if isinstance(value, bool) or not isinstance(value, kinds):
+        if not _is_whole(value) and not (name == "class_ratio" and isinstance(value, float | np.floating)):
             raise ValueError(f"{name} must be a number; got {value!r}: 128 images with class_ratio=0.25 are usual")
     if class_ratio is not None and images_per_class is not None:
         raise ValueError(
@@ -224,10 +223,14 @@ def _classes_per_batch(batch_size: int, class_ratio: float | None, images_per_cl
     return n_classes
 
 
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
-    if world_size < 1 or not 0 <= rank < world_size:
+    if not (_is_whole(rank) and _is_whole(world_size)) or world_size < 1 or not 0 <= rank < world_size:
         raise ValueError(
-            f"rank must be from 0 to world_size − 1; got rank {rank} of {world_size}: pass those of the process group"
+            f"rank must be from 0 to world_size − 1; got rank {rank!r} of {world_size!r}: pass those of the process group"
         )
     if batch_size % world_size:
         raise ValueError(

@@ -62,6 +62,8 @@ def evaluate(
             f"n_restarts must be a whole number, at least {0 if facility else 1}; got {n_restarts!r}: use clustering=False for "
             "no clusters"
         )
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed must be a whole number, 0 or more; got {seed!r}: choose another")
     if not retrieval and not clustering:
         raise ValueError("retrieval and clustering are both False, so there is nothing to score: leave one of them True")
     rows, classes = validated_vectors(vectors, labels, metric)

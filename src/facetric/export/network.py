@@ -25,9 +25,8 @@ def read_network(path: Path) -> OnnxNetwork:
         content = path.read_bytes()
     except FileNotFoundError:
         raise OnnxFileError(f"{printable(path)} does not exist: pass a file that `facetric export` wrote") from None
-    session = onnx_session(content, path)
-    found = session.get_modelmeta().custom_metadata_map
-    return OnnxNetwork(session, read_description(path, content, found))
+    graph, description = read_description(path, content)
+    return OnnxNetwork(onnx_session(graph, path), description)
 
 
 def onnx_session(content: bytes, path: Path | None = None) -> Any:

@@ -1,14 +1,14 @@
 """What an exported file says of itself: a record in the metadata of the ONNX model, under the key "facetric", as JSON.
 
 A serialized ONNX model followed by a second one that holds nothing but metadata is, by the rules of protocol buffers, the model
-with that metadata. So the record stands at the end of the file and holds a checksum of all that comes before it: a file that was
-quantized, optimized or damaged after the export is noticed, and the fingerprint in it is not taken for that of the model.
+with that metadata. So the record is the end of the file and holds checksums of the model before it and of itself: a file that was
+quantized, optimized or damaged after the export is noticed before onnxruntime sees it, and the fingerprint in it is not taken for
+that of the model.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,10 +16,12 @@ from typing import Any
 
 from facetric.data.images import printable
 from facetric.export.graph import InputKind
+from facetric.files import sealed, unsealed
 from facetric.models.input_spec import InputSpec
 
 KEY = "facetric"
 _FORMAT = 1
+_RECORD = b'{\n "sha256"'  # how `sealed` begins
 _BROKEN = "export it again with `facetric export`"
 
 
@@ -71,31 +73,32 @@ def with_description(graph: bytes, description: OnnxDescription, *, made_by: str
         "graph_sha256": hashlib.sha256(graph).hexdigest(),
     }
     end = ModelProto()
-    end.metadata_props.add(key=KEY, value=json.dumps(record))
+    end.metadata_props.add(key=KEY, value=sealed(record).decode())
     record_bytes: bytes = end.SerializeToString()
     return graph + record_bytes
 
 
-def read_description(path: Path, content: bytes, metadata: Mapping[str, str]) -> OnnxDescription:
-    """The record of a file with this content and metadata, or an OnnxFileError that says what is wrong."""
-    if KEY not in metadata:
-        raise OnnxFileError(f"{printable(path)} is not of facetric, its metadata has no {KEY!r}: {_BROKEN}")
+def read_description(path: Path, content: bytes) -> tuple[bytes, OnnxDescription]:
+    """The model in the content of a file, and its record; an OnnxFileError that says what is wrong."""
+    start = content.rfind(_RECORD)
+    if start < 0:
+        raise OnnxFileError(
+            f"{printable(path)} does not end with a record of facetric, it is of another program or cut off: {_BROKEN}"
+        )
     try:
-        record = json.loads(metadata[KEY])
+        record = unsealed(content[start:])
         if record.pop("format") != _FORMAT:
             raise OnnxFileError(f"{printable(path)} was written by another version of facetric ({record['made_by']}): {_BROKEN}")
         graph = content[: record.pop("graph_bytes")]
-        expected = record.pop("graph_sha256")
+        if hashlib.sha256(graph).hexdigest() != record.pop("graph_sha256"):
+            raise ValueError("the checksum of its model is wrong")
         del record["made_by"], record["input"]
         spec = record.pop("input_spec")
         spec = InputSpec(**{**spec, "mean": tuple(spec["mean"]), "std": tuple(spec["std"])})
-        description = OnnxDescription(**record, input_spec=spec)
+        return graph, OnnxDescription(**record, input_spec=spec)
     except OnnxFileError:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise OnnxFileError(f"{printable(path)} has a description that cannot be read ({error!r}): {_BROKEN}") from error
-    if hashlib.sha256(graph).hexdigest() != expected:
+    except (KeyError, TypeError, ValueError) as error:
         raise OnnxFileError(
-            f"{printable(path)} was changed after its export, its vectors may no longer be those of the model: {_BROKEN}"
-        )
-    return description
+            f"{printable(path)} was changed after its export ({error}), its vectors may not be those of the model: {_BROKEN}"
+        ) from error

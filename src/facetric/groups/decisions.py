@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from facetric.data.images import printable
+from facetric.files import unsealed
 
 FORMAT = "facetric decisions 1"
 _LENGTHS = {"same": (2, None), "different": (2, 2), "name": (1, None), "reject": (1, None)}  # of photos: at least, at most
@@ -61,10 +62,10 @@ class Decisions:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Decisions:
-        """A file that the page of `facetric cluster` saved."""
+        """A file that the page of `facetric cluster` saved, or one of `facetric serve`, which has a checksum."""
         file = Path(path).expanduser()
         try:
-            return cls.from_dict(json.loads(file.read_text(encoding="utf-8")))
+            return cls.from_dict(_record(file.read_bytes()))
         except FileNotFoundError:
             raise ValueError(f"{printable(file)} does not exist: save it on the page, or leave --decisions out") from None
         except UnicodeDecodeError:
@@ -145,6 +146,17 @@ class Decisions:
             if decision.do == "name":
                 names |= dict.fromkeys((key[photo] for photo in decision.photos), decision.name)
         return {content: name for content, name in names.items() if name}
+
+
+def _record(data: bytes) -> Any:
+    """What a file holds, its checksum compared if it has one."""
+    record = json.loads(data.decode())
+    if not isinstance(record, dict):
+        return record
+    try:
+        return unsealed(data, required=False)
+    except ValueError as error:
+        raise ValueError(f'is damaged ({error}): restore it, or remove its "sha256" if the change is yours') from None
 
 
 def _decision(row: Mapping[str, Any], photos: Sequence[DecidedPhoto]) -> Decision:

@@ -134,12 +134,13 @@ def _csv(found: PhotoVectors) -> bytes:
     rows.writerow((*COLUMNS, *(f"v{i}" for i in range(d)), CHECKSUM))
     for path, content, vector in zip(found.paths, found.contents, found.vectors.tolist(), strict=True):
         row = (path, content, found.model, *(f"{number:.9g}" for number in vector))  # enough digits for every float32
-        rows.writerow((*row, _row_checksum(row)))
+        rows.writerow((*row, _row_checksum(row, len(found.paths))))
     return text.getvalue().encode()
 
 
-def _row_checksum(row: Sequence[str]) -> str:
-    return f"{zlib.crc32(chr(0).join(row).encode()):08x}"
+def _row_checksum(row: Sequence[str], n_rows: int) -> str:
+    """Of a row in a file of this many, so that none can be missing."""
+    return f"{zlib.crc32(chr(0).join((str(n_rows), *row)).encode()):08x}"
 
 
 def _read_csv(path: Path) -> PhotoVectors:
@@ -154,9 +155,12 @@ def _read_csv(path: Path) -> PhotoVectors:
         paths: list[str] = []
         contents: list[str] = []
         models, vectors = set(), []
-        for *row, checksum in rows:
-            if checksum != _row_checksum(row):
-                raise ValueError(f"the checksum of row {len(paths) + 1} is wrong")
+        all_rows = list(rows)
+        if not all_rows:
+            raise ValueError("it has no rows")
+        for *row, checksum in all_rows:
+            if checksum != _row_checksum(row, len(all_rows)):
+                raise ValueError(f"the checksum of row {len(paths) + 1} is wrong, or rows are missing")
             name, content, model, *numbers = row
             paths.append(name)
             contents.append(content)
@@ -164,8 +168,7 @@ def _read_csv(path: Path) -> PhotoVectors:
             vectors.append(np.array(numbers, dtype=np.float32))
     if len(models) > 1:
         raise ValueError("its vectors are of several models")
-    model = models.pop() if models else ""
-    return _checked(paths, contents, model, np.array(vectors, dtype=np.float32).reshape(-1, d))
+    return _checked(paths, contents, models.pop(), np.array(vectors, dtype=np.float32).reshape(-1, d))
 
 
 _FORMATS: dict[str, tuple[Callable[[PhotoVectors], bytes], Callable[[Path], PhotoVectors]]] = {

@@ -235,8 +235,8 @@ class Run:
     def damage(self) -> list[str]:
         """What is wrong with configuration and environment, where they are only shown."""
         found = []
-        with suppress(OSError, UnicodeDecodeError):  # missing, or reported by who reads it
-            if is_altered(self.config_file.read_text(encoding="utf-8")):
+        with suppress(OSError):  # missing: said by who reads it
+            if is_altered(self.config_file.read_text(encoding="utf-8", errors="replace")):
                 found.append(f"{self.config_file.name} is not as the run wrote it, its checksum is wrong.")
         try:
             unsealed(self.environment_file.read_bytes(), required=False)

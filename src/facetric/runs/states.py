@@ -36,6 +36,11 @@ def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
     torch.save({"step": step, **state}, payload)
     data = payload.getvalue()
     write_atomically(folder / f"state_{step:08d}.pt", _MAGIC + hashlib.sha256(data).digest() + data)
+    remove_earlier_states(folder, step)
+
+
+def remove_earlier_states(folder: Path, step: int) -> None:
+    """Those before the one before `step`. A resume calls it too: a process killed just after writing leaves one more."""
     earlier = [(at, path) for at, path in states(folder) if at <= step]
     for _, path in earlier[:-_N_KEPT]:
         path.unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.data.images import printable
-from facetric.files import write_atomically
+from facetric.files import sealed, write_atomically
 from facetric.groups import Decisions
 from facetric.groups.decisions import Decision
 
@@ -71,7 +70,7 @@ class DecisionsFile:
             raise ContradictionError(str(error)) from None
         if changed == self.decisions:
             return changed
-        write_atomically(self.path, json.dumps(changed.as_dict(), indent=1).encode())
+        write_atomically(self.path, sealed(changed.as_dict()))
         self.decisions = changed
         return changed
 

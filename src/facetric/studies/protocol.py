@@ -190,10 +190,10 @@ class Study:
         if path.is_file():
             try:
                 before = unsealed(path.read_bytes(), required=False)
-            except ValueError as error:
+                pairs = [(before["setting"], now["setting"])]
+                pairs += [(before["methods"][name], now["methods"][name]) for name in own if name in before["methods"]]
+            except (ValueError, TypeError, KeyError) as error:
                 raise ValueError(f"{path} is damaged ({error}): restore it, or choose another folder with --output") from None
-            pairs = [(before["setting"], now["setting"])]
-            pairs += [(before["methods"][name], now["methods"][name]) for name in own if name in before["methods"]]
             for there, here in pairs:
                 for key, was, wanted in _differences(there, here):
                     raise ValueError(

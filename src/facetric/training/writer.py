@@ -11,7 +11,7 @@ from facetric.config.config import TrainConfig
 from facetric.models import Embedder
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
-from facetric.runs.states import write_state
+from facetric.runs.states import remove_earlier_states, write_state
 from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.loggers import start_loggers
@@ -72,6 +72,7 @@ class Writer:
         with run.writing():
             self.loggers = start_loggers(config, run, from_step=progress.step)  # first: W&B may refuse to start
             self.log = MetricsLog(run.metrics_file, from_step=progress.step)
+            remove_earlier_states(run.checkpoints, progress.step)
         self._refitted: tuple[int, Embedder | None] = (-1, None)
         display.start(progress.step)
 

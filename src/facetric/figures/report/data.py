@@ -69,7 +69,7 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     title = folder.resolve().name
     config = _text(run.config_file, notes)
     environment = _text(run.environment_file, notes)
-    dataset = _dataset_name(config, notes)
+    dataset = _dataset_name(config, run.config_file, notes)
     notes += run.damage()
     evaluation = _evaluation(run, notes)
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
@@ -163,12 +163,15 @@ def _text(path: Path, notes: list[str]) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _dataset_name(config: str, notes: list[str]) -> str:
+def _dataset_name(config: str, path: Path, notes: list[str]) -> str:
     try:
-        return str(tomllib.loads(config).get("data", {}).get("name", ""))
+        name = str(tomllib.loads(config).get("data", {}).get("name", ""))
     except (tomllib.TOMLDecodeError, AttributeError):
-        notes.append("The configuration cannot be read as TOML.")
+        notes.append(f"{path.name} cannot be read as TOML.")
         return ""
+    if not name and path.is_file():
+        notes.append(f"{path.name} names no dataset.")
+    return name
 
 
 def _command(environment: str) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from facetric.config.config import TrainConfig, first_difference
+from facetric.evaluation.embedding import remove_blocks
 from facetric.runs import Run, evaluate_run
 from facetric.runs.states import remove_states
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, most_trials, read_trials, search
@@ -49,6 +50,7 @@ def run_final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
         say(f"{name}, seed {seed}: the earlier run is not this one ({difference}) and is kept in {moved}")
     if Run(folder).evaluation_file().is_file():
         remove_states(Run(folder).checkpoints)
+        remove_blocks(Run(folder).blocks_folder())  # of a process that was killed just after it wrote the scores
         return "already done"
     _train(config)
     report = evaluate_run(folder, checkpoint="last", facility=False, use_cache=True).report

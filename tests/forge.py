@@ -74,6 +74,7 @@ def _wait(child):
 def _run(request):
     """In the child: a facetric command, or a function of a module of the tests, with its output in files."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # requests are not for the child
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell has started in the background
     for number, path in ((1, request["log"]), (2, request["errors"] or request["log"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     os.environ.update(request["environment"])

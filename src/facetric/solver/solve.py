@@ -18,8 +18,8 @@ from facetric.solver.problem import ClusteringProblem, Solution
 Inference = Literal["greedy", "stochastic", "random", "auto"]
 Refinement = Literal["pam", "local_search"]
 
-# Loss and backward take about 3 ns · m²·ln|Y| on two cores (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y| that is 2% of
-# a step in which the network takes 1 ms per image: m = 1,024 with up to 900 classes. A higher one would change runs with "auto".
+# Loss and backward take about 3 ns · m²·ln|Y| on two cores (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y| that is 2%
+# of a step in which the network takes 1 ms per image: m = 1,024 with up to 900 classes. A higher one would change "auto" runs.
 EXACT_LIMIT = 7_000
 
 

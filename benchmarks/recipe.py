@@ -3,22 +3,28 @@
     FACETRIC_DATA=path/to/datasets python benchmarks/recipe.py [--steps 60] [--splits 2] [--rows base deeper …]
 
 Every row trains on half of the 100 training classes and is scored on the other half, once for each split. A finished training is
-one line of --output; the command continues where it was stopped, and --show prints the table so far. Columns: the trained head,
-and the closed-form head refitted to the fine-tuned features, at 64 and 512 dimensions; Recall@1 / MAP@R / NMI.
+one line of --output; the command continues where it was stopped, and --show prints the table so far. Columns: the trained head;
+the closed-form head refitted to the fine-tuned features; the same after going half of the way back to the pretrained weights; the
+same with the weights averaged over the second half of the steps. At 64 and 512 dimensions, Recall@1 / MAP@R / NMI.
 """
 
 import argparse
 import json
 import os
 import time
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from facetric.config.config_file import parse_config
 from facetric.data import load_dataset
 from facetric.evaluation import evaluate
+from facetric.losses import SubsampledLoss
 from facetric.models.closed_form import closed_form_head
 from facetric.models.trunk_cache import extract_features
 from facetric.training.session import torch_settings
@@ -37,27 +43,85 @@ BASE = {
     "batches": {"size": 96, "class_ratio": 0.25},
     "optimizer": {"backbone_lr": 1e-4, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 5, "schedule": "cosine"},
 }
-DEEP, NESTED = {"model.freeze_through": "blocks.3"}, {"model.dim": 512, "loss.nested": [64]}
+
+NESTED, DEEP = {"model.dim": 512, "loss.nested": [64]}, {"model.freeze_through": "blocks.2"}
+FASTER = {"optimizer.backbone_lr": 2.7e-4, "optimizer.head_lr": 2.7e-4}
 SOFTMAX = {"loss.name": "pytorch_metric_learning.NormalizedSoftmaxLoss", "loss.options": {"temperature": 0.05}}
-HALF = {"batches.class_ratio": 0.5, "optimizer.backbone_lr": 2.7e-4, "optimizer.head_lr": 2.7e-4}
 ROWS = {
     "frozen": {"run.steps": 0, "optimizer.warmup_steps": 0},
     "base": {},
-    "pca": {"model.head_init": "pca"},
-    "blocks.3": DEEP,
+    "start from PCA": {"model.head_init": "pca"},
+    "whole batch, no subsets": {"loss.name": "facility_location"},
+    "4 views": {"model.cached_views": 4},
+    "rate x 2.7": FASTER,
+    "C/m .5": {"batches.class_ratio": 0.5},
+    "C/m .5, rate x 2.7": {"batches.class_ratio": 0.5, **FASTER},
+    "pooling: average + max": {"pooling": "avgmax"},
     "nested": NESTED,
-    "blocks.3, nested": {**DEEP, **NESTED},
-    "blocks.2, nested": {"model.freeze_through": "blocks.2", **NESTED},
-    "blocks.3, nested, C/m .5, rate x2.7": {**DEEP, **NESTED, **HALF},
-    "blocks.3, nested, rate x2.7": {**DEEP, **NESTED, "optimizer.backbone_lr": 2.7e-4, "optimizer.head_lr": 2.7e-4},
-    "blocks.3, nested, softmax": {**DEEP, **NESTED, **SOFTMAX},
+    "softmax": SOFTMAX,
+    "blocks.3": {"model.freeze_through": "blocks.3"},
+    "blocks.2": DEEP,
+    "blocks.2, nested": {**DEEP, **NESTED},
+    "blocks.2, nested, rate x 2.7": {**DEEP, **NESTED, **FASTER},
+    "blocks.2, nested, C/m .5, rate x 2.7": {**DEEP, **NESTED, "batches.class_ratio": 0.5, **FASTER},
+    "blocks.2, nested, softmax": {**DEEP, **NESTED, **SOFTMAX},
+    "blocks.2, nested, class means as proxies": {**DEEP, **NESTED, "loss.name": "recipe.PrototypeSoftmax"},
+    "blocks.2, nested, ours + softmax": {**DEEP, **NESTED, "loss.name": "recipe.ClusteringAndSoftmax"},
 }
 WIDTHS = (64, 512)
+
+
+class PrototypeSoftmax(nn.Module):
+    """Softmax over cosines to the class means of the batch, each image left out of its own."""
+
+    def __init__(self, temperature=0.05):
+        super().__init__()
+        self.temperature = temperature
+
+    def forward(self, embeddings, labels):
+        vectors = normalize(embeddings, dim=1)
+        kinds, classes = labels.unique(return_inverse=True)
+        member = one_hot(classes, len(kinds)).to(vectors)  # (m, C)
+        sums = member.T @ vectors
+        own = normalize((sums[classes] - vectors), dim=1)
+        cosines = vectors @ normalize(sums, dim=1).T
+        cosines = torch.where(member.bool(), (own * vectors).sum(dim=1, keepdim=True), cosines)
+        several = member.sum(dim=0)[classes] > 1  # a class of one image has no other to be near to
+        return cross_entropy(cosines[several] / self.temperature, classes[several])
+
+
+class ClusteringAndSoftmax(nn.Module):
+    """Our loss per clustered image, and a softmax over learned proxies."""
+
+    def __init__(self, embedding_size, num_classes):
+        super().__init__()
+        from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
+
+        self.clustering, self.softmax = SubsampledLoss(seed=0), NormalizedSoftmaxLoss(num_classes, embedding_size)
+
+    def forward(self, embeddings, labels):
+        return self.clustering(embeddings, labels) * 2 / len(labels) + self.softmax(embeddings, labels)
+
+
+class WeightAverage:
+    """The mean of the backbone's weights over the second half of the steps."""
+
+    def __init__(self, steps):
+        self.steps, self.n, self.weights = steps, 0, {}
+
+    def __call__(self, step, embedder):
+        if 2 * step > self.steps:
+            self.n += 1
+            for name, tensor in embedder.backbone.state_dict().items():
+                if tensor.is_floating_point():
+                    mean = self.weights.setdefault(name, torch.zeros_like(tensor))
+                    mean.lerp_(tensor, 1 / self.n)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", default=Path(os.environ.get("FACETRIC_DATA", ".")) / "CUB_200_2011")
+    parser.add_argument("--only", type=int, nargs="*", help="these splits alone")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=ROWS)
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60)
@@ -73,7 +137,7 @@ def main():
             rows = [np.flatnonzero(dataset.labels == label)[: options.images] for label in np.unique(dataset.labels)]
             dataset = dataset.take(np.concatenate(rows))
         classes = np.unique(dataset.labels[dataset.splits == "train"])
-        for split in range(options.splits):
+        for split in options.only or range(options.splits):
             held_out = np.random.default_rng(split // 2).permutation(classes).reshape(2, -1)[split % 2]
             for row in options.rows:
                 if not any((line["row"], line["split"], line["steps"]) == (row, split, options.steps) for line in done):
@@ -95,26 +159,43 @@ def scores(row, dataset, options):
     tables = {name: dict(table) for name, table in BASE.items()}
     tables["data"]["root"] = str(options.root)
     tables["run"] |= {"steps": options.steps, "threads": options.threads}
-    for key, value in ROWS[row].items():
+    levers = dict(ROWS[row])
+    pooling = levers.pop("pooling", None)
+    for key, value in levers.items():
         table, name = key.split(".", 1)
         tables[table][name] = value
     start = time.perf_counter()
-    with torch_settings(threads=options.threads):
-        trial = run_trial(parse_config(tables), dataset)
+    average = WeightAverage(tables["run"]["steps"])
+    with torch_settings(threads=options.threads), pooled_by(pooling):
+        trial = run_trial(parse_config(tables), dataset, on_step=average)
         assert trial is not None, f"{row} diverged"
         trained, labels = time.perf_counter(), trial.plan.held_out.labels
-        found = {}
-        vectors = trial.embed()
+        vectors, found = trial.embed(), {}
         for width in WIDTHS:
             if width <= vectors.shape[1]:
                 found[f"head {width}"] = scored(vectors[:, :width], labels)
-        embedder = trial.session.embedder
-        known = extract_features(embedder, trial.session.refit.cache, on_progress=lambda done, total: None)
-        held_out = extract_features(embedder, trial.validator.cache, on_progress=lambda done, total: None)
-        for width in WIDTHS:
-            head = closed_form_head(known, trial.plan.training.labels, width)
-            found[f"refit {width}"] = scored(head(held_out), labels)
-    return {"scores": found, "seconds": round(trained - start), "threads": torch.get_num_threads()}
+        networks = {"refit": trial.session.embedder}
+        if average.n:
+            networks["halfway"] = trial.session.embedder.interpolated(trial.session.refit.pretrained, 0.5)
+            networks["averaged"] = trial.session.embedder.interpolated(average.weights, 1.0)
+        for name, embedder in networks.items():
+            caches = trial.session.refit.cache, trial.validator.cache
+            known, new = (extract_features(embedder, cache, on_progress=lambda done, total: None) for cache in caches)
+            for width in WIDTHS:
+                found[f"{name} {width}"] = scored(closed_form_head(known, trial.plan.training.labels, width)(new), labels)
+    return {"scores": found, "seconds": round(trained - start), "threads": options.threads}
+
+
+@contextmanager
+def pooled_by(kind):
+    """timm's networks made meanwhile pool their last maps in this way."""
+    import timm
+
+    made = timm.create_model
+    if kind is not None:
+        timm.create_model = partial(made, global_pool=kind)
+    yield
+    timm.create_model = made
 
 
 def scored(vectors, labels):
@@ -123,7 +204,7 @@ def scored(vectors, labels):
 
 
 def show(lines):
-    columns = [f"{kind} {width}" for kind in ("head", "refit") for width in WIDTHS]
+    columns = [f"{kind} {width}" for kind in ("head", "refit", "halfway", "averaged") for width in WIDTHS]
     print("| Recall@1 / MAP@R / NMI | splits | " + " | ".join(columns) + " |\n|---|---:|" + "---|" * len(columns))
     for row in ROWS:
         of_row = [line["scores"] for line in lines if line["row"] == row]

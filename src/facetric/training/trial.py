@@ -38,7 +38,13 @@ class Trial:
         return refit.with_fraction(pretrained_fraction)(self.session.embedder)
 
 
-def run_trial(config: TrainConfig, dataset: ImageDataset, *, stopped: Callable[[], bool] = lambda: False) -> Trial | None:
+def run_trial(
+    config: TrainConfig,
+    dataset: ImageDataset,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    on_step: Callable[[int, Embedder], None] = lambda step, embedder: None,
+) -> Trial | None:
     """Train on the training split of `dataset`, with its validation split held out; one process.
 
     None where the loss became non-finite or `stopped` said so.
@@ -59,6 +65,7 @@ def run_trial(config: TrainConfig, dataset: ImageDataset, *, stopped: Callable[[
             return None
         if session.decay is not None:
             session.decay.step()
+        on_step(step, session.embedder)
     return Trial(session, plan, validator)
 
 

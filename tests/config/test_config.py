@@ -38,7 +38,7 @@ def test_there_is_a_config_per_dataset_and_per_baseline():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
     loss = read_config(path).loss
-    assert loss.normalize == (loss.name in ("facility_location", "triplet_semihard"))
+    assert loss.normalize == (loss.name in ("facility_location", "facility_location_subsets", "triplet_semihard"))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from facetric.config import read_config
 from facetric.evaluation import evaluate
 from facetric.machine import prepare_process
 from facetric.runs import evaluate_run, open_run
-from facetric.training import train
+from facetric.training import resume, train
 
 WIDTHS = (512, 64)
 CONFIG = Path(__file__).parent.parent / "configs" / "cub_512.toml"
@@ -51,17 +51,20 @@ def main():
 def result(seed, options):
     """Train one seed, and score it."""
     own = [f"data.root={options.root}", f"run.folder={options.output}", f"run.name=seed{seed}", f"run.seed={seed}"]
-    start = time.process_time()
-    if signal_number := train(read_config(CONFIG, overrides=[*own, *options.settings])).signal_number:
-        raise SystemExit(128 + signal_number)
+    found, run, start = {}, options.output / f"seed{seed}", time.process_time()
+    if run.is_dir():
+        stopped = resume(run).signal_number
+    else:
+        stopped = train(read_config(CONFIG, overrides=[*own, *options.settings])).signal_number
+    if stopped:
+        raise SystemExit(128 + stopped)
     seconds = time.process_time() - start
-    found, run = {}, options.output / f"seed{seed}"
     for views in (1, 2) if options.mirrored else (1,):
         evaluate_run(run, views=views, facility=False, before=False, use_cache=views == 1)
         embeddings = open_run(run).embeddings()
         for width in WIDTHS:
             report = evaluate(embeddings.vectors[:, :width], embeddings.labels)
-            scores = [report.nmi, report.kmeans.nmi, *(report.recall_at_k[k] for k in (1, 2, 4, 8)), report.map_at_r]
+            scores = [report.nmi, report.kmeans.scores.nmi, *(report.recall_at_k[k] for k in (1, 2, 4, 8)), report.map_at_r]
             found[f"{width}{', mirrored' * (views == 2)}"] = [round(100 * float(score), 2) for score in scores]
     return {"processor_seconds": round(seconds), "scores": found}
 

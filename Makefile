@@ -3,14 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test torture lint doctests docs build pictures clean
+.PHONY: demo test torture lint kernels docs build pictures clean
 
 demo: $(VENV)/installed
 	$(BIN)/facetric demo
 
 test: $(VENV)/installed
-	$(MAKE) --jobs 2 lint doctests
-	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow" tests
+	$(MAKE) --jobs 2 lint kernels
+	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow" src tests
 
 TORTURE_MINUTES ?= 30
 torture: $(VENV)/installed # kills, damage, full disks and bad inputs for this many minutes, then a table: tried, fine, bad
@@ -21,9 +21,8 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-doctests: $(VENV)/installed # after the kernels, which all processes of the tests then find compiled
+kernels: $(VENV)/installed # which all processes of the tests then find compiled
 	$(BIN)/python -c "from facetric.cli.compilation import compile_kernels; compile_kernels()"
-	$(BIN)/pytest --quiet src
 
 docs: $(VENV)/installed # the site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

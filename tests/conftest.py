@@ -1,5 +1,6 @@
 """Shared by the tests: a process that waits without spinning, where the golden values are, and a browser."""
 
+import functools
 import os
 import shutil
 from pathlib import Path
@@ -24,6 +25,16 @@ def pytest_collection_modifyitems(config, items):
     left_out = [item for item in items if item.get_closest_marker("torture")]
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _glyphs_drawn_once():
+    """Characters are drawn once in a process, as in the fork server; test_glyphs.py draws them each time."""
+    from facetric.data import glyphs
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphs, "_draw_all", functools.cache(glyphs._draw_all))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ before the first fork, with one thread, so that forking is safe.
 import functools
 import importlib
 import json
+import multiprocessing.context
 import os
 import resource
 import signal
@@ -81,6 +82,8 @@ def _run(request):
     os.chdir(request["cwd"])
     if request["file_size_limit"] is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size_limit"],) * 2)
+    if request["fork_workers"]:  # where spawned ones would import everything once more
+        multiprocessing.context._concrete_contexts["spawn"] = multiprocessing.get_context("fork")
     events = _Events(request["folder"], request["kill_at_event"])
     status = 99
     try:
@@ -166,6 +169,7 @@ class Forge:
     def start(self, *arguments, log, environment=None, folder=None, **options):
         """Start a facetric command, or `function`, a module:function of the tests; gives its process id."""
         usual = {"function": None, "errors": None, "file_size_limit": None, "kill_at_event": 0, "events_file": None}
+        usual["fork_workers"] = False
         now = {name: value for name, value in os.environ.items() if name not in ONE_THREAD}  # as the test has changed it
         own = {"arguments": list(map(str, arguments)), "log": str(log), "environment": {**now, **(environment or {})}}
         return self._ask({**usual, **own, "cwd": os.getcwd(), "folder": folder and str(folder), **options})

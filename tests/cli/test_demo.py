@@ -101,7 +101,7 @@ def test_other_settings_are_not_mixed_with_an_earlier_demo(place):
 def test_after_an_interrupt_it_goes_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "runs" / "demo" / "metrics.jsonl"
-    settings = ("run.steps=60", "run.validate_every=0")
+    settings = ("run.steps=24", "run.validate_every=0")
 
     def interrupt():
         while not (log.is_file() and '"loss"' in log.read_text()):
@@ -119,5 +119,5 @@ def test_after_an_interrupt_it_goes_on(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.stderr
     assert "runs/demo exists and is not finished" in done.stderr
     steps = [line for line in done.stderr.splitlines() if line.startswith("step ")]
-    assert "60/60" in steps[-1]
-    assert " 1/60" not in done.stderr
+    assert "24/24" in steps[-1]
+    assert " 1/24" not in done.stderr

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 from facetric.cli.main import app
 
 HEAD = ("--setting", "head", "--trials", 1, "--seeds", 1, "--steps", 10)
-SETTINGS = ("--set", "data.validation_fraction=0.25", "--set", "run.checkpoint_every=5", "--set", "optimizer.name=adamw")
+SMALL = ("--set", "data.size=72", "--set", "model.image_size=64")  # pixels
+SETTINGS = ("--set", "data.validation_fraction=0.25", "--set", "run.checkpoint_every=5", "--set", "optimizer.name=adamw", *SMALL)
 
 OTHER = ("--set", "data.pad=1", "--method", "triplet_semihard", "--output", "study")
 
@@ -147,17 +148,21 @@ def test_counts_that_differ_from_the_published_ones_are_accepted_on_the_command_
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "jobs"),
-    [(signal.SIGINT, 130, 2), pytest.param(signal.SIGTERM, 143, 2, marks=pytest.mark.slow), (signal.SIGTERM, 143, 1)],
+    ("number", "status", "jobs", "forked"),
+    [
+        (signal.SIGTERM, 143, 1, False),
+        (signal.SIGINT, 130, 2, True),
+        *(pytest.param(*case, 2, False, marks=pytest.mark.slow) for case in ((signal.SIGINT, 130), (signal.SIGTERM, 143))),
+    ],
 )
-def test_a_signal_stops_it_and_its_workers_at_once(server, place, tmp_path, number, status, jobs):
+def test_a_signal_stops_it_and_its_workers_at_once(server, place, tmp_path, number, status, jobs, forked):
     """The signal goes to the parent alone, as from a service manager; it ends when its workers have."""
-    steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20")  # no run comes to its end
+    steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20", *SMALL)  # no run comes to its end
     arguments = [
         *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
         *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", jobs, "--output", tmp_path / "study"),
     ]
-    process = server.start(*arguments, log=tmp_path / "said", cwd=str(place))
+    process = server.start(*arguments, log=tmp_path / "said", cwd=str(place), fork_workers=forked)
     deadline = time.monotonic() + 500
     while not list(tmp_path.rglob("state_*.pt")) and time.monotonic() < deadline:
         time.sleep(0.1)

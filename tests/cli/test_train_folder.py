@@ -18,6 +18,7 @@ from facetric.config.defaults import Sizes, _tables, batch_shape, choose_run
 from facetric.data import ClassBalancedBatches
 from facetric.training import train
 
+SMALL = ("data.size=72", "model.image_size=64")  # pixels
 FINE_TUNING = ("halfway to fine-tuned", "fine-tuned")
 RECIPES = {  # steps, frozen part, fraction of pretrained weights
     "pretrained features": (0, "all", 0.0),
@@ -63,7 +64,7 @@ def trained(tmp_path_factory):
         patch.setenv("FACETRIC_CACHE", str(place / "cache"))
         patch.setattr("facetric.training.choice.N_SPLITS", 1)
         root = write_photos(place / "my photos", n_classes=12, n_images=5)
-        settings = ("run.steps=2", "model.cached_views=1", f"run.folder={place / 'runs'}", "run.threads=1")
+        settings = ("run.steps=2", "model.cached_views=1", f"run.folder={place / 'runs'}", "run.threads=1", *SMALL)
         result = facetric("train", "--data", "folder", "--root", root, *(x for s in settings for x in ("--set", s)))
         yield place / "runs" / "my-photos", result
 
@@ -95,7 +96,7 @@ def test_it_can_be_evaluated_and_reported(trained):
 def test_an_end_to_end_run_as_for_a_gpu_trains(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     root = write_photos(tmp_path / "photos", n_classes=4, n_images=4)
-    settings = ["run.steps=1", f"run.folder={tmp_path}", "run.name=gpu", "run.threads=1"]
+    settings = ["run.steps=1", f"run.folder={tmp_path}", "run.name=gpu", "run.threads=1", *SMALL]
     chosen = choose_run("folder", root, overrides=settings, gpu=True)
     assert "trained end to end on the GPU" in chosen.reasons[1]
     assert (chosen.config.model.freeze_through, chosen.config.model.cached_views, chosen.config.run.precision) == (

@@ -201,6 +201,7 @@ def test_progress_counts_every_file_and_workers_change_nothing(tmp_path):
     assert check_dataset(tmp_path, n_workers=5).findings == first.findings
 
 
+@pytest.mark.slow
 def test_the_real_cub_passes_in_under_a_minute():
     if "FACETRIC_DATA" not in os.environ:
         pytest.skip("set FACETRIC_DATA to the folder that holds CUB_200_2011")

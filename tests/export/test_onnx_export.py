@@ -150,16 +150,17 @@ def test_drawings_are_padded_in_the_graph():
     np.testing.assert_allclose(network.vectors(unpadded), expected, atol=2e-6)
 
 
-BACKBONES = {
-    "resnet10t": {"freeze_through": "layer2"},
-    "convnext_atto": {"normalize_features": True},
-    "vit_tiny_patch16_224": {"normalize": False},
-}
-
-
-@pytest.mark.parametrize("name", BACKBONES)
-def test_other_networks_frozen_whitened_or_of_any_length_are_the_same(name, tmp_path):
-    embedder = build_embedder(name, dim=8, weights="none", image_size=64, **BACKBONES[name]).eval()
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet10t", {"freeze_through": "layer2", "normalize_features": True, "normalize": False}),
+        pytest.param("resnet10t", {"freeze_through": "layer2"}, marks=pytest.mark.slow),
+        pytest.param("convnext_atto", {"normalize_features": True}, marks=pytest.mark.slow),
+        pytest.param("vit_tiny_patch16_224", {"normalize": False}, marks=pytest.mark.slow),
+    ],
+)
+def test_other_networks_frozen_whitened_or_of_any_length_are_the_same(name, options, tmp_path):
+    embedder = build_embedder(name, dim=8, weights="none", image_size=64, **options).eval()
     pictures, form = sample_pictures(6), PictureFormat(72)
     made = write_export(Source(embedder, form, "f"), tmp_path / "m.onnx", pictures, made_by="a test")
     assert made.description.difference < 1e-5
@@ -193,6 +194,7 @@ def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(
     assert "(0 embedded now" in invoke("embed", photos, "--model", exported, "-o", tmp_path / "torch.npz").stdout
 
 
+@pytest.mark.slow  # each process imports torch; that a model is pickled and loaded again is tested below
 def test_two_processes_with_an_exported_file_write_the_same_bytes(server, exported, tmp_path):
     write_photos(tmp_path / "photos", 70)
     for n in (1, 2):

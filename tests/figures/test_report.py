@@ -135,6 +135,7 @@ def test_the_page_forbids_itself_the_network(tmp_path):
     assert set(re.findall(r"https?://[^\s\"']+", page)) <= {"http://www.w3.org/2000/svg"}  # a name, not an address
 
 
+@pytest.mark.slow  # the budget itself is tested below, with fewer
 def test_six_thousand_photographs_stay_under_30_mb(tmp_path):
     images = clumps(6000, 100)
     path = write_report(

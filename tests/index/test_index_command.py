@@ -69,11 +69,12 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
     assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
 
 
-def test_several_processes_make_the_same_index(server, run, model, tmp_path):
+@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
+def test_several_processes_make_the_same_index(server, run, model, tmp_path, forked):
     root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
     write_photos(root, 70)  # three batches
     model.index(alone).add(root)
-    done = server.command("index", "add", together, root, "--model", run, "--processes", 2)
+    done = server.command("index", "add", together, root, "--model", run, "--processes", 2, fork_workers=forked)
     assert done.returncode == 0, done.stderr
     assert "70 photos (70 embedded now)" in done.stdout
     query = next(root.rglob("*.jpg"))

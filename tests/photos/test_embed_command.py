@@ -110,12 +110,13 @@ def test_names_that_are_not_unicode_are_embedded_and_written_escaped(model, tmp_
     assert embed_folder(root, model, found.output).n_new == 0
 
 
-def test_several_processes_write_the_same_bytes(server, run, model, tmp_path):
+@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
+def test_several_processes_write_the_same_bytes(server, run, model, tmp_path, forked):
     root = tmp_path / "photos"
     write_photos(root, 150)
     (root / "broken.jpg").write_bytes(b"text")
     embed_folder(root, model, tmp_path / "one.npz")
-    done = server.command("embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", 2)
+    done = server.command("embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", 2, fork_workers=forked)
     assert done.returncode == 0, done.stderr
     assert "1 broken and left out" in done.stdout
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()

@@ -47,8 +47,9 @@ def test_greedy_and_pam_equal_the_naive_algorithms_medoid_for_medoid(seed):
         ("zero_one", lambda a, y: metrics.matched_accuracy(y, a)),
     ],
 )
-def test_every_margin_drives_the_same_algorithms(margin, score):
-    for distances, labels, gamma in problems(7, 60, n_points=9):
+@pytest.mark.parametrize("n", [15, pytest.param(60, marks=pytest.mark.slow)])
+def test_every_margin_drives_the_same_algorithms(margin, score, n):
+    for distances, labels, gamma in problems(7, n, n_points=9):
         D, y = distances.tolist(), labels.tolist()
         solution = solve(ClusteringProblem(distances, labels, gamma, margin=margin))
         expected = oracle.pam(D, y, gamma, oracle.greedy(D, y, gamma, score), 5, score)[-1]

@@ -1,6 +1,7 @@
 """A study in seconds: the protocol as a whole, what it records, and that nothing finished is repeated or deleted."""
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from training.tiny_runs import tiny_tables
 
 
 def tiny_study(folder, names=("facility_location",), **changes):
-    tables = tiny_tables(folder)
+    tables = tiny_tables(folder, run={"steps": 3})
     tables.pop("loss")
     setting = Setting(
         tables,
@@ -127,7 +128,7 @@ def test_an_interrupted_trial_goes_on_from_its_checkpoint(tmp_path):
     whole = validation_scores(study.config("facility_location", parameters, **place))
     assert not (tmp_path / "a" / "trial").exists()
     half = study.config("facility_location", parameters, **place)
-    half = half.model_copy(update={"run": half.run.model_copy(update={"validate_every": 6, "log_every": 6})})
+    half = half.model_copy(update={"run": half.run.model_copy(update={"validate_every": 3, "log_every": 3})})
     train(half)  # finished but for the study's own record of it, as after a kill in between
     assert validation_scores(half) == whole
 
@@ -139,14 +140,22 @@ def test_the_rest_of_a_trial_with_other_parameters_is_not_resumed(tmp_path):
     place = {"folder": str(tmp_path / "a"), "name": "trial"}
     wanted = study.config("facility_location", {"optimizer.head_lr": 1e-3}, **place)
     alone = validation_scores(wanted)
-    train(study.config("facility_location", {"optimizer.head_lr": 5e-2}, validate_every=6, log_every=6, **place))
+    train(study.config("facility_location", {"optimizer.head_lr": 5e-2}, validate_every=3, log_every=3, **place))
     assert validation_scores(wanted) == alone
 
 
-def test_two_processes_find_what_one_does(finished, tmp_path):
+def run_with_two_processes(folder, methods, output):
+    """In a process of its own."""
+    Path(output).write_bytes(pickle.dumps(tiny_study(folder, methods.split()).run(n_jobs=2).rows))
+
+
+@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
+def test_two_processes_find_what_one_does(server, finished, tmp_path, forked):
     study, comparison = finished
-    other = tiny_study(tmp_path, tuple(study.methods))
-    assert other.run(n_jobs=2).rows == comparison.rows
+    arguments, said = (tmp_path / "study", " ".join(study.methods), tmp_path / "rows"), tmp_path / "said"
+    function = "studies.test_study:run_with_two_processes"
+    assert server.run(*arguments, function=function, log=said, fork_workers=forked) == 0, said.read_text()
+    assert pickle.loads((tmp_path / "rows").read_bytes()) == comparison.rows
 
 
 def test_folds_are_different_validation_classes(tmp_path):
@@ -162,7 +171,7 @@ def test_a_kill_between_evaluation_and_cleaning_up_leaves_no_states_and_no_block
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
     study.run()
     folder = study.final_folder("facility_location", 0)
-    left = folder / "checkpoints" / "state_00000006.pt"
+    left = folder / "checkpoints" / "state_00000003.pt"
     left.write_bytes(b"left by a kill")
     blocks = folder / "embedding" / "embedding-0123456789abcdef"
     blocks.mkdir(parents=True)

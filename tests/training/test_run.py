@@ -206,6 +206,13 @@ def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch, caplog):
     assert rows_of(again.folder) == rows_of(result.folder)
 
 
+@pytest.fixture
+def _one_shrinkage(monkeypatch):
+    """The choice takes seconds for the 1,024 features of the small network; models/test_closed_form.py tests it."""
+    monkeypatch.setattr("facetric.models.closed_form._chosen_shrinkage", lambda units, classes, dim: 3.0)
+
+
+@pytest.mark.usefixtures("_one_shrinkage")
 def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     model = {"head_init": "whitened", "freeze_through": "all", "cached_views": 1}
@@ -228,6 +235,7 @@ def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monke
     assert resume(result.folder, console=Console(file=io.StringIO())).finished
 
 
+@pytest.mark.usefixtures("_one_shrinkage")
 @pytest.mark.parametrize("model", [{}, {"freeze_through": "stem", "cached_views": 2}], ids=["live", "cached"])
 def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, monkeypatch, model):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
@@ -298,6 +306,7 @@ def test_a_nested_loss_resumes_bitwise(tmp_path):
     assert read_config(whole.folder / "config.toml").loss.nested == (4, 8)
 
 
+@pytest.mark.usefixtures("_one_shrinkage")
 def test_weights_halfway_to_the_pretrained_ones_resume_bitwise(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     model = {"freeze_through": "stem", "cached_views": 1, "head_refit": True, "pretrained_fraction": 0.5}

@@ -98,6 +98,7 @@ def test_other_settings_are_not_mixed_with_an_earlier_demo(place):
     assert result.stderr.splitlines()[-1].startswith("facetric demo: runs/demo has other settings than this demo: run.steps is 3")
 
 
+@pytest.mark.slow
 def test_after_an_interrupt_it_goes_on(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = tmp_path / "runs" / "demo" / "metrics.jsonl"

@@ -133,6 +133,7 @@ def n_photos(index):
         return len(store.entries())
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(server, tmp_path):
     root, index = tmp_path / "photos", tmp_path / "i"
     write_photos(root, 160)  # with the packaged network: seconds

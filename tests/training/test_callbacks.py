@@ -44,6 +44,7 @@ with progress_bar("Embedding") as on_progress:
 """
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_bars_that_are_changed_in_place(tmp_path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")

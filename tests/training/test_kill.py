@@ -57,6 +57,7 @@ def check(run, original):
     assert same_weights(run, original, "best.safetensors")
 
 
+@pytest.mark.slow
 def test_two_kills_change_nothing(server, uninterrupted, tmp_path):
     check(killed_and_resumed(server, uninterrupted, tmp_path, n_kills=2, seed=1), uninterrupted[1])
 

@@ -119,7 +119,7 @@ def greedy(
 
 
 @njit(cache=True, nogil=True)
-def _cheapest(state: State) -> int:
+def cheapest_to_close(state: State) -> int:
     """The open facility whose closing costs least; ties go to the first in the list of medoids."""
     best = state.medoids[0]
     for position in range(1, state.n_open[0]):
@@ -130,7 +130,7 @@ def _cheapest(state: State) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _recount_losses(state: State) -> None:
+def recount_losses(state: State) -> None:
     """The losses from scratch: what many small updates have rounded away comes back."""
     for position in range(state.n_open[0]):
         state.losses[state.medoids[position]] = 0.0
@@ -153,9 +153,9 @@ def improve(
     n_idle, n_visits, cheapest = 0, 0, -1
     while n_idle < n and n_visits < max_sweeps * n:
         if n_visits % n == 0:
-            _recount_losses(state)
+            recount_losses(state)
             if fixed:
-                cheapest = _cheapest(state)
+                cheapest = cheapest_to_close(state)
         facility = order[n_visits % n]
         n_visits += 1
         n_idle += 1
@@ -172,7 +172,7 @@ def improve(
                     close_facility(problem, state, leaving)
                 n_idle = 0
         if n_idle == 0 and fixed:
-            cheapest = _cheapest(state)
+            cheapest = cheapest_to_close(state)
     return (n_visits + n - 1) // n
 
 

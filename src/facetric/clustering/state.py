@@ -1,4 +1,4 @@
-"""The problem that is searched, all costs or some of them, and the state of a search: who is open, where every client stands.
+"""The problem that is searched, all costs or some or none yet, and the state of a search: who is open, where every client stands.
 
 A client whose cap is the cheapest choice is unserved (facility −1). With an opening cost the cap is the price of staying alone:
 opening a facility of one's own.
@@ -12,6 +12,8 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
+
+from facetric.clustering.distances import pair_cost
 
 UNSERVED = -1
 
@@ -35,7 +37,19 @@ class Sparse(NamedTuple):
     caps: NDArray[np.float64]  # (n,)
 
 
-Costs = Dense | Sparse
+class Computed(NamedTuple):
+    """Vectors whose costs are computed when asked for. One candidate at a time has a list of the clients that it may suit."""
+
+    vectors: NDArray[np.float32]  # (n, d)
+    cosine: bool
+    squared: bool
+    caps: NDArray[np.float64]  # (n,)
+    candidate: NDArray[np.int64]  # (2,) whose list it is, and its length
+    clients: NDArray[np.int64]  # (n,) the list
+    costs: NDArray[np.float64]  # (n,)
+
+
+Costs = Dense | Sparse | Computed
 
 
 class State(NamedTuple):
@@ -90,6 +104,8 @@ def _two_nearest(problem: Costs, state: State, client: int) -> tuple[float, int,
 def _span_compiled(problem: Any, facility: Any) -> Any:
     if problem.instance_class is Dense:
         return lambda problem, facility: (0, problem.costs.shape[1])
+    if problem.instance_class is Computed:
+        return lambda problem, facility: (0, problem.candidate[1] if facility == problem.candidate[0] else len(problem.caps))
     return lambda problem, facility: (problem.facility_first[facility], problem.facility_first[facility + 1])
 
 
@@ -97,19 +113,27 @@ def _span_compiled(problem: Any, facility: Any) -> Any:
 def _entry_compiled(problem: Any, facility: Any, position: Any) -> Any:
     if problem.instance_class is Dense:
         return lambda problem, facility, position: (position, problem.costs[facility, position])
+    if problem.instance_class is Computed:
+
+        def computed(problem: Any, facility: Any, position: Any) -> Any:
+            if facility == problem.candidate[0]:
+                return problem.clients[position], problem.costs[position]
+            return position, pair_cost(problem.vectors[facility], problem.vectors[position], problem.cosine, problem.squared)
+
+        return computed
     return lambda problem, facility, position: (problem.clients[position], problem.facility_costs[position])
 
 
 @overload(_two_nearest, strict=False)
 def _two_nearest_compiled(problem: Any, state: Any, client: Any) -> Any:
-    if problem.instance_class is Dense:
+    if problem.instance_class in (Dense, Computed):
 
-        def dense(problem: Any, state: Any, client: Any) -> Any:
+        def every(problem: Any, state: Any, client: Any) -> Any:
             cap = problem.caps[client]
             near, second, near_cost, second_cost = UNSERVED, UNSERVED, cap, cap
             for position in range(state.n_open[0]):
                 facility = state.medoids[position]
-                cost = problem.costs[facility, client]
+                _, cost = entry(problem, facility, client)
                 if cost < near_cost or (cost == near_cost and (near == UNSERVED or facility < near)):
                     second, second_cost = near, near_cost
                     near, near_cost = facility, cost
@@ -117,7 +141,7 @@ def _two_nearest_compiled(problem: Any, state: Any, client: Any) -> Any:
                     second, second_cost = facility, cost
             return near_cost, near, second_cost, second
 
-        return dense
+        return every
 
     def sparse(problem: Any, state: Any, client: Any) -> Any:
         cap = problem.caps[client]

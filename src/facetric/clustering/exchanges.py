@@ -101,7 +101,7 @@ def _computed(cloud: Cloud) -> Computed:
 
 
 def _state(problem: Computed, medoids: NDArray[np.int64]) -> State:
-    """The state in which exactly these points are open."""
+    """The state in which exactly these points are open; of two equally near within float32 rounding, either may be first."""
     state, k = empty_state(problem.caps), len(medoids)
     centers = problem.vectors[medoids]
     found = two_nearest(problem.vectors, centers, cosine=problem.cosine, squared=problem.squared)

@@ -16,11 +16,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.clustering.state import Costs, State, close_facility, entry, open_facility, span
+from facetric.clustering.state import Problem, State, close_facility, entry, open_facility, span
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})  # a sum of terms ≥ 0 in vector registers: four times as fast
-def opening_gain(problem: Costs, state: State, facility: int) -> float:
+def opening_gain(problem: Problem, state: State, facility: int) -> float:
     """What all clients together pay less when this facility opens, its opening cost not counted."""
     gain = 0.0
     start, stop = span(problem, facility)
@@ -32,7 +32,7 @@ def opening_gain(problem: Costs, state: State, facility: int) -> float:
 
 @njit(cache=True, nogil=True)
 def exchange_gain(
-    problem: Costs, state: State, candidate: int, cheapest: int, relief: NDArray[np.float64], touched: NDArray[np.int64]
+    problem: Problem, state: State, candidate: int, cheapest: int, relief: NDArray[np.float64], touched: NDArray[np.int64]
 ) -> tuple[float, float, int]:
     """(gain of opening the candidate, gain of the best exchange with an open facility, which one that is).
 
@@ -89,7 +89,7 @@ def _sift_down(heap: NDArray[np.int64], size: int, root: int, gains: NDArray[np.
 
 @njit(cache=True, nogil=True)
 def greedy(
-    problem: Costs, state: State, gains: NDArray[np.float64], n_clusters: int, opening_cost: float, tolerance: float
+    problem: Problem, state: State, gains: NDArray[np.float64], n_clusters: int, opening_cost: float, tolerance: float
 ) -> None:
     """Open the facility with the largest gain, again and again: up to n_clusters, while the gain exceeds the opening cost.
 
@@ -141,7 +141,7 @@ def recount_losses(state: State) -> None:
 
 @njit(cache=True, nogil=True)
 def improve(
-    problem: Costs, state: State, order: NDArray[np.int64], fixed: bool, opening_cost: float, tolerance: float, max_sweeps: int
+    problem: Problem, state: State, order: NDArray[np.int64], fixed: bool, opening_cost: float, tolerance: float, max_sweeps: int
 ) -> int:
     """Visit the facilities in this order, sweep after sweep, and make every move that helps at once; the number of sweeps.
 
@@ -177,7 +177,7 @@ def improve(
 
 
 @njit(cache=True, nogil=True)
-def fill_gains(problem: Costs, state: State, gains: NDArray[np.float64], start: int, stop: int) -> None:
+def fill_gains(problem: Problem, state: State, gains: NDArray[np.float64], start: int, stop: int) -> None:
     """The gains of opening the facilities start … stop − 1."""
     for facility in range(start, stop):
         gains[facility] = opening_gain(problem, state, facility)

@@ -19,6 +19,7 @@ from facetric.clustering.state import (
     UNSERVED,
     Costs,
     Dense,
+    Problem,
     State,
     close_facility,
     empty_state,
@@ -96,7 +97,7 @@ def solve(
 
 
 def renew(
-    problem: Costs,
+    problem: Problem,
     state: State,
     share: float,
     improve: Callable[[State, int], int],
@@ -108,7 +109,7 @@ def renew(
 
     `improve` makes exchanges in at most so many sweeps, and says how many it took; `gains` are those of opening every facility.
     """
-    k, other = int(state.n_open[0]), State(*(array.copy() for array in state))
+    k, other = int(state.n_open[0]), State._make(array.copy() for array in state)
     if k == 1 or max_sweeps < 2:
         return state, 0
     for _ in range(max(1, round(share * k))):

@@ -49,7 +49,8 @@ class Computed(NamedTuple):
     costs: NDArray[np.float64]  # (n,)
 
 
-Costs = Dense | Sparse | Computed
+Costs = Dense | Sparse
+Problem = Costs | Computed
 
 
 class State(NamedTuple):
@@ -77,7 +78,7 @@ def empty_state(caps: NDArray[np.float64]) -> State:
     return State(medoids, np.zeros(1, dtype=np.int64), slots, near, second, caps.copy(), caps.copy(), np.zeros(n))
 
 
-def open_facilities(problem: Costs, medoids: NDArray[np.int64]) -> State:
+def open_facilities(problem: Problem, medoids: NDArray[np.int64]) -> State:
     """The state in which exactly these facilities are open."""
     state = empty_state(problem.caps)
     for facility in medoids:
@@ -85,17 +86,17 @@ def open_facilities(problem: Costs, medoids: NDArray[np.int64]) -> State:
     return state
 
 
-def span(problem: Costs, facility: int) -> tuple[int, int]:
+def span(problem: Problem, facility: int) -> tuple[int, int]:
     """The positions at which a facility's clients lie, from and to."""
     raise NotImplementedError("compiled code only")
 
 
-def entry(problem: Costs, facility: int, position: int) -> tuple[int, float]:
+def entry(problem: Problem, facility: int, position: int) -> tuple[int, float]:
     """(client, cost) at a position of a facility."""
     raise NotImplementedError("compiled code only")
 
 
-def _two_nearest(problem: Costs, state: State, client: int) -> tuple[float, int, float, int]:
+def _two_nearest(problem: Problem, state: State, client: int) -> tuple[float, int, float, int]:
     """(cost, facility) of the two nearest open facilities; ties go to the lower index, the cap wins no tie."""
     raise NotImplementedError("compiled code only")
 
@@ -172,7 +173,7 @@ def _place(state: State, client: int, near_cost: float, near: int, second_cost: 
 
 
 @njit(cache=True, nogil=True)
-def open_facility(problem: Costs, state: State, facility: int) -> None:
+def open_facility(problem: Problem, state: State, facility: int) -> None:
     """Open one, and let the clients that it suits come over."""
     state.slots[facility] = state.n_open[0]
     state.medoids[state.n_open[0]] = facility
@@ -190,7 +191,7 @@ def open_facility(problem: Costs, state: State, facility: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def close_facility(problem: Costs, state: State, facility: int) -> None:
+def close_facility(problem: Problem, state: State, facility: int) -> None:
     """Close one; its clients, and those whose second choice it was, look around again."""
     last = state.medoids[state.n_open[0] - 1]
     state.medoids[state.slots[facility]] = last

@@ -90,7 +90,7 @@ def test_exchanges_in_the_end_find_what_levels_miss(options, monkeypatch):
     vectors, _ = blobs(2000, 40, 3, noise=0.6)
     settings = {"n_clusters": 60, "centers": "medoids", "n_neighbors": 16, **options}
     found = FacilityLocation(**settings).fit(vectors)
-    monkeypatch.setattr(points, "exchange_near_means", lambda cloud, clusters, max_sweeps: clusters)
+    monkeypatch.setattr(points, "exchange_all", lambda cloud, clusters, *_, **__: clusters)
     without = FacilityLocation(**settings).fit(vectors)
     monkeypatch.setattr(points, "MAX_DENSE", 10_000)
     dense = FacilityLocation(**settings).fit(vectors)

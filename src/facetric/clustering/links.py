@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,7 @@ def solve_apart(
     n_clusters: int | None = None,
     opening_cost: float | None = None,
     start: NDArray[np.int64] | None = None,
+    renewed: Sequence[float] = (),
     max_sweeps: int = 100,
 ) -> Medoids:
     """:func:`solve` such that no pair of `cannot` shares a medoid. The costs of the problem are changed where they forbid.
@@ -88,7 +90,7 @@ def solve_apart(
     Neither of a pair may serve the other. Where both have the same third medoid, the one that loses less by leaving is forbidden
     to use it, and the search goes on from there.
     """
-    found = solve(problem, n_clusters=n_clusters, opening_cost=opening_cost, start=start, max_sweeps=max_sweeps)
+    found = solve(problem, n_clusters=n_clusters, opening_cost=opening_cost, start=start, renewed=renewed, max_sweeps=max_sweeps)
     if not len(cannot):
         return found
     for a, b in cannot:

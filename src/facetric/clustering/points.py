@@ -11,13 +11,13 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from facetric.clustering.centers import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
 from facetric.clustering.distances import dense_costs
-from facetric.clustering.exchanges import exchange_near_means
+from facetric.clustering.exchanges import exchange_all
 from facetric.clustering.graph import sparse_problem, symmetric_graph
 from facetric.clustering.groups import Groups, dense_groups, first_members, graph_groups, sparse_group_problem
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.neighbors import MAX_EXACT
-from facetric.clustering.solve import Medoids
+from facetric.clustering.solve import RENEWED, Medoids
 from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
 from facetric.progress import OnStep
 
@@ -98,11 +98,13 @@ class Points:
         if self.cloud is not None:
             clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, on_step)
             if not (means or links.linked.any()) and self.n <= MAX_EXACT and not self._is_wide(n_clusters):
-                clusters = exchange_near_means(self.cloud, clusters, max_sweeps)
+                clusters = exchange_all(self.cloud, clusters, max_sweeps, renewed=RENEWED[-1:])
         else:
             groups, problem = self._problem(links, None)
             cannot = links.cannot_between(links.codes)
-            clusters = _clusters(groups, solve_apart(problem, cannot, n_clusters=n_clusters, max_sweeps=max_sweeps))
+            renewed = () if means else RENEWED
+            found = solve_apart(problem, cannot, n_clusters=n_clusters, renewed=renewed, max_sweeps=max_sweeps)
+            clusters = _clusters(groups, found)
         self._check_apart(clusters, links, n_clusters)
         return self._with_means(clusters, links, max_sweeps) if means else self._fit(clusters, None)
 

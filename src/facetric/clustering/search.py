@@ -16,11 +16,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.clustering.state import Costs, State, close_facility, entry, open_facility, span
+from facetric.clustering.state import Problem, State, close_facility, entry, open_facility, span
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})  # a sum of terms ≥ 0 in vector registers: four times as fast
-def opening_gain(problem: Costs, state: State, facility: int) -> float:
+def opening_gain(problem: Problem, state: State, facility: int) -> float:
     """What all clients together pay less when this facility opens, its opening cost not counted."""
     gain = 0.0
     start, stop = span(problem, facility)
@@ -32,7 +32,7 @@ def opening_gain(problem: Costs, state: State, facility: int) -> float:
 
 @njit(cache=True, nogil=True)
 def exchange_gain(
-    problem: Costs, state: State, candidate: int, cheapest: int, relief: NDArray[np.float64], touched: NDArray[np.int64]
+    problem: Problem, state: State, candidate: int, cheapest: int, relief: NDArray[np.float64], touched: NDArray[np.int64]
 ) -> tuple[float, float, int]:
     """(gain of opening the candidate, gain of the best exchange with an open facility, which one that is).
 
@@ -89,7 +89,7 @@ def _sift_down(heap: NDArray[np.int64], size: int, root: int, gains: NDArray[np.
 
 @njit(cache=True, nogil=True)
 def greedy(
-    problem: Costs, state: State, gains: NDArray[np.float64], n_clusters: int, opening_cost: float, tolerance: float
+    problem: Problem, state: State, gains: NDArray[np.float64], n_clusters: int, opening_cost: float, tolerance: float
 ) -> None:
     """Open the facility with the largest gain, again and again: up to n_clusters, while the gain exceeds the opening cost.
 
@@ -119,7 +119,7 @@ def greedy(
 
 
 @njit(cache=True, nogil=True)
-def _cheapest(state: State) -> int:
+def cheapest_to_close(state: State) -> int:
     """The open facility whose closing costs least; ties go to the first in the list of medoids."""
     best = state.medoids[0]
     for position in range(1, state.n_open[0]):
@@ -130,7 +130,7 @@ def _cheapest(state: State) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _recount_losses(state: State) -> None:
+def recount_losses(state: State) -> None:
     """The losses from scratch: what many small updates have rounded away comes back."""
     for position in range(state.n_open[0]):
         state.losses[state.medoids[position]] = 0.0
@@ -141,7 +141,7 @@ def _recount_losses(state: State) -> None:
 
 @njit(cache=True, nogil=True)
 def improve(
-    problem: Costs, state: State, order: NDArray[np.int64], fixed: bool, opening_cost: float, tolerance: float, max_sweeps: int
+    problem: Problem, state: State, order: NDArray[np.int64], fixed: bool, opening_cost: float, tolerance: float, max_sweeps: int
 ) -> int:
     """Visit the facilities in this order, sweep after sweep, and make every move that helps at once; the number of sweeps.
 
@@ -153,9 +153,9 @@ def improve(
     n_idle, n_visits, cheapest = 0, 0, -1
     while n_idle < n and n_visits < max_sweeps * n:
         if n_visits % n == 0:
-            _recount_losses(state)
+            recount_losses(state)
             if fixed:
-                cheapest = _cheapest(state)
+                cheapest = cheapest_to_close(state)
         facility = order[n_visits % n]
         n_visits += 1
         n_idle += 1
@@ -172,12 +172,12 @@ def improve(
                     close_facility(problem, state, leaving)
                 n_idle = 0
         if n_idle == 0 and fixed:
-            cheapest = _cheapest(state)
+            cheapest = cheapest_to_close(state)
     return (n_visits + n - 1) // n
 
 
 @njit(cache=True, nogil=True)
-def fill_gains(problem: Costs, state: State, gains: NDArray[np.float64], start: int, stop: int) -> None:
+def fill_gains(problem: Problem, state: State, gains: NDArray[np.float64], start: int, stop: int) -> None:
     """The gains of opening the facilities start … stop − 1."""
     for facility in range(start, stop):
         gains[facility] = opening_gain(problem, state, facility)

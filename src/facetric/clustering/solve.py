@@ -1,7 +1,12 @@
-"""From a matrix or graph of costs to medoids: greedy, then local search, for a given number or a given opening cost."""
+"""From a matrix or graph of costs to medoids: greedy, then local search, for a given number or a given opening cost.
+
+No exchange of one medoid improves what local search finds, but one of several may. So a number of medoids can be renewed: some
+close, those that are missed least, the others look for better places, and greedy opens as many again.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -9,10 +14,22 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering.search import fill_gains, greedy, improve
-from facetric.clustering.state import UNSERVED, Costs, Dense, State, empty_state, open_facilities, open_facility
+from facetric.clustering.search import cheapest_to_close, fill_gains, greedy, improve
+from facetric.clustering.state import (
+    UNSERVED,
+    Costs,
+    Dense,
+    Problem,
+    State,
+    close_facility,
+    empty_state,
+    open_facilities,
+    open_facility,
+)
 
-_TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
+RENEWED = (1 / 4, 1 / 8)  # shares of a given number of medoids, one after the other
+
+TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
 _CHUNK = 256  # facilities whose first gains one task computes
 
 
@@ -36,9 +53,12 @@ def solve(
     opening_cost: float | None = None,
     start: NDArray[np.int64] | None = None,
     order: NDArray[np.int64] | None = None,
+    renewed: Sequence[float] = (),
     max_sweeps: int = 100,
 ) -> Medoids:
     """Exactly n_clusters medoids, or as many as pay for their opening cost. `start` replaces greedy.
+
+    With n_clusters, these shares of the medoids are `renewed` in the end, each time keeping the better of the two results.
 
     With an opening cost, caps must be opening_cost + the cost of a client at its own facility: staying alone is opening it.
     Candidates are visited from the largest first gain to the smallest unless `order` says otherwise, so that the result does not
@@ -47,9 +67,9 @@ def solve(
     n = len(problem.caps)
     fixed = n_clusters is not None
     price = 0.0 if opening_cost is None else float(opening_cost)
-    tolerance = _TOLERANCE * float(problem.caps.mean())
+    tolerance = TOLERANCE * float(problem.caps.mean())
     if start is None or order is None:
-        gains = _first_gains(problem)
+        gains = _gains(problem, empty_state(problem.caps))
         order = np.argsort(-gains, kind="stable") if order is None else order
     if start is None:
         state = empty_state(problem.caps)
@@ -57,6 +77,17 @@ def solve(
     else:
         state = open_facilities(problem, start)
     n_sweeps = improve(problem, state, order, fixed, price, tolerance, max_sweeps)
+    for share in renewed if n_clusters is not None and n_clusters < n else ():
+        state, n_more = renew(
+            problem,
+            state,
+            share,
+            lambda other, n_left: improve(problem, other, order, True, 0.0, tolerance, n_left),
+            lambda other: _gains(problem, other),
+            tolerance,
+            max_sweeps - n_sweeps,
+        )
+        n_sweeps += n_more
     while not fixed and (alone := np.flatnonzero(state.near == UNSERVED)).size:
         for facility in alone:
             open_facility(problem, state, int(facility))
@@ -65,10 +96,35 @@ def solve(
     return _medoids(problem, state, price, n_sweeps)
 
 
-def _first_gains(problem: Costs) -> NDArray[np.float64]:
-    """The gain of every facility when nobody is open, in parallel: each is summed by one thread, in one order."""
+def renew(
+    problem: Problem,
+    state: State,
+    share: float,
+    improve: Callable[[State, int], int],
+    gains: Callable[[State], NDArray[np.float64]],
+    tolerance: float,
+    max_sweeps: int,
+) -> tuple[State, int]:
+    """The better of the state and another, in which a share of the medoids was closed and as many opened; the sweeps it took.
+
+    `improve` makes exchanges in at most so many sweeps, and says how many it took; `gains` are those of opening every facility.
+    """
+    k, other = int(state.n_open[0]), State._make(array.copy() for array in state)
+    if k == 1 or max_sweeps < 2:
+        return state, 0
+    for _ in range(max(1, round(share * k))):
+        close_facility(problem, other, cheapest_to_close(other))
+    n_sweeps = improve(other, 1)
+    greedy(problem, other, gains(other), k, 0.0, tolerance)
+    n_sweeps += improve(other, max_sweeps - n_sweeps)
+    is_better = other.near_costs.sum() < state.near_costs.sum() - tolerance
+    return (other if is_better else state), n_sweeps
+
+
+def _gains(problem: Costs, state: State) -> NDArray[np.float64]:
+    """The gain of every facility, in parallel: each is summed by one thread, in one order."""
     n = len(problem.caps)
-    state, gains = empty_state(problem.caps), np.empty(n)
+    gains = np.empty(n)
     with ThreadPoolExecutor(numba.get_num_threads(), "facetric-clustering") as pool:
         starts = range(0, n, _CHUNK)
         list(pool.map(lambda first: fill_gains(problem, state, gains, first, min(first + _CHUNK, n)), starts))

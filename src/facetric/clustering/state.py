@@ -1,4 +1,4 @@
-"""The problem that is searched, all costs or some of them, and the state of a search: who is open, where every client stands.
+"""The problem that is searched, all costs or some or none yet, and the state of a search: who is open, where every client stands.
 
 A client whose cap is the cheapest choice is unserved (facility −1). With an opening cost the cap is the price of staying alone:
 opening a facility of one's own.
@@ -12,6 +12,8 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
+
+from facetric.clustering.distances import pair_cost
 
 UNSERVED = -1
 
@@ -35,7 +37,20 @@ class Sparse(NamedTuple):
     caps: NDArray[np.float64]  # (n,)
 
 
+class Computed(NamedTuple):
+    """Vectors whose costs are computed when asked for. One candidate at a time has a list of the clients that it may suit."""
+
+    vectors: NDArray[np.float32]  # (n, d)
+    cosine: bool
+    squared: bool
+    caps: NDArray[np.float64]  # (n,)
+    candidate: NDArray[np.int64]  # (2,) whose list it is, and its length
+    clients: NDArray[np.int64]  # (n,) the list
+    costs: NDArray[np.float64]  # (n,)
+
+
 Costs = Dense | Sparse
+Problem = Costs | Computed
 
 
 class State(NamedTuple):
@@ -63,7 +78,7 @@ def empty_state(caps: NDArray[np.float64]) -> State:
     return State(medoids, np.zeros(1, dtype=np.int64), slots, near, second, caps.copy(), caps.copy(), np.zeros(n))
 
 
-def open_facilities(problem: Costs, medoids: NDArray[np.int64]) -> State:
+def open_facilities(problem: Problem, medoids: NDArray[np.int64]) -> State:
     """The state in which exactly these facilities are open."""
     state = empty_state(problem.caps)
     for facility in medoids:
@@ -71,17 +86,17 @@ def open_facilities(problem: Costs, medoids: NDArray[np.int64]) -> State:
     return state
 
 
-def span(problem: Costs, facility: int) -> tuple[int, int]:
+def span(problem: Problem, facility: int) -> tuple[int, int]:
     """The positions at which a facility's clients lie, from and to."""
     raise NotImplementedError("compiled code only")
 
 
-def entry(problem: Costs, facility: int, position: int) -> tuple[int, float]:
+def entry(problem: Problem, facility: int, position: int) -> tuple[int, float]:
     """(client, cost) at a position of a facility."""
     raise NotImplementedError("compiled code only")
 
 
-def _two_nearest(problem: Costs, state: State, client: int) -> tuple[float, int, float, int]:
+def _two_nearest(problem: Problem, state: State, client: int) -> tuple[float, int, float, int]:
     """(cost, facility) of the two nearest open facilities; ties go to the lower index, the cap wins no tie."""
     raise NotImplementedError("compiled code only")
 
@@ -90,6 +105,8 @@ def _two_nearest(problem: Costs, state: State, client: int) -> tuple[float, int,
 def _span_compiled(problem: Any, facility: Any) -> Any:
     if problem.instance_class is Dense:
         return lambda problem, facility: (0, problem.costs.shape[1])
+    if problem.instance_class is Computed:
+        return lambda problem, facility: (0, problem.candidate[1] if facility == problem.candidate[0] else len(problem.caps))
     return lambda problem, facility: (problem.facility_first[facility], problem.facility_first[facility + 1])
 
 
@@ -97,19 +114,27 @@ def _span_compiled(problem: Any, facility: Any) -> Any:
 def _entry_compiled(problem: Any, facility: Any, position: Any) -> Any:
     if problem.instance_class is Dense:
         return lambda problem, facility, position: (position, problem.costs[facility, position])
+    if problem.instance_class is Computed:
+
+        def computed(problem: Any, facility: Any, position: Any) -> Any:
+            if facility == problem.candidate[0]:
+                return problem.clients[position], problem.costs[position]
+            return position, pair_cost(problem.vectors[facility], problem.vectors[position], problem.cosine, problem.squared)
+
+        return computed
     return lambda problem, facility, position: (problem.clients[position], problem.facility_costs[position])
 
 
 @overload(_two_nearest, strict=False)
 def _two_nearest_compiled(problem: Any, state: Any, client: Any) -> Any:
-    if problem.instance_class is Dense:
+    if problem.instance_class in (Dense, Computed):
 
-        def dense(problem: Any, state: Any, client: Any) -> Any:
+        def every(problem: Any, state: Any, client: Any) -> Any:
             cap = problem.caps[client]
             near, second, near_cost, second_cost = UNSERVED, UNSERVED, cap, cap
             for position in range(state.n_open[0]):
                 facility = state.medoids[position]
-                cost = problem.costs[facility, client]
+                _, cost = entry(problem, facility, client)
                 if cost < near_cost or (cost == near_cost and (near == UNSERVED or facility < near)):
                     second, second_cost = near, near_cost
                     near, near_cost = facility, cost
@@ -117,7 +142,7 @@ def _two_nearest_compiled(problem: Any, state: Any, client: Any) -> Any:
                     second, second_cost = facility, cost
             return near_cost, near, second_cost, second
 
-        return dense
+        return every
 
     def sparse(problem: Any, state: Any, client: Any) -> Any:
         cap = problem.caps[client]
@@ -148,7 +173,7 @@ def _place(state: State, client: int, near_cost: float, near: int, second_cost: 
 
 
 @njit(cache=True, nogil=True)
-def open_facility(problem: Costs, state: State, facility: int) -> None:
+def open_facility(problem: Problem, state: State, facility: int) -> None:
     """Open one, and let the clients that it suits come over."""
     state.slots[facility] = state.n_open[0]
     state.medoids[state.n_open[0]] = facility
@@ -166,7 +191,7 @@ def open_facility(problem: Costs, state: State, facility: int) -> None:
 
 
 @njit(cache=True, nogil=True)
-def close_facility(problem: Costs, state: State, facility: int) -> None:
+def close_facility(problem: Problem, state: State, facility: int) -> None:
     """Close one; its clients, and those whose second choice it was, look around again."""
     last = state.medoids[state.n_open[0] - 1]
     state.medoids[state.slots[facility]] = last

@@ -20,7 +20,7 @@ from facetric.cli.main import app
 from facetric.clustering import Agreement
 from facetric.data.fingerprints import content_digest
 from facetric.data.readers.csv_file import read_csv
-from facetric.groups import Decisions
+from facetric.groups import Decisions, PhotoGroups
 from photos.photo_files import photo
 
 
@@ -164,6 +164,25 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
     moved = invoke(*arguments, "--decisions", tmp_path / "elsewhere.csv")
     assert moved.exit_code == 2
     assert "none is where its path leads: paths start from the folder of the table" in moved.stderr
+
+
+def test_killed_before_the_table_is_there_the_old_one_is_not_taken_for_edited(run, photos, tmp_path, monkeypatch):
+    arguments = ["cluster", photos, "--model", run, "--output", tmp_path / "groups"]
+    assert invoke(*arguments).exit_code == 0
+    record = tmp_path / "groups" / "vectors" / "table.json"
+
+    def killed(*_):
+        raise RuntimeError("killed")
+
+    for known in (True, False):
+        if not known:
+            record.unlink()  # an output from before there was a record
+        with monkeypatch.context() as patched:
+            patched.setattr(PhotoGroups, "save_table", killed)
+            for options in (["--coarser"], ["--finer"]):
+                assert "killed" in invoke(*arguments, *options).stderr
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.stderr
 
 
 @pytest.mark.parametrize(

@@ -95,21 +95,28 @@ def _write(groups: PhotoGroups, place: Path, step: OnStep) -> None:
         on_progress=lambda n, total: step("Thumbnails", n, total),
     )
     write_page(groups, copies, place / PAGE, thumbnails=_THUMBNAILS)
-    written = _digest(groups.table(place / TABLE))
-    write_atomically(place / _WRITTEN, sealed({"tables": [*_written(place)[-1:], written]}))  # a kill leaves the old one or this
-    groups.save_table(place / TABLE)
+    table = place / TABLE
+    before, after = _digest(table), content_digest(groups.table(table)).hex()
+    is_ours = before in (_written(place) or [before])
+    _write_digests(place, [before, after] if is_ours else [after])  # a kill leaves one table or the other
+    groups.save_table(table)
+    _write_digests(place, [after])
 
 
 def _written(place: Path) -> list[str]:
-    """The digests of the last tables that were written here."""
+    """The digests of the table that was written here last; of two, if that was interrupted."""
     try:
         return list(map(str, unsealed((place / _WRITTEN).read_bytes())["tables"]))
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
-def _digest(table: bytes) -> str:
-    return content_digest(table).hex()
+def _write_digests(place: Path, digests: list[str]) -> None:
+    write_atomically(place / _WRITTEN, sealed({"tables": digests}))
+
+
+def _digest(table: Path) -> str:
+    return content_digest(table.read_bytes()).hex() if table.is_file() else ""
 
 
 def _check_names(place: Path, root: Path, decisions: Decisions) -> None:
@@ -117,12 +124,13 @@ def _check_names(place: Path, root: Path, decisions: Decisions) -> None:
     table, written = place / TABLE, _written(place)
     if not table.is_file():
         return
-    data, keep = table.read_bytes(), f"keep to it with --decisions {shlex.quote(str(table))}, or move it away"
-    if written and _digest(data) not in written:
+    header = table.read_bytes().partition(b"\n")[0].strip()
+    keep = f"keep to it with --decisions {shlex.quote(str(table))}, or move it away"
+    if written and _digest(table) not in written:
         edits = Decisions.read_table(table, root).decisions
         if not edits or not set(edits) <= set(decisions.decisions):
             raise ValueError(f"{printable(table)} was changed since it was written: {printable(keep)}")
-    elif not decisions.decisions and data.partition(b"\n")[0].strip().endswith(b",name"):
+    elif not decisions.decisions and header.endswith(b",name"):
         raise ValueError(f"{printable(table)} has names, and no decisions are given: pass decisions.json, or {printable(keep)}")
 
 

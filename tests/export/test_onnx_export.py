@@ -213,6 +213,14 @@ def test_an_index_made_with_torch_is_searched_with_the_file(run, exported, photo
     assert match.hits[0].entry.path.endswith(path.name)
 
 
+def test_an_index_made_with_the_file_is_searched_without_naming_it(exported, photos, tmp_path):
+    index, path = tmp_path / "photos.index", next(photos.rglob("*.jpg"))
+    assert invoke("index", "add", index, photos, "--model", exported).exit_code == 0
+    found = invoke("search", index, path, "--top", 1)
+    assert found.exit_code == 0, found.stderr
+    assert f"1.000  {path}" in found.stdout
+
+
 def test_pickled_models_are_loaded_again_by_the_same_engine(exported, photos):
     model = facetric.load(exported)
     stored = pickle.dumps(model)

@@ -173,6 +173,22 @@ def test_name_merge_move_out_confirm_and_reject_by_keyboard_alone_and_the_next_r
         assert saved(page) == made
 
 
+def test_a_photo_that_is_alone_gets_a_name_by_keyboard(browser, place):
+    with opened(browser, place) as page:
+        n = len(sizes(page))
+        page.locator("#alone .tile").first.focus()
+        page.keyboard.press("e")
+        assert (len(sizes(page)), alone(page)) == (n + 1, 1)  # a group of one while it gets a name
+        page.keyboard.press("Escape")
+        until(page, "document.querySelectorAll('#alone .tile').length == 2")
+        page.keyboard.press("e")
+        page.keyboard.type("rare sparrow")
+        page.keyboard.press("Enter")
+        until(page, "naming === null")
+        assert (len(sizes(page)), alone(page)) == (n + 1, 1)
+        assert [(one.do, one.name) for one in saved(page).decisions] == [("name", "rare sparrow")]
+
+
 def test_what_contradicts_is_refused_with_a_line_and_can_be_removed(browser, place):
     with opened(browser, place) as page:
         page.evaluate("confirmGroup(0)")

@@ -15,7 +15,11 @@ import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.index import open_index
+from facetric.index.contract import Entry, Hit
+from facetric.index.page import page
+from facetric.index.queries import Match
 from facetric.index.sqlite_store import IndexFolder
+from facetric.index.vote import Vote
 from facetric.models import build_embedder
 from facetric.runs import Run, evaluate_run
 from photos.photo_files import photo, write_photos
@@ -272,6 +276,15 @@ def test_the_page_holds_the_pictures_and_escapes_names(model, tmp_path):
     assert "&lt;b&gt;owl" in text
     assert "<b>" not in text
     assert "http" not in text
+
+
+def test_on_a_phone_the_page_is_as_wide_as_the_screen_whatever_the_names(browser, tmp_path):
+    hits = [Hit(Entry(str(tmp_path / f"{'n' * 60}.jpg"), b"c", "l" * 80), 0.9)]
+    (tmp_path / "found.html").write_bytes(page([Match(str(tmp_path / f"{'q' * 80}.jpg"), tuple(hits), Vote("l" * 80, 1.0, 0.9))]))
+    shown = browser.new_page(viewport={"width": 390, "height": 844})
+    shown.goto((tmp_path / "found.html").as_uri())
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    shown.close()
 
 
 def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):

@@ -46,7 +46,7 @@ def test_the_formats_hold_the_same_vectors_to_the_last_bit(model, tmp_path):
     found = []
     for suffix in FORMATS:
         embed_folder(tmp_path / "photos", model, tmp_path / f"vectors.{suffix}")
-        found.append(read_vectors(tmp_path / f"vectors.{suffix}"))
+        found.append(read_vectors(f"{tmp_path}/vectors.{suffix}"))
     for other in found[1:]:
         assert (other.paths, other.contents, other.model) == (found[0].paths, found[0].contents, found[0].model)
         np.testing.assert_array_equal(other.vectors, found[0].vectors)

@@ -73,7 +73,9 @@ def test_a_single_photo_is_a_list_of_one(tmp_path):
     assert (found.root, names(found)) == (tmp_path, ["a.png"])
 
 
-@pytest.mark.parametrize(("name", "message"), [("nothing", "nothing does not exist: pass a folder"), ("pipe", "is not a folder")])
+@pytest.mark.parametrize(
+    ("name", "message"), [("nothing", "nothing does not exist: pass a photo, or"), ("pipe", "is not a folder")]
+)
 def test_what_is_neither_a_folder_nor_a_file_is_refused(tmp_path, name, message):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match=message):

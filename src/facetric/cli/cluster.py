@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -30,7 +30,11 @@ def cluster(
     finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
     coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
     decisions: Annotated[
-        Path | None, typer.Option(help="Corrections that the page saved: they are kept to.", show_default=False)
+        list[Path] | None,
+        typer.Option(
+            help="Corrections that the page saved, or clusters.csv with names that you wrote into it; several are kept to.",
+            show_default=False,
+        ),
     ] = None,
     copy_to: Annotated[
         Path | None, typer.Option(help=f"Copy every group to a folder below this one. {_FOLDERS}", show_default=False)
@@ -44,12 +48,17 @@ def cluster(
     How similar the photos of a group are follows from the calibration of the run, or of the network that comes with the install.
     If it is killed, run it again to resume; run it again later, and only new photos are embedded.
     """
+    wanted: tuple[tuple[Path | None, Literal["copy", "link"]], ...] = ((copy_to, "copy"), (link_to, "link"))
+    folders = [(target, how) for target, how in wanted if target is not None]
     with one_line_errors("cluster", when_interrupted="stopped; run it again to continue"):
         with said_if_slow("loading the model"):
             from facetric.groups import Decisions
+            from facetric.groups.photo_groups import check_target
             from facetric.inference import load
 
-            kept = Decisions() if decisions is None else Decisions.read(decisions)
+            for target, how in folders:
+                check_target(photos, target, how)
+            kept = Decisions.read_all(decisions or [], photos)
             loaded = load(model, device=device)
         with steps_shown() as on_step:
             found = loaded.cluster(
@@ -62,10 +71,9 @@ def cluster(
                 n_processes=processes,
                 on_step=on_step,
             )
-            for target, how in ((copy_to, "copy"), (link_to, "link")):
-                if target is not None:
-                    found.arrange(target, how, on_progress=lambda n, total: on_step("Folders", n, total))  # type: ignore[arg-type]
-    _print(found, output, [target for target in (copy_to, link_to) if target is not None])
+            for target, how in folders:
+                found.arrange(target, how, on_progress=lambda n, total: on_step("Folders", n, total))
+    _print(found, output, [target for target, _ in folders])
 
 
 def _print(found: PhotoGroups, output: Path, folders: list[Path]) -> None:

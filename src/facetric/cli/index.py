@@ -187,8 +187,10 @@ def opened_model(index: str, model: Path | None, device: str) -> Model:
 
         about = recorded_run(index)
         run: Path | str | None = model if model is not None or about is None else about.run
-        if model is None and run is not None and not Path(run).is_dir():
-            raise ValueError(f"the run {run} of {index} is not there any more: pass its new place (--model)")
+        if model is None and run is not None and not Path(run).exists():
+            raise ValueError(
+                f"the model {_printable(run)} of {_printable(index)} is not there any more: pass its new place (--model)"
+            )
         return load(run, device=device)
 
 

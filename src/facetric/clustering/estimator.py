@@ -232,7 +232,9 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
     @staticmethod
     def _check_number(n_clusters: int, n: int, links: Links) -> None:
         if not isinstance(n_clusters, int | np.integer) or not 1 <= n_clusters <= n:
-            raise ValueError(f"n_clusters ({n_clusters}) must be an integer between 1 and the number of points ({n}): change it")
+            raise ValueError(
+                f"n_clusters ({n_clusters}) must be an integer between 1 and the number of points ({n}): change it (--clusters)"
+            )
         if n_clusters > links.n_groups:
             raise ValueError(
                 f"n_clusters ({n_clusters}) exceeds the {links.n_groups} groups that must_link leaves: lower it, or remove links"

@@ -49,7 +49,7 @@ def draw_run(
     run.refuse_links()
     target.mkdir(parents=True, exist_ok=True)
     made = []
-    if run.metrics_file.is_file():
+    if run.metrics_file.is_file() and run.metrics_file.stat().st_size:
         made.append(save_curves(run.metrics_file, target / "curves.png", title=folder.name))
     if len(vectors) == 0:
         return made

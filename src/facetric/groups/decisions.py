@@ -7,21 +7,26 @@ A decision is one of
     name       the group of these photos has this name; an empty one takes the name away
     reject     this photo belongs to no group
 
-Photos are told by the hash of their content, and by their path where that content is gone.
+Photos are told by the hash of their content, and by their path where that content is gone. They come from a file that the page
+saved, or from clusters.csv with names that somebody wrote into it.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from facetric.data.fingerprints import content_digest
 from facetric.data.images import printable
 from facetric.files import unsealed
+from facetric.photos.vector_file import readable
 
 FORMAT = "facetric decisions 1"
 _LENGTHS = {"same": (2, None), "different": (2, 2), "name": (1, None), "reject": (1, None)}  # of photos: at least, at most
@@ -74,6 +79,47 @@ class Decisions:
             raise ValueError(f"{printable(file)} is not valid JSON ({error}): save it on the page again (--decisions)") from None
         except ValueError as error:
             raise ValueError(f"{printable(file)} {error} (--decisions)") from None
+
+    @classmethod
+    def read_all(cls, paths: Iterable[str | os.PathLike[str]], root: str | os.PathLike[str]) -> Decisions:
+        """Those of several files, one after the other; `root` is the folder of photos."""
+        files = map(Path, paths)
+        read = (cls.read_table(file, root) if file.suffix.lower() == ".csv" else cls.read(file) for file in files)
+        return cls(tuple(decision for one in read for decision in one.decisions))
+
+    @classmethod
+    def read_table(cls, path: str | os.PathLike[str], root: str | os.PathLike[str]) -> Decisions:
+        """The column `name` of clusters.csv, as somebody filled it in: photos of one name are one group, those of two names are
+        two; a photo whose `cluster` was emptied is rejected. `root` is the folder of photos. Files that are gone are left out.
+        """
+        table, n_gone = Path(path).expanduser(), 0
+        names: dict[str, list[DecidedPhoto]] = {}
+        rejected: list[DecidedPhoto] = []
+        try:
+            rows = csv.DictReader(io.StringIO(table.read_bytes().decode("utf-8-sig"), newline=""))
+            if not {"path", "cluster"} <= set(rows.fieldnames or ()):
+                raise ValueError(f"{printable(table)} must have the columns path, cluster and name of clusters.csv (--decisions)")
+            for row in rows:
+                name, file = " ".join((row.get("name") or "").split()), table.parent / (row["path"] or "")
+                if not name and row["cluster"]:
+                    continue
+                if file.is_file():
+                    below = Path(os.path.relpath(file.resolve(), Path(root).expanduser().resolve()))
+                    photo = DecidedPhoto(content_digest(file.read_bytes()).hex(), readable(below))
+                    (names.setdefault(name, []) if row["cluster"] else rejected).append(photo)
+                else:
+                    n_gone += 1
+        except FileNotFoundError:
+            raise ValueError(f"{printable(table)} does not exist: pass clusters.csv, or leave --decisions out") from None
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise ValueError(f"{printable(table)} is not a CSV file in UTF-8 ({error}): save it as one (--decisions)") from None
+        if n_gone and not names and not rejected:
+            raise ValueError(
+                f"{printable(table)} is about {n_gone:,} photos, and none is where its path leads: paths start from the folder "
+                "of the table, so keep it there (--decisions)"
+            )
+        found = [Decision("name", tuple(photos), name) for name, photos in names.items()]
+        return cls((*found, *([Decision("reject", tuple(rejected))] if rejected else [])))
 
     @classmethod
     def from_dict(cls, record: Any) -> Decisions:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,8 +17,9 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock, Timeout
 
 from facetric.clustering import Calibration
+from facetric.data.fingerprints import content_digest
 from facetric.data.images import printable
-from facetric.files import remove_stale_parts
+from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.groups.decisions import Decisions
 from facetric.groups.grouping import Clusterer
 from facetric.groups.page import PAGE, check_page, write_page
@@ -25,11 +27,12 @@ from facetric.groups.photo_groups import PhotoGroups, check_table, group_photos
 from facetric.groups.thumbnails import make_thumbnails
 from facetric.photos.embedding import embed_list
 from facetric.photos.encoder import Encoder
-from facetric.photos.listing import PhotoList, list_photos
+from facetric.photos.listing import PhotoList, list_photos, not_empty
 from facetric.photos.store import VectorStore
 from facetric.progress import OnStep
 
 TABLE, _THUMBNAILS, _VECTORS = "clusters.csv", "thumbnails", "vectors"
+_WRITTEN = f"{_VECTORS}/table.json"  # what the table was when it was written: edits of it are not overwritten
 _STORE = re.compile(r"[0-9a-f]{16}\.sqlite(-wal|-shm)?")
 
 
@@ -52,14 +55,16 @@ def cluster_folder(
     step = on_step or (lambda name, done, total: None)
     decisions = decisions or Decisions()
     place = None if output is None else Path(output).expanduser()
-    listed = _listed(photos, place)
-    with nullcontext() if place is None else _owned(place), _store(place, encoder) as store:
+    listed = not_empty(_listed(photos, place))
+    with nullcontext() if place is None else _owned(place, listed.root, decisions), _store(place, encoder) as store:
         done = embed_list(
             listed, encoder, store, n_processes=n_processes, on_progress=lambda n, total: step("Embedding photos", n, total)
         )
         if not done.photos:
-            first = f", the first is {done.problems[0].reason}" if done.problems else ""
-            raise ValueError(f"no photo in {printable(listed.root)} can be opened; {len(done.problems)} are broken{first}")
+            raise ValueError(
+                f"no photo in {printable(listed.root)} can be opened; {len(done.problems)} are broken, the first is "
+                f"{done.problems[0].reason}"
+            )
         vectors = store.vectors(dict.fromkeys(done.contents))
         groups = group_photos(
             listed.root,
@@ -90,7 +95,43 @@ def _write(groups: PhotoGroups, place: Path, step: OnStep) -> None:
         on_progress=lambda n, total: step("Thumbnails", n, total),
     )
     write_page(groups, copies, place / PAGE, thumbnails=_THUMBNAILS)
-    groups.save_table(place / TABLE)
+    table = place / TABLE
+    before, after = _digest(table), content_digest(groups.table(table)).hex()
+    is_ours = before in (_written(place) or [before])
+    _write_digests(place, [before, after] if is_ours else [after])  # a kill leaves one table or the other
+    groups.save_table(table)
+    _write_digests(place, [after])
+
+
+def _written(place: Path) -> list[str]:
+    """The digests of the table that was written here last; of two, if that was interrupted."""
+    try:
+        return list(map(str, unsealed((place / _WRITTEN).read_bytes())["tables"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def _write_digests(place: Path, digests: list[str]) -> None:
+    write_atomically(place / _WRITTEN, sealed({"tables": digests}))
+
+
+def _digest(table: Path) -> str:
+    return content_digest(table.read_bytes()).hex() if table.is_file() else ""
+
+
+def _check_names(place: Path, root: Path, decisions: Decisions) -> None:
+    """A ValueError if the table holds names, or edits, that nobody asked to keep to."""
+    table, written = place / TABLE, _written(place)
+    if not table.is_file():
+        return
+    header = table.read_bytes().partition(b"\n")[0].strip()
+    keep = f"keep to it with --decisions {shlex.quote(str(table))}, or move it away"
+    if written and _digest(table) not in written:
+        edits = Decisions.read_table(table, root).decisions
+        if not edits or not set(edits) <= set(decisions.decisions):
+            raise ValueError(f"{printable(table)} was changed since it was written: {printable(keep)}")
+    elif not decisions.decisions and header.endswith(b",name"):
+        raise ValueError(f"{printable(table)} has names, and no decisions are given: pass decisions.json, or {printable(keep)}")
 
 
 def _listed(photos: str | os.PathLike[str], place: Path | None) -> PhotoList:
@@ -106,11 +147,12 @@ def _listed(photos: str | os.PathLike[str], place: Path | None) -> PhotoList:
 
 
 @contextmanager
-def _owned(place: Path) -> Iterator[None]:
+def _owned(place: Path, root: Path, decisions: Decisions) -> Iterator[None]:
     """The output folder, written by one process at a time."""
     if place.exists() and not place.is_dir():
         raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
     check_table(place / TABLE)
+    _check_names(place, root, decisions)
     check_page(place / PAGE)
     (place / _VECTORS).mkdir(parents=True, exist_ok=True)
     lock = FileLock(place / _VECTORS / "lock")

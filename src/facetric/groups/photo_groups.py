@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
@@ -75,9 +76,12 @@ class PhotoGroups:
 
     def save_table(self, path: str | os.PathLike[str]) -> None:
         """Write path,cluster,medoid,doubt and, where there are names, name: a row per photo, paths from the table's folder."""
-        table = Path(path)
-        check_table(table)
-        start = os.path.relpath(self.root.resolve(), table.resolve().parent)
+        check_table(Path(path))
+        write_atomically(Path(path), self.table(Path(path)))
+
+    def table(self, path: Path) -> bytes:
+        """What `save_table` writes there."""
+        start = os.path.relpath(self.root.resolve(), path.resolve().parent)
         paths = [readable(Path(start) / photo) for photo in self.photos]
         text = io.StringIO(newline="")
         rows = csv.writer(text, lineterminator="\n")
@@ -86,7 +90,7 @@ class PhotoGroups:
             rejected = cluster < 0
             row = (path_, "", "", "") if rejected else (path_, cluster + 1, paths[self.medoids[cluster]], f"{doubt:.4f}")
             rows.writerow((*row, self.names.get(cluster, "")) if self.names else row)
-        write_atomically(table, text.getvalue().encode())
+        return text.getvalue().encode()
 
     def arrange(
         self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, on_progress: Progress | None = None
@@ -96,11 +100,7 @@ class PhotoGroups:
         Originals stay where they are, and no file is overwritten. Rejected photos are left out.
         """
         folder = Path(target).expanduser()
-        if folder.resolve().is_relative_to(self.root.resolve()):
-            raise ValueError(
-                f"{printable(folder)} lies in the folder of photos, and would be clustered next time: choose a place outside "
-                f"(--{how}-to)"
-            )
+        check_target(self.root, folder, how)
         return arrange(self._placed(), folder, how, on_progress=on_progress)
 
     def _placed(self) -> Iterator[Placed]:
@@ -155,8 +155,19 @@ def group_photos(
     )
 
 
+def check_target(root: Path, target: Path, how: Literal["copy", "link"]) -> None:
+    """A ValueError if groups cannot become folders below `target`."""
+    if target.expanduser().resolve().is_relative_to(root.expanduser().resolve()):
+        raise ValueError(
+            f"{printable(target)} lies in the folder of photos, and would be clustered next time: choose a place outside "
+            f"(--{how}-to)"
+        )
+    if target.expanduser().is_file():
+        raise ValueError(f"{printable(target)} is a file: pass a folder (--{how}-to)")
+
+
 def check_table(path: Path) -> None:
     """A ValueError if there is something else in the place of the table."""
     header = ",".join(COLUMNS).encode()
-    if path.exists() and (path.is_dir() or path.read_bytes()[: len(header)] != header):
+    if path.exists() and (path.is_dir() or not path.read_bytes().removeprefix(codecs.BOM_UTF8).startswith(header)):
         raise ValueError(f"{printable(path)} exists and was not written by `facetric cluster`: choose another --output")

@@ -17,7 +17,7 @@ _PAGE = """<!doctype html>
 <title>Search results</title>
 <style>
 :root {{ color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif }}
-body {{ max-width: 1400px; margin: auto; padding: 1rem }}
+body {{ max-width: 1400px; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
 section {{ border-top: 1px solid #8888; padding: 1rem 0 }}
 .photos {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .75rem }}
 figure {{ margin: 0 }} img {{ width: 100%; aspect-ratio: 1; object-fit: contain; background: #8882 }}

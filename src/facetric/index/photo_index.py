@@ -30,7 +30,7 @@ from facetric.index.queries import Match, check_search, embedded_photos
 from facetric.index.vote import FOREIGN, Vote, Votes
 from facetric.photos.embedding import Embedded, embed_list
 from facetric.photos.encoder import Encoder
-from facetric.photos.listing import PhotoList, Problem, list_photos
+from facetric.photos.listing import PhotoList, Problem, list_photos, not_empty
 from facetric.photos.store import VectorStore
 from facetric.progress import Progress
 
@@ -156,9 +156,7 @@ class PhotoIndex:
         you expect to have none of the index's labels.
         """
         check_search(top, at_least, foreign)
-        listed = list_photos(photos)
-        if not listed.photos:
-            raise ValueError(f"there are no photos in {printable(listed.root)}: pass a photo, or a folder that holds some")
+        listed = not_empty(list_photos(photos))
         paths, vectors = embedded_photos(self._encoder, [listed.root / photo for photo in listed.photos])
         limit = self._limit(at_least)
         found = self.nearest(vectors, top=top, label=label)

@@ -11,7 +11,7 @@ from pathlib import Path
 from facetric.data.images import printable
 from facetric.index.contract import About, Place
 from facetric.index.sqlite_store import IndexFolder
-from facetric.photos.listing import PhotoList, list_photos
+from facetric.photos.listing import PhotoList, list_photos, not_empty
 
 
 @dataclass(frozen=True)
@@ -85,10 +85,8 @@ def is_below(path: str, folder: Path) -> bool:
 
 
 def listed_photos(photos: str | os.PathLike[str]) -> PhotoList:
-    """All photos by their absolute paths; a folder without photos is a mistake, or a disk that is not mounted."""
-    listed = list_photos(absolute(photos))
-    if not listed.photos:
-        raise ValueError(f"there are no photos in {printable(listed.root)}: pass a folder that holds some, nested or not")
+    """All photos by their absolute paths; a folder without any is a ValueError."""
+    listed = not_empty(list_photos(absolute(photos)))
     return PhotoList(listed.root, tuple(listed.root / photo for photo in listed.photos), listed.problems, listed.n_others)
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.data.images import printable
-from facetric.photos.listing import list_photos
+from facetric.photos.listing import list_photos, not_empty
 
 _TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
@@ -26,9 +25,7 @@ def pictures_of(photos: Any) -> Iterator[Path | Image.Image]:
         if not path.is_dir():
             yield path
             return
-        listed = list_photos(path)
-        if not listed.photos:
-            raise ValueError(f"there are no photos in {printable(path)}: pass a folder that holds some, nested or not")
+        listed = not_empty(list_photos(path))
         yield from (listed.root / photo for photo in listed.photos)
     elif isinstance(photos, Image.Image):
         yield photos

@@ -19,7 +19,7 @@ from facetric.data.images import printable
 from facetric.files import remove_stale_parts
 from facetric.photos.embedding import embed_list
 from facetric.photos.encoder import Encoder
-from facetric.photos.listing import Problem, list_photos
+from facetric.photos.listing import Problem, list_photos, not_empty
 from facetric.photos.store import VectorStore
 from facetric.photos.vector_file import (
     PhotoVectors,
@@ -65,14 +65,16 @@ def embed_folder(
     kept = _existing(output, encoder, overwrite=overwrite)
     if beside.exists() and not overwrite and not is_problem_table(beside):
         raise ValueError(f"{printable(beside)} is needed for a list of broken photos and was not written by facetric: move it")
-    listed = list_photos(photos)
+    listed = not_empty(list_photos(photos))
     with _workplace(output) as place, _store(place, encoder) as store:
         if kept is not None:
             store.add_vectors(map(bytes.fromhex, kept.contents), kept.vectors)
         done = embed_list(listed, encoder, store, n_processes=n_processes, on_progress=on_progress)
         if not done.photos:
-            first = f", the first is {done.problems[0].reason}" if done.problems else ""
-            raise ValueError(f"no photo in {printable(listed.root)} can be embedded; {len(done.problems)} are broken{first}")
+            raise ValueError(
+                f"no photo in {printable(listed.root)} can be embedded; {len(done.problems)} are broken, the first is "
+                f"{done.problems[0].reason}"
+            )
         vectors = store.vectors(done.contents)
         paths, contents = tuple(map(readable, done.photos)), tuple(content.hex() for content in done.contents)
         write_vectors(output, PhotoVectors(paths, contents, encoder.fingerprint, vectors))

@@ -38,7 +38,7 @@ def list_photos(root: str | os.PathLike[str]) -> PhotoList:
         return PhotoList(path.parent, (Path(path.name),))
     if not path.is_dir():
         what = "is not a folder or a photo" if path.exists() else "does not exist"
-        raise ValueError(f"{printable(path)} {what}: pass a folder of photos")
+        raise ValueError(f"{printable(path)} {what}: pass a photo, or a folder of photos")
     walk = _Walk(path)
     return PhotoList(
         path,
@@ -46,6 +46,16 @@ def list_photos(root: str | os.PathLike[str]) -> PhotoList:
         tuple(sorted(walk.problems, key=lambda problem: os.fsencode(problem.path))),
         walk.n_others,
     )
+
+
+def not_empty(listed: PhotoList) -> PhotoList:
+    """The same list; a ValueError if it holds no photos: a wrong folder, or a disk that is not mounted."""
+    if listed.photos:
+        return listed
+    if listed.problems:
+        raise ValueError(f"there are no photos in {printable(listed.root)} that can be reached: {listed.problems[0].reason}")
+    others = f", only {listed.n_others:,} files of other kinds" if listed.n_others else ""
+    raise ValueError(f"there are no photos in {printable(listed.root)}{others}: pass a folder that holds some, nested or not")
 
 
 class _Walk:

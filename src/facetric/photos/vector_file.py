@@ -54,13 +54,15 @@ def readable(path: Path) -> str:
     return path.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
-def write_vectors(path: Path, found: PhotoVectors) -> None:
+def write_vectors(path: str | os.PathLike[str], found: PhotoVectors) -> None:
     """Write the file, in the format of its suffix; the same vectors give the same bytes."""
+    path = Path(path).expanduser()
     write_atomically(path, _FORMATS[check_suffix(path)][0](found))
 
 
-def read_vectors(path: Path) -> PhotoVectors:
+def read_vectors(path: str | os.PathLike[str]) -> PhotoVectors:
     """What `write_vectors` wrote; a ValueError for anything else."""
+    path = Path(path).expanduser()
     suffix = check_suffix(path)
     try:
         return _FORMATS[suffix][1](path)

@@ -149,7 +149,9 @@ def _panels(path: Path, notes: list[str]) -> tuple[Panel, ...]:
     if n_broken:
         notes.append(f"{n_broken} line{'s' * (n_broken > 1)} of {path.name} cannot be read and were left out.")
     made = panels(rows)
-    if not made:
+    if not rows and not n_broken:
+        notes.append("No step was trained, so there are no training curves.")
+    elif not made:
         notes.append(f"{path.name} has no rows with a step and a number, so there are no training curves.")
     elif not any(panel.title.startswith("Validation") for panel in made):
         notes.append("The run was not validated while it trained.")

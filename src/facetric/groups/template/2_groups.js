@@ -8,6 +8,7 @@ const say = (text) => { byId("status").textContent = text; };
 
 let now = currentGroups();
 let merging = null; // the number of the group that is to be merged
+let naming = null; // the number of a group of one photo that is getting a name
 let current = null; // the selected photo
 const sections = new Map(); // group → { signature, section }
 
@@ -56,7 +57,7 @@ function sectionOf(group) {
   const section = element("section", { class: "group", "data-group": group, "aria-label": `${titleOf(group)}, ${photos.length} photos` },
     element("header", {},
       element("input", { type: "text", class: "name", value: now.names.get(group) || "", placeholder: titleOf(group), "aria-label": `Name of group ${group + 1}`, autocomplete: "off", spellcheck: "false" }),
-      element("span", { class: "size" }, `${number(photos.length)} photos`),
+      element("span", { class: "size" }, photos.length === 1 ? "1 photo" : `${number(photos.length)} photos`),
       element("button", { type: "button", class: "confirm" }, "Confirm all"),
       element("button", { type: "button", class: `merge ${isMerging}` }, merge)),
     element("div", { class: "tiles" }, photos.map((photo) => tile(photo, { medoid }))));
@@ -85,7 +86,7 @@ function show() {
   const numbers = [...now.groups.keys()].sort((a, b) => a - b);
   const wanted = byId("filter").value.trim().toLowerCase();
   const shown = wanted ? numbers.filter((group) => matches(group, wanted)) : numbers;
-  const isGroup = (group) => now.groups.get(group).length > 1 || now.names.has(group);
+  const isGroup = (group) => now.groups.get(group).length > 1 || now.names.has(group) || group === naming;
   const made = shown.filter(isGroup).map(sectionOf);
   const holder = byId("groups");
   const old = [...holder.children];

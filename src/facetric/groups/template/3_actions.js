@@ -16,9 +16,26 @@ function done(text) {
 function nameGroup(group, name) {
   const cleaned = name.split(/\s+/).filter(Boolean).join(" ");
   if (cleaned === (now.names.get(group) || "")) return;
+  naming = null;
   const photos = [...new Set([medoidOf(group), ...anchorsOf(group)])];
   if (decide({ do: "name", photos: contentsOf(photos), name: cleaned })) done(cleaned ? `Named ${cleaned}.` : "The name was removed.");
   else show();
+}
+
+// The field for the name of the photo's group; a photo that is alone is shown as a group of one meanwhile.
+function enterName(photo) {
+  if (now.of[photo] < 0) return say(`${nameIn(photo)} is rejected: u takes it back, or remove it among Decisions.`);
+  naming = now.of[photo];
+  show();
+  const field = tileOf(photo).closest("section").querySelector("input.name");
+  field.scrollIntoView({ block: "nearest" });
+  field.focus();
+}
+
+function leaveName() {
+  if (naming === null || document.activeElement?.matches("input.name")) return;
+  naming = null;
+  show();
 }
 
 // Photos are the same: should their groups have two names, that of the first stays.

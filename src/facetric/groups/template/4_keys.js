@@ -46,7 +46,7 @@ const ON_PHOTO = {
   r: () => reject(current),
   m: () => groupNow() !== null && mergeStep(groupNow()),
   o: () => byId("original").click(),
-  e: () => tileOf(current).closest("section").querySelector("input.name")?.focus(),
+  e: () => enterName(current),
 };
 const ANYWHERE = {
   q: ask, u: undo, s: save, j: () => nextGroup(1), k: () => nextGroup(-1), "?": () => byId("keys").showModal(),
@@ -92,6 +92,7 @@ document.addEventListener("focusin", (event) => {
 document.addEventListener("change", (event) => {
   if (event.target.matches("input.name")) nameGroup(Number(event.target.closest("section").dataset.group), event.target.value);
 });
+document.addEventListener("focusout", (event) => { if (event.target.matches("input.name")) setTimeout(leaveName); });
 byId("filter").addEventListener("input", show);
 for (const [id, key] of [["ask", "q"], ["undo", "u"], ["save", "s"], ["help", "?"]]) byId(id).addEventListener("click", () => press(key));
 byId("list").addEventListener("click", listDecisions);

@@ -225,7 +225,7 @@ def test_a_table_that_it_did_not_write_is_not_touched(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nowhere", "--no-look-alikes"], "nowhere does not exist: pass a folder of photos"),
+        (["nowhere", "--no-look-alikes"], "nowhere does not exist: pass a photo, or a folder of photos"),
         (["photos", "--no-look-alikes"], "there are no photos that can be opened in"),
         (["photos", "--no-look-alikes", "--model", "runs/a"], "pass --model or --no-look-alikes, not both"),
     ],

@@ -5,12 +5,12 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.clustering.search import fill_gains, greedy, improve
 from facetric.clustering.state import UNSERVED, Costs, Dense, State, empty_state, open_facilities, open_facility
+from facetric.machine import numba_threads
 
 _TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
 _CHUNK = 256  # facilities whose first gains one task computes
@@ -69,7 +69,7 @@ def _first_gains(problem: Costs) -> NDArray[np.float64]:
     """The gain of every facility when nobody is open, in parallel: each is summed by one thread, in one order."""
     n = len(problem.caps)
     state, gains = empty_state(problem.caps), np.empty(n)
-    with ThreadPoolExecutor(numba.get_num_threads(), "facetric-clustering") as pool:
+    with ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
         starts = range(0, n, _CHUNK)
         list(pool.map(lambda first: fill_gains(problem, state, gains, first, min(first + _CHUNK, n)), starts))
     return gains

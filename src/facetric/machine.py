@@ -38,6 +38,22 @@ def available_cores() -> int:
     return max(1, min(affinity, _control_group_limit(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))))
 
 
+def numba_threads() -> int:
+    """numba.get_num_threads(), with torch's number left as it is.
+
+    The first call in a process starts numba's threads, and that sets the OpenMP thread count, which torch shares: its sums would
+    change from then on.
+    """
+    import numba
+
+    torch = sys.modules.get("torch")
+    before = None if torch is None else torch.get_num_threads()
+    n_threads: int = numba.get_num_threads()
+    if torch is not None and torch.get_num_threads() != before:
+        torch.set_num_threads(before)
+    return n_threads
+
+
 def keep_freed_memory() -> bool:
     """Tell glibc to reuse freed blocks of any size; True if it does. Elsewhere nothing happens.
 

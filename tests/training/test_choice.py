@@ -148,6 +148,8 @@ def photo_config(photos, name):
             f"run.name={name}",
             "run.threads=1",
             "data.options.test_fraction=0.25",
+            "data.size=72",
+            "model.image_size=64",  # sums over maps as small as these differ with the number of threads
             "model.cached_views=1",
         ],
     ).config

@@ -16,12 +16,12 @@ from facetric.clustering.graph import sparse_problem, symmetric_graph
 from facetric.clustering.groups import Groups, dense_groups, first_members, graph_groups, sparse_group_problem
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
 from facetric.clustering.links import Links, one_sided, solve_apart
-from facetric.clustering.neighbors import MAX_EXACT
 from facetric.clustering.solve import RENEWED, Medoids
 from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
 from facetric.progress import OnStep
 
 MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
+MAX_EXCHANGED = 50_000  # points whose medoids are exchanged for any other: a minute of processor time, which grows with n²
 _NEGATIVE = "Negative values in data: distances must be at least 0; got {:.3g}: pass distances, not similarities"
 MAX_ALL_PAIRS = 5e9  # points × means; beyond, a point looks at the means of its neighbors' clusters only
 
@@ -97,7 +97,7 @@ class Points:
         """Exactly n_clusters clusters."""
         if self.cloud is not None:
             clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, on_step)
-            if not (means or links.linked.any()) and self.n <= MAX_EXACT and not self._is_wide(n_clusters):
+            if not (means or links.linked.any()) and self.n <= MAX_EXCHANGED and not self._is_wide(n_clusters):
                 clusters = exchange_all(self.cloud, clusters, max_sweeps, renewed=RENEWED[-1:])
         else:
             groups, problem = self._problem(links, None)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +25,7 @@ from facetric.clustering.state import (
     open_facilities,
     open_facility,
 )
+from facetric.machine import numba_threads
 
 RENEWED = (1 / 4, 1 / 8)  # shares of a given number of medoids, one after the other
 
@@ -125,7 +125,7 @@ def _gains(problem: Costs, state: State) -> NDArray[np.float64]:
     """The gain of every facility, in parallel: each is summed by one thread, in one order."""
     n = len(problem.caps)
     gains = np.empty(n)
-    with ThreadPoolExecutor(numba.get_num_threads(), "facetric-clustering") as pool:
+    with ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
         starts = range(0, n, _CHUNK)
         list(pool.map(lambda first: fill_gains(problem, state, gains, first, min(first + _CHUNK, n)), starts))
     return gains

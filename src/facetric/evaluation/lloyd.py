@@ -7,13 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from facetric.clustering.centers import fill_empty_clusters, weighted_means
+from facetric.machine import numba_threads
 
 _SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
 _ROUNDS = 64  # above it, in this many rounds
@@ -63,7 +63,7 @@ def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
     """Threads with one BLAS thread each: those of one product wait for each other, for long on a busy machine."""
-    with threadpool_limits(1, "blas"), ThreadPoolExecutor(numba.get_num_threads(), "facetric-kmeans") as pool:
+    with threadpool_limits(1, "blas"), ThreadPoolExecutor(numba_threads(), "facetric-kmeans") as pool:
         yield pool
 
 

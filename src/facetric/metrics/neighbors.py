@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from facetric.machine import numba_threads
 from facetric.metrics.rank_kernels import Gallery, Queries, count_others, read_ranks, sort_positives
 from facetric.progress import Progress
 
@@ -78,7 +78,7 @@ def rank_positives(
         read_ranks(max_rank, queries, first_rank[block], r_precision[block], average_precision[block])
         return int(block.stop)
 
-    n_threads = numba.get_num_threads()
+    n_threads = numba_threads()
     blocks = _blocks(n_positives, block_size, memory_gib / n_threads)
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, tile after tile.
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-ranks") as pool:

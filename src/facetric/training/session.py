@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from facetric.config.config import RunTable, TrainConfig
 from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
 from facetric.losses import MarginDecay
+from facetric.machine import numba_threads
 from facetric.models import Embedder, build_embedder
 from facetric.models.closed_form import check_fit
 from facetric.models.embedder import WHOLE
@@ -134,6 +135,7 @@ def torch_settings(*, threads: int) -> Iterator[None]:
     fabric_log = logging.getLogger("lightning_fabric")
     log_level = fabric_log.level
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
+    numba_threads()  # starts them: whoever did so during the run would change torch's number
     torch.set_num_threads(threads)
     memory: Any = torch.utils.deterministic
     filled = memory.fill_uninitialized_memory

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from facetric.models import Embedder
@@ -32,16 +29,15 @@ class Validator:
         from facetric.evaluation import evaluate
 
         metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"
-        with _same_threads():
-            report = evaluate(
-                self.embed(embedder),
-                self.split.labels,
-                ks=KS,
-                metric=metric,
-                facility=False,
-                n_restarts=_N_RESTARTS,
-                seed=self.seed,
-            )
+        report = evaluate(
+            self.embed(embedder),
+            self.split.labels,
+            ks=KS,
+            metric=metric,
+            facility=False,
+            n_restarts=_N_RESTARTS,
+            seed=self.seed,
+        )
         assert report.map_at_r is not None
         assert report.nmi is not None
         recall = {f"recall_at_{k}": value for k, value in report.recall_at_k.items()}
@@ -54,16 +50,6 @@ class Validator:
         if self.cache is None:
             return embed(embedder, self.split.images, rank=0, world_size=1).vectors
         return embed_activations(embedder, self.cache)
-
-
-@contextmanager
-def _same_threads() -> Iterator[None]:
-    """numba's first parallel kernel resets the OpenMP thread count, which torch shares: sums would change with it."""
-    n_threads = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(n_threads)
 
 
 def check_validation(labels: NDArray[np.int64]) -> None:

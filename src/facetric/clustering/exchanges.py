@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import cycle, islice
 
-import numba
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from facetric.clustering.levels import Cloud, Clusters
 from facetric.clustering.search import cheapest_to_close, exchange_gain, opening_gain, recount_losses
 from facetric.clustering.solve import TOLERANCE, renew
 from facetric.clustering.state import UNSERVED, Computed, State, close_facility, empty_state, open_facility
+from facetric.machine import numba_threads
 
 _BLOCK_ENTRIES = 2**23  # products that are there at a time, for every thread: 32 MB
 _ROUNDING = 1.2e-7  # of a float32 product of two vectors, per dimension and unit of their squared lengths: twice the worst case
@@ -118,7 +118,7 @@ def _products(
     """The candidates in blocks, sweep after sweep, each with −2·x·y for all points y: computed ahead, one thread for a block."""
     size = max(1, _BLOCK_ENTRIES // len(order))
     blocks = [order[first : first + size] for first in range(0, len(order), size)]
-    n_threads = numba.get_num_threads()
+    n_threads = numba_threads()
     with threadpool_limits(1, "blas"), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
         ahead: deque[tuple[NDArray[np.int64], Future[NDArray[np.float32]]]] = deque()
         try:

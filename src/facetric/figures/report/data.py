@@ -150,7 +150,7 @@ def _panels(path: Path, notes: list[str]) -> tuple[Panel, ...]:
         notes.append(f"{n_broken} line{'s' * (n_broken > 1)} of {path.name} cannot be read and were left out.")
     made = panels(rows)
     if not rows and not n_broken:
-        notes.append("No step was trained, so there are no training curves.")
+        notes.append(f"{path.name} is empty: no step was trained, and there are no training curves.")
     elif not made:
         notes.append(f"{path.name} has no rows with a step and a number, so there are no training curves.")
     elif not any(panel.title.startswith("Validation") for panel in made):

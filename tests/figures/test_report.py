@@ -83,7 +83,9 @@ def test_a_missing_file_is_noted_and_the_rest_is_shown(tmp_path, missing):
 def test_a_run_that_needed_no_step_says_so(tmp_path):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     (folder / "metrics.jsonl").write_text("")
-    assert about(report_run(folder))["notes"] == ["metrics.jsonl is empty: no step was trained, and there are no training curves."]
+    assert about(report_run(folder))["notes"] == [
+        "metrics.jsonl is empty: no step was trained, and there are no training curves."
+    ]
     assert "curves.png" not in command(folder, "--no-pictures").stdout
 
 

@@ -1,6 +1,6 @@
 """How to fine-tune: one lever at a time and together, on halves of the training classes of CUB. The test classes are not touched.
 
-    FACETRIC_DATA=path/to/datasets python benchmarks/recipe.py [--steps 60] [--splits 2] [--rows base deeper …]
+    FACETRIC_DATA=path/to/datasets python benchmarks/recipe.py [--steps 60] [--splits 2] [--rows base blocks.2 …]
 
 Every row trains on half of the 100 training classes and is scored on the other half, once for each split. A finished training is
 one line of --output; the command continues where it was stopped, and --show prints the table so far. Columns: the trained head;
@@ -194,8 +194,10 @@ def pooled_by(kind):
     made = timm.create_model
     if kind is not None:
         timm.create_model = partial(made, global_pool=kind)
-    yield
-    timm.create_model = made
+    try:
+        yield
+    finally:
+        timm.create_model = made
 
 
 def scored(vectors, labels):

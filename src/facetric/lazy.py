@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -27,3 +29,16 @@ def loaded_on_use(
         return sorted({*public, *submodules, *vars(import_module(package))})
 
     return find, names
+
+
+@contextmanager
+def left_out(package: str) -> Iterator[None]:
+    """While this lasts, a package that was not imported yet is as if it was not installed."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules[package]

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import torch
-from timm.layers.conv2d_same import Conv2dSame
 from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from facetric.lazy import left_out
 from facetric.models.split import feature_maps, with_forwards
+
+with left_out("wandb"):  # timm imports it for a function of its own, if it is installed; that takes as long as torch does
+    from timm.layers.conv2d_same import Conv2dSame
 
 # oneDNN's names of the activations, with their numbers.
 ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {

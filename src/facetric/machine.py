@@ -8,10 +8,12 @@ for what to set in a program of your own.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # any of these counts as the user's choice
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
@@ -52,6 +54,30 @@ def numba_threads() -> int:
     if torch is not None and torch.get_num_threads() != before:
         torch.set_num_threads(before)
     return n_threads
+
+
+def one_blas_thread() -> Any:
+    """A context in which NumPy's products take one thread each.
+
+    The libraries are looked for once: a search through all that is loaded takes longer than a small clustering.
+    """
+    return _libraries().limit(limits=1, user_api="blas")
+
+
+@functools.cache
+def _libraries() -> Any:
+    import numpy  # noqa: F401  its library has to be there to be found
+    from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+
+    return ThreadpoolController()
+
+
+@functools.cache
+def installed_version(package: str) -> str:
+    """importlib.metadata's, which reads and parses a file each time."""
+    from importlib.metadata import version
+
+    return version(package)
 
 
 def keep_freed_memory() -> bool:

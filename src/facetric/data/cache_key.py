@@ -10,13 +10,13 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import PIL
 
 from facetric.data.images import open_image
+from facetric.machine import installed_version
 
 PREPARATION = 2  # raise it with every change to decoding or resizing that changes a pixel
 ACTIVATIONS = 2  # raise it with every change to crops, views or the frozen part that changes an activation
@@ -31,7 +31,7 @@ def preparation_versions() -> Versions:
 
 def activation_versions() -> Versions:
     """What activations depend on, besides the prepared images, the network and its settings."""
-    return {"activations": ACTIVATIONS, "torch": version("torch"), "timm": version("timm")}
+    return {"activations": ACTIVATIONS, "torch": installed_version("torch"), "timm": installed_version("timm")}
 
 
 def images_key(images: Sequence[Path], size: int) -> str:
@@ -63,7 +63,7 @@ class Description:
     detail: str
     versions: Versions  # of the code that determines the content
     source: dict[str, Any] | None  # the files that it was made from: see `described_files`; None for pictures in memory
-    made_by: str = field(default_factory=lambda: f"facetric {version('facetric')}")
+    made_by: str = field(default_factory=lambda: f"facetric {installed_version('facetric')}")
 
 
 def described_files(images: Sequence[Path], size: int, key: str) -> dict[str, Any]:

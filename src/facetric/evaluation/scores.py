@@ -5,7 +5,6 @@ from __future__ import annotations
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from facetric.clustering import Calibration
 from facetric.evaluation.clustering import calibrated_clustering, facility_clustering, kmeans_clusterings
 from facetric.evaluation.report import EvaluationReport
+from facetric.machine import installed_version
 from facetric.metrics.neighbors import BLOCK_SIZE, TILE_SIZE, Metric
 from facetric.metrics.retrieval import retrieval_of
 from facetric.metrics.vectors import validated_vectors
@@ -121,9 +121,9 @@ def _method(metric: Metric, facility: bool, seed: int, n_restarts: int, memory_g
         "block_size": block_size,
         "tile_size": TILE_SIZE,
         "versions": {
-            "facetric": version("facetric"),
+            "facetric": installed_version("facetric"),
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "numba": version("numba"),
+            "numba": installed_version("numba"),
         },
     }

@@ -6,6 +6,7 @@ describe them under `Args:`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from collections.abc import Callable
@@ -39,6 +40,11 @@ def loss_options(loss: Callable[..., nn.Module]) -> dict[str, Option]:
     >>> {name: option.default for name, option in loss_options(NPairsLoss).items()}
     {'norm_weight': 0.002, 'normalize': False}
     """
+    return dict(_options(loss))
+
+
+@functools.cache
+def _options(loss: Callable[..., nn.Module]) -> dict[str, Option]:
     descriptions = _argument_descriptions(inspect.getdoc(loss) or "")
     return {
         name: Option(parameter.annotation, parameter.default, descriptions.get(name, ""))

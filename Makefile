@@ -22,7 +22,7 @@ lint: $(VENV)/installed
 	$(BIN)/mypy
 
 kernels: $(VENV)/installed # which all processes of the tests then find compiled
-	$(BIN)/python -c "from facetric.cli.compilation import compile_kernels; compile_kernels()"
+	$(BIN)/python tests/kernels.py
 
 docs: $(VENV)/installed # the site, in site/: open site/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -1,5 +1,6 @@
 """The docs are true: every Python block runs, commands parse, links lead somewhere, and the site builds and needs no network."""
 
+import functools
 import importlib
 import inspect
 import os
@@ -88,12 +89,17 @@ def parse(command, arguments, complete):
         parse(subcommand, rest, complete)
 
 
+@functools.cache
+def facetric_command():
+    return typer.main.get_command(app)
+
+
 @pytest.mark.parametrize(
     ("page", "arguments", "complete"),
     [pytest.param(*found, id=f"{found[0]}:{' '.join(found[1])}") for found in facetric_commands()],
 )
 def test_the_command_exists_with_these_options(page, arguments, complete):
-    parse(typer.main.get_command(app), arguments, complete)
+    parse(facetric_command(), arguments, complete)
     for option, value in pairwise(arguments):
         if option == "--set":
             table, _, key = value.partition("=")[0].partition(".")
@@ -113,7 +119,7 @@ def test_a_command_or_an_option_that_does_not_exist_is_found():
         "--verison",
     ]:
         with pytest.raises(UsageError):
-            parse(typer.main.get_command(app), wrong.split(), True)
+            parse(facetric_command(), wrong.split(), True)
 
 
 def test_every_target_of_make_that_the_docs_name_exists():

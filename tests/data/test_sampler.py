@@ -191,9 +191,9 @@ def test_a_state_from_other_labels_or_settings_is_refused() -> None:
 def test_a_thousand_batches_of_5000_classes_take_less_than_a_second() -> None:
     labels = np.repeat(np.arange(5000), 12)
     sampler = ClassBalancedBatches(labels, batch_size=128, n_batches=1000)
-    start = time.perf_counter()
+    start = time.process_time()
     assert sum(1 for _ in sampler) == 1000
-    assert time.perf_counter() - start < 1.0  # a tenth of it on an idle core
+    assert time.process_time() - start < 1.0  # a tenth of it is usual; not by the clock: a busy machine is not a failure
 
 
 @pytest.mark.parametrize("key", ["batch_size", "class_ratio", "images_per_class"])

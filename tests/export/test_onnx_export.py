@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.export import read_network
-from facetric.export.graph import PictureGraph
+from facetric.export import read_network, writing
+from facetric.export.graph import PictureGraph, onnx_graph
 from facetric.export.samples import sample_pictures
 from facetric.export.writing import Source, exported_network, write_export
 from facetric.models import build_embedder
@@ -101,6 +101,10 @@ def test_a_graph_that_crops_elsewhere_is_never_put_in_place(run, tmp_path, monke
 
     (tmp_path / "kept.onnx").write_bytes(b"before")
     monkeypatch.setattr(PictureGraph, "_crops", shifted)
+    graphs = []  # made once, for both places
+    monkeypatch.setattr(
+        writing, "onnx_graph", lambda graph: graphs[0] if graphs else graphs.append(onnx_graph(graph)) or graphs[0]
+    )
     for path, options in ((tmp_path / "new.onnx", ()), (tmp_path / "kept.onnx", ("--overwrite",))):
         result = invoke("export", run, path, *options)
         assert result.exit_code == 1

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import typer
+from filelock import FileLock
 
 from facetric.cli.main import app
 from facetric.config.config import TABLES
@@ -136,7 +137,16 @@ def test_links_lead_to_files_of_the_repository(page):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("site")
+    """Built by the first worker that needs it, for all of them."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "site"
+    with FileLock(f"{folder}.lock"):
+        if not (folder / "index.html").is_file():
+            build(folder)
+    return folder
+
+
+def build(folder):
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
@@ -146,7 +156,6 @@ def site(tmp_path_factory):
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
-    return folder
 
 
 def test_the_site_builds_and_loads_nothing_from_the_network(site):

@@ -21,7 +21,8 @@ from facetric.models.inference import inference, outputs_in_order
 
 def network(name: str, *, freeze_through: str | None = None) -> Embedder:
     """With statistics and weights of batch normalization that do something."""
-    embedder = build_embedder(name, weights="none", freeze_through=freeze_through).eval()
+    size = None if name == "glyphnet" else 96  # pixels
+    embedder = build_embedder(name, weights="none", freeze_through=freeze_through, image_size=size).eval()
     generator = torch.Generator().manual_seed(0)
     for module in embedder.backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):

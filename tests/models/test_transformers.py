@@ -46,9 +46,9 @@ def uncut(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
     [
         ("vit_tiny_patch16_224", "blocks.5", 64, (16 + 1, 192)),
         ("vit_tiny_patch16_224", "patch_embed", 64, (16, 192)),
-        ("deit_tiny_patch16_224", "blocks.0", 64, (16 + 1, 192)),
+        pytest.param("deit_tiny_patch16_224", "blocks.0", 64, (16 + 1, 192), marks=pytest.mark.slow),  # as vit_tiny
         ("deit_tiny_distilled_patch16_224", "blocks.3", 64, (16 + 2, 192)),
-        ("vit_small_patch14_dinov2", "blocks.5", 98, (49 + 1, 384)),
+        pytest.param("vit_small_patch14_dinov2", "blocks.5", 98, (49 + 1, 384), marks=pytest.mark.slow),  # as with registers
         ("vit_small_patch14_reg4_dinov2", "blocks.9", 98, (49 + 1 + 4, 384)),
         ("vit_small_patch16_dinov3", "blocks.5", 64, (16 + 1 + 4, 384)),  # rotary positions
         ("eva02_tiny_patch14_224", "blocks.5", 56, (16 + 1, 192)),  # rotary positions

@@ -80,6 +80,11 @@ class ModelTable(Table):
     image_size: int | None = Field(
         None, ge=1, le=4096, description="Side of the square input crop; the backbone's default when left out."
     )
+    pooling: Literal["average", "gem"] = Field(
+        "average",
+        description="The last maps of the backbone as one vector: their average, or a generalized mean (power 3), from which "
+        "fine-grained classes gain.",
+    )
     freeze_through: str | None = Field(
         None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'
     )

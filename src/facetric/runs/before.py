@@ -64,6 +64,7 @@ def start_network(run: Run) -> Embedder:
         dim=model.dim,
         weights=model.weights or default_weights(model.backbone),
         image_size=model.image_size,
+        pooling=model.pooling,
         freeze_through=WHOLE,
         seed=seed,
     )

@@ -73,7 +73,7 @@ def start_network(run: Run) -> Embedder:
 
 
 def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
-    source = {"backbone": network.name, "views": "center crop"}
+    source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
     features = _features(_cache(run, network, dataset.images, "Pretrained features", on_step))
     yield Start(FEATURES, features, source)
     training, _ = run_images(run, "train")

@@ -1,6 +1,6 @@
 """The baselines: the features of a frozen backbone, and a closed-form head on them, on the test classes of a dataset.
 
-    FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--backbone NAME] [--views 1] [--dims 64 512]
+    FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--pooling gem] [--views 1] [--dims 64 512]
 
 Pooled features of length one, center crop of the 256×256 picture, cosine distance. The head is fitted to the training classes,
 without a gradient step. The embeddings are kept in --out.
@@ -10,11 +10,13 @@ import argparse
 import os
 import time
 from pathlib import Path
+from typing import get_args
 
 from facetric.data import load_dataset
 from facetric.evaluation import embed, evaluate
 from facetric.models import build_embedder
 from facetric.models.closed_form import closed_form_head
+from facetric.models.pooling import Pooling
 
 FOLDERS = {"cub": "CUB_200_2011", "cars": "Cars196", "products": "Stanford_Online_Products"}
 
@@ -24,6 +26,7 @@ def main():
     parser.add_argument("--dataset", default="cub", choices=FOLDERS)
     parser.add_argument("--root", help="the dataset's folder; below FACETRIC_DATA when left out")
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
+    parser.add_argument("--pooling", default="average", choices=get_args(Pooling))
     parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--restarts", type=int, default=5)
     parser.add_argument("--dims", type=int, nargs="*", default=[64, 512], help="of the closed-form head; none for features only")
@@ -31,7 +34,7 @@ def main():
     options = parser.parse_args()
     root = options.root or Path(os.environ.get("FACETRIC_DATA", ".")) / FOLDERS[options.dataset]
     dataset = load_dataset(options.dataset, root=root)
-    embedder = build_embedder(options.backbone)
+    embedder = build_embedder(options.backbone, pooling=options.pooling)
 
     start = time.perf_counter()
     splits = ("test", "train") if options.dims else ("test",)
@@ -39,7 +42,7 @@ def main():
         split: embed(embedder, dataset.select(split), features=True, views=options.views, folder=options.out / split)
         for split in splits
     }
-    print(f"Frozen {options.backbone}, embedded in {time.perf_counter() - start:.1f} s")
+    print(f"Frozen {options.backbone}, {options.pooling} pooling, embedded in {time.perf_counter() - start:.1f} s")
     test = found["test"]
     test.save(options.out / f"{options.dataset}.npz")
     ks = (1, 10, 100, 1000) if options.dataset == "products" else (1, 2, 4, 8)

@@ -12,8 +12,6 @@ import argparse
 import json
 import os
 import time
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,9 +44,11 @@ BASE = {
 
 NESTED, DEEP = {"model.dim": 512, "loss.nested": [64]}, {"model.freeze_through": "blocks.2"}
 FASTER = {"optimizer.backbone_lr": 2.7e-4, "optimizer.head_lr": 2.7e-4}
+GEM = {"model.pooling": "gem"}
 SOFTMAX = {"loss.name": "pytorch_metric_learning.NormalizedSoftmaxLoss", "loss.options": {"temperature": 0.05}}
 ROWS = {
     "frozen": {"run.steps": 0, "optimizer.warmup_steps": 0},
+    "frozen, GeM": {"run.steps": 0, "optimizer.warmup_steps": 0, **GEM},
     "base": {},
     "start from PCA": {"model.head_init": "pca"},
     "whole batch, no subsets": {"loss.name": "facility_location"},
@@ -56,12 +56,16 @@ ROWS = {
     "rate x 2.7": FASTER,
     "C/m .5": {"batches.class_ratio": 0.5},
     "C/m .5, rate x 2.7": {"batches.class_ratio": 0.5, **FASTER},
-    "pooling: average + max": {"pooling": "avgmax"},
+    "GeM": GEM,
     "nested": NESTED,
     "softmax": SOFTMAX,
     "blocks.3": {"model.freeze_through": "blocks.3"},
     "blocks.2": DEEP,
     "blocks.2, nested": {**DEEP, **NESTED},
+    "blocks.2, nested, GeM": {**DEEP, **NESTED, **GEM},
+    "blocks.2, nested, GeM, C/m .5": {**DEEP, **NESTED, **GEM, "batches.class_ratio": 0.5},
+    "blocks.2, nested, GeM, rate x 2.7": {**DEEP, **NESTED, **GEM, **FASTER},
+    "blocks.2, nested, GeM, softmax": {**DEEP, **NESTED, **GEM, **SOFTMAX},
     "blocks.2, nested, rate x 2.7": {**DEEP, **NESTED, **FASTER},
     "blocks.2, nested, C/m .5, rate x 2.7": {**DEEP, **NESTED, "batches.class_ratio": 0.5, **FASTER},
     "blocks.2, nested, softmax": {**DEEP, **NESTED, **SOFTMAX},
@@ -159,14 +163,12 @@ def scores(row, dataset, options):
     tables = {name: dict(table) for name, table in BASE.items()}
     tables["data"]["root"] = str(options.root)
     tables["run"] |= {"steps": options.steps, "threads": options.threads}
-    levers = dict(ROWS[row])
-    pooling = levers.pop("pooling", None)
-    for key, value in levers.items():
+    for key, value in ROWS[row].items():
         table, name = key.split(".", 1)
         tables[table][name] = value
     start = time.perf_counter()
     average = WeightAverage(tables["run"]["steps"])
-    with torch_settings(threads=options.threads), pooled_by(pooling):
+    with torch_settings(threads=options.threads):
         trial = run_trial(parse_config(tables), dataset, on_step=average)
         assert trial is not None, f"{row} diverged"
         trained, labels = time.perf_counter(), trial.plan.held_out.labels
@@ -184,20 +186,6 @@ def scores(row, dataset, options):
             for width in WIDTHS:
                 found[f"{name} {width}"] = scored(closed_form_head(known, trial.plan.training.labels, width)(new), labels)
     return {"scores": found, "seconds": round(trained - start), "threads": options.threads}
-
-
-@contextmanager
-def pooled_by(kind):
-    """timm's networks made meanwhile pool their last maps in this way."""
-    import timm
-
-    made = timm.create_model
-    if kind is not None:
-        timm.create_model = partial(made, global_pool=kind)
-    try:
-        yield
-    finally:
-        timm.create_model = made
 
 
 def scored(vectors, labels):

@@ -69,11 +69,12 @@ def _remove_stale(folder: Path, start: str) -> None:
 def refuse_links(folder: Path, *, left_out: Collection[str] = ()) -> None:
     """An OSError if there is a symbolic link below a folder that came from elsewhere: writing would change what it points to.
 
-    `left_out`: names of folders that are not looked into.
+    `left_out`: names of folders that are not looked into; they are no links themselves.
     """
     for place, folders, files in os.walk(folder):
+        names = (*folders, *files)
         folders[:] = [name for name in folders if name not in left_out]
-        for name in (*folders, *files):
+        for name in names:
             if os.path.islink(path := os.path.join(place, name)):
                 raise OSError(
                     errno.ELOOP, "is a symbolic link, and writing would change what it points to: put the file itself there", path

@@ -53,6 +53,14 @@ def test_it_goes_the_whole_way(place):
         assert command in result.stdout
 
 
+def test_a_demo_that_was_killed_at_its_start_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "demo" / "checkpoints").mkdir(parents=True)
+    result = run_demo("run.steps=3")
+    assert result.exit_code == 2
+    assert "the demo was killed before it began to train: remove runs/demo" in result.stderr.splitlines()[-1]
+
+
 def test_the_table_has_the_scores_before_and_after_training(place):
     folder, result = place
     report = EvaluationReport.load(folder / "runs" / "demo" / "evaluation.json")

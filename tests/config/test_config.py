@@ -114,12 +114,20 @@ def test_a_malformed_override_is_refused(tmp_path, override):
         read_config(tmp_path / "c.toml", overrides=[override])
 
 
+@pytest.mark.parametrize("character", ["9", "["])
+def test_a_value_that_goes_on_and_on_is_refused(tmp_path, character):
+    (tmp_path / "c.toml").write_text('[data]\nname = "glyphs"\n')
+    with pytest.raises(ConfigError, match=r"--set run\.steps=.{20}… is a number of too many digits"):
+        read_config(tmp_path / "c.toml", overrides=[f"run.steps={character * 5000}"])
+
+
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match="no configuration"):
         read_config(tmp_path / "nothing.toml")
-    (tmp_path / "broken.toml").write_text("[run\n")
-    with pytest.raises(ConfigError, match=r"broken\.toml cannot be read as TOML"):
-        read_config(tmp_path / "broken.toml")
+    for text in ("[run\n", f"[run]\nsteps = {'9' * 5000}\n", f"run = {'[' * 5000}\n"):
+        (tmp_path / "broken.toml").write_text(text)
+        with pytest.raises(ConfigError, match=r"broken\.toml cannot be read as TOML"):
+            read_config(tmp_path / "broken.toml")
 
 
 @given(root=st.text(min_size=1).filter(lambda text: "\x00" not in text and text.isprintable()), rate=st.floats(1e-30, 1e30))
@@ -178,6 +186,13 @@ def test_sizes_that_no_machine_can_hold_are_refused(setting):
     table, key = setting.split("=")[0].split(".")
     with pytest.raises(ConfigError, match=rf"{table}\.{key}: .* (1024|4096); got 100000"):
         parse_config({**DATA, table: {**DATA.get(table, {}), key: 100_000}})
+
+
+@pytest.mark.parametrize(("setting", "most"), [("run.seed", 2**64 - 1), ("loss.n_subsets", 10_000)])
+def test_a_number_beyond_what_can_be_trained_is_refused(setting, most):
+    table, key = setting.split(".")
+    with pytest.raises(ConfigError, match=rf"{table}\.{key}: .* {most}; got {10**24}"):
+        parse_config({**DATA, table: {key: 10**24}})
 
 
 @pytest.mark.parametrize("name", [[], {}, 3, ["triplet"]])

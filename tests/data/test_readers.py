@@ -332,6 +332,8 @@ def test_roots_without_the_official_files_say_what_to_pass(tmp_path):
         ("folder", {"test_fraction": float("nan")}, r"test_fraction must be a number; got nan"),
         ("folder", {"seed": "abc"}, r"seed must be a whole number; got 'abc': 0 is the default \(--set data\.options\.seed=…\)"),
         ("folder", {"seed": True}, r"seed must be a whole number; got True"),
+        ("folder", {"seed": -1}, r"seed must be a whole number, 0 or more; got -1: 0 is the default"),
+        ("csv", {"test_fraction": 10**400}, r"test_fraction must be a number; got 1000"),
         ("csv", {"seed": 1.5}, r"seed must be a whole number; got 1\.5: leave it out"),
         ("csv", {"shared_classes": "yes"}, r"shared_classes must be true or false; got 'yes': false is the default"),
         ("csv", {"file": 3}, r"file must be a text; got 3: leave it out"),

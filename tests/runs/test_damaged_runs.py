@@ -124,10 +124,32 @@ def test_rows_without_checksums_are_read(tmp_path):
     assert read_rows(tmp_path / "metrics.jsonl") == ([{"step": 1, "loss": 2.0}], 0)
 
 
-@pytest.mark.parametrize("name", ["metrics.jsonl", "figures", "checkpoints/last.safetensors", "evaluation.json"])
+def test_a_number_of_too_many_digits_in_the_configuration_is_said(run):
+    run.config_file.write_text(f"steps = {'9' * 5000}\n")
+    result = invoke("compare", run.path)
+    assert result.exit_code == 2
+    assert f"{run.config_file} cannot be read as TOML" in result.stderr
+    result = invoke("report", run.path, "--no-images", "--no-pictures")
+    assert result.exit_code == 0, result.stderr
+    assert "config.toml cannot be read as TOML" in result.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no disk that is always full")
+def test_a_row_that_cannot_be_written_names_the_file(tmp_path):
+    log = MetricsLog(tmp_path / "metrics.jsonl", from_step=0)
+    log.close()
+    log._file = open("/dev/full", "ab")  # noqa: SIM115
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        log.append({"step": 1})
+    assert caught.value.filename == str(tmp_path / "metrics.jsonl")
+    log.close()
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "figures", "wandb", "checkpoints/last.safetensors", "evaluation.json"])
 def test_nothing_is_written_through_a_link_in_a_run_folder(run, tmp_path, name):
     precious = tmp_path / "precious"
-    if name == "figures":
+    is_folder = name in ("figures", "wandb")
+    if is_folder:
         precious.mkdir()
     else:
         precious.write_text("mine")
@@ -137,11 +159,23 @@ def test_nothing_is_written_through_a_link_in_a_run_folder(run, tmp_path, name):
     result = invoke("evaluate", run.path)
     assert result.exit_code == 1, result.stderr
     assert f"cannot write {link}: is a symbolic link" in result.stderr.splitlines()[-1]
+    assert "free some space" not in result.stderr
     with pytest.raises(RunFolderError, match=r"cannot write .*: is a symbolic link"), run.locked():  # as train and resume do
         pass
     result = invoke("report", run.path, "--no-images")
     assert "Traceback" not in result.stderr
-    assert (list(precious.iterdir()) == []) if name == "figures" else precious.read_text() == "mine"
+    assert (list(precious.iterdir()) == []) if is_folder else precious.read_text() == "mine"
+
+
+@pytest.mark.skipif(os.name != "posix", reason="elsewhere names hold no control characters")
+def test_the_name_of_a_run_folder_cannot_speak_to_the_terminal(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_, **__: False)  # as on a terminal
+    odd = run.path.rename(tmp_path / "run\x1b[31m\n")
+    for command in (["evaluate", odd, "--restarts", 1], ["report", odd, "--no-images"]):
+        result = invoke(*command)
+        assert result.exit_code == 0, result.stderr
+        assert "\x1b" not in result.output
+        assert "run\\x1b[31m\\n" in result.output
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

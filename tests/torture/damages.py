@@ -236,6 +236,25 @@ def _cache(place, said):
     return content_fingerprints(photos).tobytes(), prepared.pixels[prepared.rows].tobytes()
 
 
+def _activations(place, said):
+    """What the frozen part gives, from the cache or made again."""
+    from facetric.models import build_embedder
+    from facetric.models.trunk_cache import build_trunk_cache, embed_activations
+
+    os.environ["FACETRIC_CACHE"] = str(place / "cache")
+    images = np.random.default_rng(0).integers(0, 256, (12, 36, 36), dtype=np.uint8)
+    network = build_embedder("glyphnet", weights="none", dim=4, freeze_through="all")
+    return embed_activations(network, build_trunk_cache(network, images, n_views=0, center=True)).tobytes()
+
+
+def _choice(place, said):
+    """The scores of recipes that are used again when a choice continues."""
+    from facetric.runs import Run
+    from facetric.training.choice import _kept
+
+    return repr(_kept(Run(place)))
+
+
 def _blocks(place, said):
     """Blocks of embeddings are used again, or made again."""
     from facetric.evaluation.embedding import embed
@@ -282,5 +301,6 @@ def _onnx(place, said):
 READERS = {
     "embedder": _model, "resume state": _state, "run": _run, "report": _report, "kept figures": _kept, "compare": _compare,
     "load": _loaded, "metrics": _resumed, "vectors": _vectors, "index": _index, "clustering": _groups, "folders": _arranged,
-    "cache": _cache, "blocks": _blocks, "study": _study, "decisions": _decisions, "onnx": _onnx,
+    "cache": _cache, "activations": _activations, "choice": _choice, "blocks": _blocks, "study": _study,
+    "decisions": _decisions, "onnx": _onnx,
 }  # fmt: skip

@@ -40,7 +40,9 @@ def _content(path: Path) -> object:
         return _plain(read_state(path))  # pickled again, equal objects may share their bytes or not
     if path.name == "metrics.jsonl":
         return [_without_clock(json.loads(line)) for line in data.splitlines()]
-    if path.name in ("environment.json", "study.json") or (path.parent.name == "search" and path.suffix == ".json"):
+    if path.name in ("environment.json", "study.json", "choice.json") or (
+        path.parent.name == "search" and path.suffix == ".json"
+    ):
         return _without_clock(json.loads(data))
     if path.parent.name == "cache":
         data = data[4096:]  # the header holds the time
@@ -49,7 +51,7 @@ def _content(path: Path) -> object:
 
 def _without_clock(value):
     if isinstance(value, dict):
-        left_out = ("timing", "crc32", "sha256", "command", "git_commit", "seconds", "search_seconds")
+        left_out = ("timing", "crc32", "sha256", "command", "git_commit", "seconds", "search_seconds", "why")
         return {key: _without_clock(entry) for key, entry in value.items() if key not in left_out}
     return [_without_clock(entry) for entry in value] if isinstance(value, list) else value
 

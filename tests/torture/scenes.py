@@ -65,13 +65,17 @@ class Workshop:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.forge = Forge(folder, MODULES, FACETRIC_CACHE=str(folder / "warm_cache"))
-        self.photos, self.other_photos = folder / "photos", folder / "other_photos"
+        self.photos, self.other_photos, self.classes = folder / "photos", folder / "other_photos", folder / "classes"
         self.model, self.config = folder / "trained" / "tiny", folder / "tiny.toml"
         self.templates: dict[str, Path] = {}
         self._left_alone: dict[str, LeftAlone] = {}
-        for root, seeds in ((self.photos, range(40)), (self.other_photos, range(20, 56))):
+        for root, seeds, size in (
+            (self.photos, range(40), 10),
+            (self.other_photos, range(20, 56), 10),
+            (self.classes, range(32), 4),
+        ):
             for seed in seeds:
-                path = root / f"{seed // 10}" / f"{seed:03}.jpg"
+                path = root / f"{seed // size}" / f"{seed:03}.jpg"
                 path.parent.mkdir(parents=True, exist_ok=True)
                 photo(seed, (64, 48)).save(path, quality=90)
         self.config.write_text(to_toml(parse_config({**TINY, "run": {**TINY["run"], "folder": str(folder / "trained")}})))
@@ -195,19 +199,32 @@ class Command:
     weight: float = 1.0  # how often it is tried, beside the others
 
 
-def _training(name):
-    """The command that trains the run of this name, and the one that continues it."""
-
-    def train(workshop, place):
-        return ["train", workshop.folder / f"{name}.toml", "--set", f"run.folder={place}"]
+def _continued(run, start, *, resume=lambda folder: ["resume", folder]):
+    """The command that starts the run in this folder, and the one that continues it."""
 
     def again(workshop, place):
-        if (place / name / "config.toml").is_file():
-            return ["resume", place / name]
-        shutil.rmtree(place / name, ignore_errors=True)  # `train` refuses a folder that was killed at its start, and says so
-        return train(workshop, place)
+        if (place / run / "config.toml").is_file():
+            return resume(place / run) or start(workshop, place)
+        shutil.rmtree(place / run, ignore_errors=True)  # `train` refuses a folder that was killed at its start, and says so
+        return start(workshop, place)
 
-    return {"arguments": train, "again": again}
+    return {"arguments": start, "again": again}
+
+
+def _training(name):
+    return _continued(name, lambda w, p: ["train", w.folder / f"{name}.toml", "--set", f"run.folder={p}"])
+
+
+def _choose(workshop, place):
+    """Recipes are compared before one of them trains."""
+    settings = "run.steps=2 run.threads=1 data.options.test_fraction=0.25 data.size=72 model.image_size=64 model.cached_views=1"
+    settings = [f"--set={pair}" for pair in f"{settings} model.freeze_through=all".split()]
+    return ["train", "--data", "folder", "--root", workshop.classes, "--output", place / "chosen", *settings]
+
+
+def _demo(workshop, place):
+    settings = "data.options.min_images=17 batches.size=24 model.dim=16 run.threads=1 run.log_every=1 run.checkpoint_every=1"
+    return ["demo", *(f"--set={pair}" for pair in f"{settings} run.steps=3 run.folder={place}".split())]
 
 
 def _again_remove(workshop, place):
@@ -265,4 +282,7 @@ COMMANDS = (
     Command("serve", _decide, an_index, function="torture.serving:decide"),
     Command("cache clean", lambda w, p: ["cache", "clean", "--all", "--yes"], caches, weight=0.5),
     Command("compare", lambda w, p: ["compare", p / "tiny", "--picture", p / "table.png"], a_run(evaluated=True), weight=0.5),
+    Command("train, a choice", **_continued("chosen", _choose), weight=0.2),
+    Command("train --final", **_continued("all", lambda w, p: ["train", "--final", w.model, "--output", p / "all"]), weight=0.5),
+    Command("demo", **_continued("demo", _demo, resume=lambda folder: None), weight=0.2),
 )

@@ -7,6 +7,8 @@ import shutil
 import pytest
 
 from facetric.files import sealed
+from facetric.runs import Run
+from facetric.training.choice import Record
 from torture.damages import a_study
 from torture.scenes import COMMANDS
 from torture.tally import minutes, torture_seed
@@ -37,6 +39,8 @@ ROUNDS = (
     ("clustering", "groups", ["groups/vectors/*.sqlite"], 30),
     ("clustering", "groups", ["groups/thumbnails/*0.jpg"], 6),
     ("cache", "cache", ["cache/*.bytes"], 80),
+    ("activations", "activations", ["cache/*.f32"], 60),
+    ("choice", "choice", ["choice.json"], 60),
     ("blocks", "blocks", ["blocks/*/*.npy"], 40),
     ("study", "study", ["protocol.json", "search/*.json", "study.json"], 60),
     ("decisions", "served", ["index/decisions.json"], 100),
@@ -57,7 +61,7 @@ def places(workshop):
     workshop.must("index", "add", folder / "index" / "index", workshop.photos, "--model", workshop.model, "--label", "bird")
     groups = folder / "groups"
     workshop.must("cluster", workshop.photos, "-o", groups / "groups", "--model", workshop.model, "--copy-to", groups / "sorted")
-    for name in ("groups", "cache", "blocks", "onnx"):
+    for name in ("groups", "cache", "activations", "choice", "blocks", "onnx"):
         (folder / name).mkdir(exist_ok=True)
         (folder / name / "about").write_text(f"{workshop.photos}\n{workshop.model}")
     workshop.must("export", workshop.model, folder / "onnx" / "model.onnx", "--check", workshop.photos / "0")
@@ -65,6 +69,10 @@ def places(workshop):
     workshop.left_alone(serve)
     shutil.copytree(workshop.folder / "places" / "serve", folder / "served")
     _write_study(folder / "study")
+    scores = {
+        name: {0: {"oak": (0.25, 0.5), "ash": (x, 0.75)}} for name, x in (("pretrained features", 0.5), ("fine-tuned", 1.0))
+    }
+    Run(folder / "choice").save_choice(Record(3.5, scores).to_json())
     return folder
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.config import read_config
+from facetric.config import ConfigError, read_config
 from facetric.config.defaults import choose_run
 from facetric.data import ImageDataset
 from facetric.models import build_embedder
 from facetric.models.closed_form import closed_form_head
 from facetric.models.trunk_cache import extract_features
+from facetric.runs import Run
 from facetric.runs.images import new_images
 from facetric.training import resume, train
 from facetric.training.choice import (
@@ -120,6 +121,18 @@ def test_choice_json_keeps_every_score(tmp_path):
     record = Record(3.5, {PRETRAINED: {0: {"oak": (0.25, 0.5)}, 1: {}}}, PRETRAINED, "chosen: …")
     assert Record.from_json(record.to_json()) == record
     assert json.loads(record.to_json())["scores"][PRETRAINED]["0"]["oak"] == [0.25, 0.5]
+    with pytest.raises(ValueError, match="its checksum is wrong"):
+        Record.from_json(record.to_json().replace(b"0.25", b"0.75"))
+
+
+def test_the_configuration_with_the_chosen_recipe_carries_its_checksum(tmp_path):
+    config, run = tiny_config(tmp_path), Run(tmp_path / "tiny")
+    run.path.mkdir()
+    run.save_config(config)
+    assert run.config == config
+    run.config_file.write_text(run.config_file.read_text().replace("dim = 16", "dim = 17"))
+    with pytest.raises(ConfigError, match="its checksum is wrong"):
+        Run(run.path).config  # noqa: B018
 
 
 @pytest.fixture(scope="module")

@@ -3,8 +3,11 @@
 import os
 import shutil
 
+import numpy as np
 import pytest
+import typer
 
+from facetric.cli.errors import one_line_errors
 from facetric.config.config_file import to_toml
 from training.tiny_runs import tiny_config
 
@@ -80,6 +83,24 @@ def test_a_configuration_that_cannot_be_a_run_leaves_no_folder(server, config_fi
     assert server.run("train", config_file, *overrides, log=log) == 2
     assert words in one_line(log)
     assert not (tmp_path / "runs" / "tiny").exists()
+
+
+def test_pictures_that_would_fill_the_memory_are_refused(server, config_file, tmp_path):
+    log = tmp_path / "log"
+    for setting, words in (
+        ("data.options.size=100000", "size must be at most 256"),
+        ("data.pad=1024", "data.pad is too large: with 1024 pixels on every side"),
+    ):
+        log.unlink(missing_ok=True)
+        assert server.run("train", config_file, "--set", "data.options.min_images=8", "--set", setting, log=log) == 2
+        assert words in one_line(log)
+
+
+def test_memory_that_is_used_up_is_one_line(capsys):
+    with pytest.raises(typer.Exit) as ended, one_line_errors("embed"):
+        np.empty((2**40, 2**20), dtype=np.uint8)
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err.startswith("facetric embed: there is not enough memory: Unable to allocate")
 
 
 def test_weights_of_the_wrong_shape(server, config_file, tmp_path):

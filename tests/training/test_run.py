@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -140,6 +141,19 @@ def test_the_resolved_file_repeats_the_run(finished, tmp_path):
     assert rows_of(again) == rows_of(first)
     one, other = (load_file(folder / "checkpoints" / "last.safetensors") for folder in (first, again))
     assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged"])
+def test_the_weights_of_a_finished_run_are_written_again_from_its_state(finished, tmp_path, how):
+    """Earlier versions could leave a finished run without them: `resume` said finished, `evaluate` that there are none."""
+    shutil.copytree(finished[0].folder, tmp_path / "tiny")
+    last = tmp_path / "tiny" / "checkpoints" / "last.safetensors"
+    content = last.read_bytes()
+    last.unlink() if how == "missing" else last.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    console = Console(file=io.StringIO(), width=300)
+    assert resume(tmp_path / "tiny", console=console).finished
+    assert last.read_bytes() == content
+    assert f"{last} is {how}: it is written again from the resume state of step 6" in console.file.getvalue()
 
 
 def test_a_damaged_state_is_passed_over(finished, tmp_path, caplog):

@@ -77,6 +77,8 @@ def cluster(
 
 
 def _print(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
+    from facetric.data.images import printable
+
     rejected = int((found.clusters < 0).sum())
     counts = f"{len(found.photos):,} photos: {found.n_groups:,} groups, {found.n_alone:,} alone"
     typer.echo(counts + (f", {rejected:,} rejected" if rejected else "") + f" ({found.n_new:,} embedded now)")
@@ -85,8 +87,8 @@ def _print(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
             f"expected: of two photos in one group {found.promise.precision} belong together; "
             f"of two that belong together about {found.promise.recall:.0%} are in one group"
         )
-    typer.echo(found.made_by)
-    typer.echo(f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}")
+    typer.echo(printable(found.made_by))
+    typer.echo(printable(f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}"))
     for folder in folders:
-        typer.echo(f"folders: {folder}")
+        typer.echo(printable(f"folders: {folder}"))
     print_problems(found.problems)

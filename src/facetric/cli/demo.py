@@ -67,6 +67,8 @@ def _train(config: TrainConfig, run: Run) -> None:
         _say(f"training: {config.run.steps} steps; drawing the characters first")
         result = train(config, console=console)
     else:
+        if run.was_killed_at_start():
+            raise ValueError(f"the demo was killed before it began to train: remove {run.path}, and start it again")
         _refuse_other_settings(config, run)
         trained = states(run.checkpoints)
         if trained and trained[-1][0] >= config.run.steps:

@@ -35,6 +35,9 @@ def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str 
     except KeyboardInterrupt:
         say(command, when_interrupted)
         raise typer.Exit(INTERRUPTED) from None
+    except MemoryError as error:
+        say(command, f"there is not enough memory{': ' * bool(str(error))}{error}")
+        raise typer.Exit(FAILED) from None
     except (ValueError, OSError, RuntimeError) as error:
         _report(command, error)
         raise typer.Exit(USAGE if isinstance(error, ValueError) else FAILED) from None

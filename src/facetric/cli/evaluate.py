@@ -65,8 +65,10 @@ def evaluate(
     if json:
         typer.echo(found.report.to_json(), nl=False)
     else:
+        from facetric.data.images import printable
+
         typer.echo(str(found.report))
-        typer.echo(f"Written: {found.report_path}, {found.embeddings_path}")
+        typer.echo(printable(f"Written: {found.report_path}, {found.embeddings_path}"))
 
 
 def compare(

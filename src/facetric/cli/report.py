@@ -37,6 +37,7 @@ def report(
     Figures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
     """
     with one_line_errors("report"):
+        from facetric.data.images import printable
         from facetric.runs import Run
 
         if output is not None and output.is_dir():
@@ -61,8 +62,8 @@ def report(
     for note in notes:
         say("report", note)
     for picture in drawn:
-        typer.echo(str(picture))
-    typer.echo(f"{made.path} ({made.path.stat().st_size / 1e6:.1f} MB): open it in a browser")
+        typer.echo(printable(picture))
+    typer.echo(f"{printable(made.path)} ({made.path.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,6 +75,7 @@ def reproduce(
     Exit status: 0 done, 1 failed while running, 2 usage error, 130 or 143 stopped by a signal.
     """
     from facetric.cli.report import make_report
+    from facetric.data.images import printable
     from facetric.evaluation.tables import comparison_text
     from facetric.figures import save_comparison
     from facetric.studies.reproduction import auto_setting, reproduction
@@ -110,7 +111,7 @@ def reproduce(
             say("facetric reproduce: interrupted; start the same command again to resume")
             raise typer.Exit(128 + getattr(stop, "signal_number", signal.SIGINT)) from None
     typer.echo(comparison_text(comparison))
-    typer.echo(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}")
+    typer.echo(printable(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}"))
 
 
 def _has_gpu() -> bool:

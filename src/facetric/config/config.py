@@ -14,6 +14,7 @@ from facetric.config.keys import dotted_keys, renamed, with_loggers
 from facetric.config.loss_table import LossTable
 from facetric.config.table import Table
 
+LARGEST_SEED = 2**64 - 1  # what torch takes
 NAME_PATTERN = r"^[\w.+-]+$"  # of a run, which is also the name of its folder
 
 
@@ -25,7 +26,7 @@ def _as_list(value: Any) -> Any:
 class RunTable(Table):
     name: str = Field("run", min_length=1, pattern=NAME_PATTERN, description="Name of the run, and of its folder.")
     folder: str = Field("runs", description="Folder that holds the run folders.")
-    seed: int = Field(0, ge=0, description="Seed of the weights, the batches, the augmentation and the loss.")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=0, description="Training steps; 0 saves the network with its initial head.")
     choose_minutes: float = Field(
         0.0,
@@ -79,6 +80,11 @@ class ModelTable(Table):
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
     image_size: int | None = Field(
         None, ge=1, le=4096, description="Side of the square input crop; the backbone's default when left out."
+    )
+    pooling: Literal["average", "gem"] = Field(
+        "average",
+        description="The last maps of the backbone as one vector: their average, or a generalized mean (power 3), from which "
+        "fine-grained classes gain.",
     )
     freeze_through: str | None = Field(
         None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'

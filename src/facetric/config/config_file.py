@@ -37,7 +37,7 @@ def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), 
         raw = tomllib.loads(text)
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration {path}: pass a TOML file such as configs/glyphs.toml") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML, or a number of too many digits
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from None
     if is_altered(text):
         raise ConfigError(
@@ -128,6 +128,11 @@ def parse_override(override: str) -> tuple[str, Any]:
         return key, tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return key, text
+    except (ValueError, RecursionError):
+        raise ConfigError(
+            f"--set {key}={text[:20]}… is a number of too many digits, or too many lists in each other: pass a value such as "
+            "--set run.steps=1000"
+        ) from None
 
 
 def apply_override(raw: dict[str, Any], override: str) -> None:

@@ -38,6 +38,7 @@ class LossTable(Table):
     n_subsets: int = Field(
         0,
         ge=0,
+        le=10_000,
         description="The loss is averaged over this many random subsets of the batch; 0 for the batch itself. "
         "16 for facility_location_subsets.",
     )

@@ -33,6 +33,7 @@ _EM = 0.6875  # of the box: accents above capitals and descenders fit for 99 gly
 _BASELINE = 0.75  # of the box, from the top
 _MARGIN = 1 / 32  # of the box, kept free on every side
 _OVERSAMPLING = 4  # glyphs are centered to a quarter of a pixel, and hinting disappears
+_LARGEST = 256  # pixels; 25,000 characters of this side are 1.7 GB
 
 
 def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageDataset:
@@ -49,6 +50,11 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
     if size < 16 or size % 8:
         raise ValueError(
             f"size must be a multiple of 8, at least 16, or characters blur into each other; got {size}: 32 is typical "
+            "(--set data.options.size=32)"
+        )
+    if size > _LARGEST:
+        raise ValueError(
+            f"size must be at most {_LARGEST}, or the characters fill the memory; got {size}: 32 is typical "
             "(--set data.options.size=32)"
         )
     if min_images < 2:

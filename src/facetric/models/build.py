@@ -8,6 +8,7 @@ import torch
 
 from facetric.models.backbones import create_backbone
 from facetric.models.embedder import Embedder
+from facetric.models.pooling import Pooling
 from facetric.models.weights import default_weights, load_weights
 
 
@@ -20,6 +21,7 @@ def build_embedder(
     normalize: bool = True,
     freeze_through: str | None = None,
     normalize_features: bool = False,
+    pooling: Pooling = "average",
     seed: int = 0,
 ) -> Embedder:
     """An embedder with `dim` dimensions, in training mode.
@@ -31,6 +33,7 @@ def build_embedder(
     * `normalize`: whether embeddings have length 1, as the facility location and triplet losses expect;
     * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";
     * `normalize_features`: whether the head takes features of length one, as a whitened head does;
+    * `pooling`: "average", the network's own, or "gem", a power mean over the picture that fine-grained classes gain from;
     * `seed`: of the head, and of the backbone with weights "none"; torch's global generator is not touched.
 
     Batch-norm statistics are frozen unless the weights are "none".
@@ -50,4 +53,5 @@ def build_embedder(
             freeze_through=freeze_through,
             freeze_batchnorm=weights != "none",
             normalize_features=normalize_features,
+            pooling=pooling,
         )

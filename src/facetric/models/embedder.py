@@ -15,6 +15,7 @@ from facetric.models.fused import fused
 from facetric.models.fused_training import fused_to_train
 from facetric.models.head import initialize
 from facetric.models.input_spec import InputSpec
+from facetric.models.pooling import Pooling, pool_by_gem
 from facetric.models.quantized import quantized
 from facetric.models.split import NetworkSplit, feature_maps, first_part, second_part, split_after
 
@@ -30,6 +31,7 @@ class Embedder(nn.Module):
     `embedder.from_activations(embedder.trunk(x))`, so that the activations of the frozen part can be cached.
     `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
     With `normalize_features` the head takes features of length one, as a whitened head does.
+    `pooling` "gem" replaces the average over the last maps (`pooling.py`).
     With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 
@@ -44,6 +46,7 @@ class Embedder(nn.Module):
         freeze_through: str | None = None,
         freeze_batchnorm: bool = True,
         normalize_features: bool = False,
+        pooling: Pooling = "average",
     ) -> None:
         super().__init__()
         if dim < 1:
@@ -58,6 +61,9 @@ class Embedder(nn.Module):
         self._inference: Precision | None = None  # of a copy for inference: its precision
         self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
         self.normalize_features = normalize_features
+        self.pooling = pooling
+        if pooling == "gem":
+            pool_by_gem(backbone, name)
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         probe = self._probe()
         self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)

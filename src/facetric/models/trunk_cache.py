@@ -27,7 +27,7 @@ from facetric.data.cache_key import Description, activation_versions, described_
 from facetric.data.loader import Images, views
 from facetric.data.prepared import PreparedImages
 from facetric.data.transforms import CenterCrop, ImageFormat, RandomCrop, Transform
-from facetric.models.embedder import Embedder
+from facetric.models.embedder import WHOLE, Embedder
 from facetric.models.inference import batch_size_for, inference, outputs_in_order
 from facetric.models.input_spec import image_format
 from facetric.progress import Progress, progress_bar
@@ -222,6 +222,8 @@ def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np
 
 def _key(embedder: Embedder, images: Images, transform: Transform, **settings: int) -> str:
     network = {"backbone": embedder.name, "through": embedder.freeze_through}
+    if embedder.freeze_through == WHOLE and embedder.pooling != "average":  # elsewhere pooling comes after the activations
+        network["pooling"] = embedder.pooling
     parts = {"kind": "activations", **network, "transform": repr(transform), **settings, **activation_versions()}
     digest = hashlib.sha256(json.dumps(parts).encode())
     if isinstance(images, PreparedImages):

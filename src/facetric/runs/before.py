@@ -64,6 +64,7 @@ def start_network(run: Run) -> Embedder:
         dim=model.dim,
         weights=model.weights or default_weights(model.backbone),
         image_size=model.image_size,
+        pooling=model.pooling,
         freeze_through=WHOLE,
         seed=seed,
     )
@@ -72,7 +73,7 @@ def start_network(run: Run) -> Embedder:
 
 
 def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
-    source = {"backbone": network.name, "views": "center crop"}
+    source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
     features = _features(_cache(run, network, dataset.images, "Pretrained features", on_step))
     yield Start(FEATURES, features, source)
     training, _ = run_images(run, "train")

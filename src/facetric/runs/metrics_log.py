@@ -9,7 +9,8 @@ import json
 import os
 import re
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,21 +30,31 @@ class MetricsLog:
                     break
                 keep += len(line)  # a damaged row in between stays as it is
             file.truncate(keep)
-        self._file = path.open("ab")
+        self.path, self._file = path, path.open("ab")
 
     def append(self, row: dict[str, Any]) -> None:
         """One row, flushed at once: it survives the end of this process."""
         text = json.dumps(row, allow_nan=False).encode()
-        self._file.write(text[:-1] + b', "crc32": "%08x"}\n' % zlib.crc32(text))
-        self._file.flush()
+        with self._named_errors():
+            self._file.write(text[:-1] + b', "crc32": "%08x"}\n' % zlib.crc32(text))
+            self._file.flush()
 
     def sync(self) -> None:
         """Flush to disk, before a checkpoint that relies on it."""
-        os.fsync(self._file.fileno())
+        with self._named_errors():
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         with suppress(OSError):  # a full disk has been reported by append
             self._file.close()
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        """The system names no file when it cannot write to an open one."""
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self.path)) from error
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:

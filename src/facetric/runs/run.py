@@ -18,6 +18,7 @@ embeddings, the report that of the evaluation. A result that does not match the 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -188,6 +189,8 @@ class Run:
     def _cannot_write(self, error: OSError) -> RunFolderError:
         reason = error.strerror or str(error)
         where = error.filename if isinstance(error.filename, str) else self.path
+        if error.errno == errno.ELOOP:  # a link, whose message has its own way out
+            return RunFolderError(f"cannot write {where}: {reason}")
         return RunFolderError(
             f"cannot write {where}: {reason}; what was saved before is untouched: free some space or change the permissions, "
             f"then `{self.resume_command}`"
@@ -212,12 +215,12 @@ class Run:
     def save_config(self, config: TrainConfig) -> None:
         """Replace the configuration by one with the chosen recipe."""
         with self.writing():
-            write_atomically(self.config_file, to_toml(config).encode())
+            write_atomically(self.config_file, with_checksum(to_toml(config)).encode())
         self.__dict__.pop("config", None)
 
-    def save_choice(self, text: str) -> None:
+    def save_choice(self, record: bytes) -> None:
         with self.writing():
-            write_atomically(self.choice_file, text.encode())
+            write_atomically(self.choice_file, record)
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -8,7 +8,6 @@ halves are tried once every class was held out and the winner is clear.
 from __future__ import annotations
 
 import gc
-import json
 import logging
 import math
 import time
@@ -23,6 +22,7 @@ from facetric.config.config import TrainConfig
 from facetric.config.config_file import parse_config
 from facetric.config.defaults import batch_shape
 from facetric.data import ImageDataset
+from facetric.files import sealed, unsealed
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import retrieval_by_class
 from facetric.models import Embedder
@@ -86,16 +86,17 @@ class Record:
     why: str = ""
 
     @classmethod
-    def from_json(cls, text: str) -> Record:
-        values = json.loads(text)
+    def from_json(cls, data: bytes) -> Record:
+        """What `to_json` wrote; a ValueError if its checksum is wrong."""
+        values = unsealed(data, required=False)  # those of earlier versions have none
         scores = {
             name: {int(split): {c: (float(r), float(m)) for c, (r, m) in classes.items()} for split, classes in splits.items()}
             for name, splits in values["scores"].items()
         }
         return cls(float(values["seconds"]), scores, values["chosen"], values["why"])
 
-    def to_json(self) -> str:
-        return json.dumps(self.__dict__, indent=1) + "\n"
+    def to_json(self) -> bytes:
+        return sealed(self.__dict__)
 
 
 def choose(
@@ -269,7 +270,7 @@ def _kept(run: Run) -> Record:
     if not run.choice_file.is_file():
         return Record()
     try:
-        return Record.from_json(run.choice_file.read_text(encoding="utf-8"))
+        return Record.from_json(run.choice_file.read_bytes())
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         _log.warning("%s is damaged (%s); the choice starts again", run.choice_file, error)
         return Record()

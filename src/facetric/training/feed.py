@@ -26,6 +26,7 @@ from facetric.data import (
 from facetric.data.loader import Images, made_ahead, take_images
 from facetric.data.transforms import Transform
 from facetric.models.trunk_cache import TrunkCache
+from facetric.runs.images import padded_pictures
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,7 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
     """Training images, and validation images of held-out classes when `validate`. Test images are not touched."""
     images: Images
     if isinstance(dataset.images, np.ndarray):
-        images = np.pad(dataset.images, ((0, 0), (config.pad, config.pad), (config.pad, config.pad)))
+        images = padded_pictures(dataset.images, config.pad)
     else:
         images = prepare(dataset.images, size=config.size, name=dataset.name)
     kept = np.flatnonzero(dataset.splits != "test")

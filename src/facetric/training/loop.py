@@ -138,6 +138,8 @@ def _run(
             display.say(f"resuming from step {progress.step} of {config.run.steps}")
         writer = Writer(config, run, display, progress, calls) if processes.is_first else None
         stack.callback(lambda: writer.close() if writer is not None else None)
+        if writer is not None and state is not None and progress.step == config.run.steps:
+            writer.restore_last(session)
         signal_number = _train_steps(config, session, progress, validator, writer, each_step=calls.on_step is not None)
     return _conclude(config, run, display, progress, signal_number)
 

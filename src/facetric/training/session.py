@@ -190,6 +190,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
         normalize_features=config.model.head_init == "whitened",
+        pooling=config.model.pooling,
         seed=run.seed,
     )
     if not isinstance(dataset.images, np.ndarray) and embedder.input_spec.channels != 3:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from facetric.config.config import TrainConfig
-from facetric.models import Embedder
+from facetric.models import Embedder, load_embedder
+from facetric.models.weights import WeightsError
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
 from facetric.runs.states import remove_earlier_states, write_state
@@ -111,6 +112,16 @@ class Writer:
         with self.run.writing():
             self.log.sync()
             write_state(self.run.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
+
+    def restore_last(self, session: Session) -> None:
+        """Write the embedder of a finished run again if it is missing or damaged; the state has its tensors."""
+        path = self.run.embedder_file("last")
+        try:
+            load_embedder(path)
+        except WeightsError:
+            state = f"the resume state of step {self.progress.step}"
+            self.display.warn(f"{path} is {'damaged' if path.exists() else 'missing'}: it is written again from {state}")
+            self.run.save_embedder(self._for_use(session), "last")
 
     def _for_use(self, session: Session) -> Embedder:
         """The embedder of this step; with `model.head_refit`, under a head that is fitted to its features once per step."""

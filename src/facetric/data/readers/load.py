@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import math
 import os
+import sys
 from collections.abc import Callable
 from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -65,12 +65,12 @@ def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict
         if option not in known:
             offer = ", ".join(known) or "none"
             raise ValueError(f"dataset {name!r} has no option {option!r}; it has {offer}{did_you_mean(option, known)}")
-        if not _is_of(value, types[option]):
+        fits = _is_of(value, types[option])
+        if not fits or (option == "seed" and value is not None and value < 0):
             default = parameters[option].default
             way_out = "leave it out" if default is None else f"{str(default).lower()} is the default"
-            raise ValueError(
-                f"{option} must be {_in_words(types[option])}; got {value!r}: {way_out} (--set data.options.{option}=…)"
-            )
+            rule = _in_words(types[option]) + (", 0 or more" if fits else "")
+            raise ValueError(f"{option} must be {rule}; got {value!r}: {way_out} (--set data.options.{option}=…)")
 
 
 def _is_of(value: Any, kind: Any) -> bool:
@@ -81,7 +81,7 @@ def _is_of(value: Any, kind: Any) -> bool:
     if isinstance(value, bool) or kind is bool:
         return isinstance(value, bool) and kind is bool
     if kind is float:
-        return isinstance(value, int | float) and math.isfinite(value)
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
     return isinstance(value, kind)
 
 

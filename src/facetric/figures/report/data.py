@@ -168,7 +168,7 @@ def _text(path: Path, notes: list[str]) -> str:
 def _dataset_name(config: str, path: Path, notes: list[str]) -> str:
     try:
         name = str(tomllib.loads(config).get("data", {}).get("name", ""))
-    except (tomllib.TOMLDecodeError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):  # ValueError: also a number of too many digits
         notes.append(f"{path.name} cannot be read as TOML.")
         return ""
     if not name and path.is_file():

@@ -57,6 +57,12 @@ def torture_seed():
     return int(os.environ.get("TORTURE_SEED", "0"))
 
 
+def asked_for(name):
+    """Whether TORTURE_ONLY, words divided by commas, has one that is part of this name; without it everything is."""
+    words = os.environ.get("TORTURE_ONLY", "").split(",")
+    return any(word.strip() in name for word in words)
+
+
 def minutes(fraction):
     """The end of a loop, by the clock: its fraction of TORTURE_MINUTES."""
     return time.monotonic() + 60 * fraction * float(os.environ.get("TORTURE_MINUTES", "30"))

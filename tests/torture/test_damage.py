@@ -11,7 +11,7 @@ from facetric.runs import Run
 from facetric.training.choice import Record
 from torture.damages import a_study
 from torture.scenes import COMMANDS
-from torture.tally import minutes, torture_seed
+from torture.tally import asked_for, minutes, torture_seed
 from torture.turns import by_turns
 
 pytest_plugins = ["torture.fixtures"]
@@ -114,5 +114,6 @@ def one_round(workshop, places, tally, number, turn):
 
 
 def test_damaged_files(workshop, places, tally):
-    by_turns(range(len(ROUNDS)), lambda number, turn: one_round(workshop, places, tally, number, turn), end=minutes(0.15))
+    numbers = [number for number, (reader, *_) in enumerate(ROUNDS) if asked_for(reader)]
+    by_turns(numbers, lambda number, turn: one_round(workshop, places, tally, number, turn), end=minutes(0.15))
     assert not tally.failures, "\n".join(tally.failures[:40])

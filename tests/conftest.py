@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -15,11 +16,18 @@ from forge import PHOTOS, TRAINING, Forge
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share of the cores
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(workers))))
 prepare_process()  # before any test imports torch
-settings.register_profile("facetric", deadline=None)  # a busy machine is not a failure
+EXAMPLES = int(os.environ.get("FACETRIC_EXAMPLES", "30"))  # of every law; a night may try thousands
+settings.register_profile("facetric", deadline=None, max_examples=EXAMPLES)  # a busy machine is not a failure
 settings.load_profile("facetric")
 
 
 gc.disable()  # until all is imported and collected, which leaves nothing to free
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """One more than there are cores: some tests wait, for processes, for a browser, for a time to pass."""
+    return available_cores() + 1
 
 
 def pytest_collection_finish():
@@ -35,7 +43,13 @@ def pytest_unconfigure():
 
 
 def pytest_collection_modifyitems(config, items):
-    """Torture takes as long as it is told to: it runs with `-m torture` only."""
+    """Files whose tests ask the fork server, or take long, come first: one worker gets them, and no long test is the last one.
+
+    Torture takes as long as it is told to: it runs with `-m torture` only.
+    """
+    long = {"test_documentation.py", "test_core_install.py", "test_lazy.py", "test_onnx_export.py"}
+    first = {item.path for item in items if item.path.name in long or "server" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: item.path not in first)
     if "torture" in (config.option.markexpr or ""):
         return
     left_out = [item for item in items if item.get_closest_marker("torture")]
@@ -50,6 +64,26 @@ def _glyphs_drawn_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(glyphs, "_draw_all", functools.cache(glyphs._draw_all))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _matlab_files_read_once():
+    """Each is read by a process that imports SciPy; the small copies of Cars196 are the same in all tests."""
+    from facetric.data.readers import cars, cars_names
+
+    read, found = cars_names.read_mat, {}
+
+    def kept(path):
+        content = re.sub(rb"\w{3} \w{3} [ \d]\d \d\d:\d\d:\d\d \d{4}", b"", path.read_bytes(), count=1)  # when it was written
+        key = (cars_names._READ_MAT, content)
+        if key not in found:
+            found[key] = read(path)  # an error is not kept
+        return dict(found[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (cars, cars_names):
+            patch.setattr(module, "read_mat", kept)
         yield
 
 

@@ -1,5 +1,6 @@
 """`import facetric` is light, and everything public can be found and completed from there."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,9 +10,9 @@ import pytest
 import facetric
 
 
-def in_a_new_process(script):
+def in_a_new_process(script, **options):
     """What it prints; this process has imported everything already."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -25,20 +26,59 @@ def test_a_bare_import_shows_everything_and_loads_nothing():
     assert loaded == "set()"
 
 
-def test_subpackages_and_names_are_loaded_on_first_use():
-    script = """
-import sys, facetric
+# One process for the tests below: to import everything takes it seconds.
+NEW = """
+import os, sys, facetric
+
+def ours():
+    return {name: value for name, value in os.environ.items() if name.startswith(("OMP_", "NUMBA_"))}
+
 print(facetric.metrics.nmi([0, 0, 1], [1, 1, 0]), "torch" in sys.modules)
 print(facetric.losses.FacilityLocationLoss is facetric.FacilityLocationLoss, "torch" in sys.modules)
 print(*(getattr(facetric, name).__name__ for name in dir(facetric) if name in facetric._PACKAGES))
+print(ours(), flush=True)
+
+os.environ["NUMBA_NUM_THREADS"] = "2"
+import numba, numpy as np, torch
+from facetric.metrics.retrieval import retrieval_by_class
+from facetric.training.session import torch_settings
+
+numba.config.reload_config()
+torch.set_num_threads(3)
+if os.fork() == 0:  # numba's threads start once in a process
+    with torch_settings(threads=1):
+        numba.get_num_threads()  # as a kernel of somebody else does
+        during = torch.get_num_threads()
+    print("in a run", during, numba.get_num_threads(), torch.get_num_threads(), flush=True)
+else:
+    assert os.wait()[1] == 0
+    retrieval_by_class(np.eye(4, dtype=np.float32), [0, 0, 1, 1], metric="cosine")
+    print("by a score", numba.get_num_threads(), torch.get_num_threads())
 """
-    assert in_a_new_process(script) == [
+
+
+@pytest.fixture(scope="module")
+def said():
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "NUMBA_"))}
+    return in_a_new_process(NEW, env=clean)
+
+
+def test_subpackages_and_names_are_loaded_on_first_use(said):
+    assert said[:3] == [
         "1.0 False",
         "True True",
         "facetric.cli facetric.clustering facetric.config facetric.data facetric.evaluation facetric.export "
         "facetric.figures facetric.groups facetric.index facetric.inference facetric.losses facetric.metrics facetric.models "
         "facetric.photos facetric.runs facetric.service facetric.solver facetric.studies facetric.training",
     ]
+
+
+def test_importing_the_library_changes_nothing(said):
+    assert said[3] == "{}"
+
+
+def test_the_start_of_numbas_threads_leaves_torchs_number_as_it_is(said):
+    assert said[4:] == ["in a run 1 2 3", "by a score 2 3"]
 
 
 def test_other_packages_with_lazy_names_show_them_without_loading_them():

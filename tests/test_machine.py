@@ -97,39 +97,3 @@ def test_limits_of_version_1_count(tmp_path):
     assert _control_group_limit(membership, tmp_path / "mount") > 10**6
     (group / "cpu.cfs_quota_us").write_text("50000\n")
     assert _control_group_limit(membership, tmp_path / "mount") == 1
-
-
-def test_importing_the_library_changes_nothing():
-    code = (
-        "import os\n"
-        "def ours(): return {name: value for name, value in os.environ.items() if name.startswith(('OMP_', 'NUMBA_'))}\n"
-        "before = ours(); import facetric, facetric.losses, facetric.evaluation; assert ours() == before\n"
-    )
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "NUMBA_"))}
-    subprocess.run([sys.executable, "-c", code], env=clean, check=True)
-
-
-THREADS = """
-import os
-import numba, numpy as np, torch
-from facetric.metrics.retrieval import retrieval_by_class
-from facetric.training.session import torch_settings
-
-torch.set_num_threads(3)
-in_a_run = os.fork() == 0  # numba's threads start once in a process
-if in_a_run:
-    with torch_settings(threads=1):
-        numba.get_num_threads()  # as a kernel of somebody else does
-        during = torch.get_num_threads()
-else:
-    assert os.wait()[1] == 0
-    retrieval_by_class(np.eye(4, dtype=np.float32), [0, 0, 1, 1], metric="cosine")
-    during = 1
-assert (during, numba.get_num_threads(), torch.get_num_threads()) == (1, 2, 3), (in_a_run, during, torch.get_num_threads())
-"""
-
-
-def test_the_start_of_numbas_threads_leaves_torchs_number_as_it_is():
-    environment = {**os.environ, "NUMBA_NUM_THREADS": "2"}
-    done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr

@@ -68,7 +68,7 @@ def test_the_exchanges_are_those_of_the_definition(seed):
 @METRICS
 @pytest.mark.parametrize("renewed", [(), (0.25, 0.125)], ids=["exchanged", "renewed"])
 def test_no_exchange_helps_in_the_end_and_the_start_is_never_better(metric, renewed):
-    cloud = cloud_of(120, 12, 1, **metric)
+    cloud = cloud_of(80, 12, 1, **metric)
     cost = dense(cloud).costs.T.tolist()
     for seed in range(3):
         start = start_of(cloud, 9, seed)

@@ -4,7 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -131,7 +131,6 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
 
 
 @given(root=st.text(min_size=1).filter(lambda text: "\x00" not in text and text.isprintable()), rate=st.floats(1e-30, 1e30))
-@settings(max_examples=50, deadline=None)
 def test_any_value_survives_being_written(root, rate):
     config = parse_config({"data": {"name": "csv", "root": root, "options": {root: rate}}, "optimizer": {"head_lr": rate}})
     assert parse_config(tomllib.loads(to_toml(config))) == config

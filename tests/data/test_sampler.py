@@ -8,7 +8,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
@@ -38,7 +38,6 @@ def ratio_samplers(draw: st.DrawFn) -> tuple[np.ndarray, ClassBalancedBatches]:
 
 
 @given(ratio_samplers())
-@settings(max_examples=150, deadline=None)
 def test_a_batch_has_m_images_of_c_classes_and_no_image_twice(case: tuple[np.ndarray, ClassBalancedBatches]) -> None:
     labels, sampler = case
     batches = list(sampler)
@@ -50,7 +49,6 @@ def test_a_batch_has_m_images_of_c_classes_and_no_image_twice(case: tuple[np.nda
 
 
 @given(class_sizes, st.integers(2, 4), st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
 def test_p_times_k_takes_exactly_k_images_of_classes_that_have_them(sizes: list[int], k: int, seed: int) -> None:
     labels = shuffled_labels(sizes, seed)
     n_eligible = sum(size >= k for size in sizes)
@@ -64,7 +62,6 @@ def test_p_times_k_takes_exactly_k_images_of_classes_that_have_them(sizes: list[
 
 
 @given(ratio_samplers(), st.integers(0, 60))
-@settings(max_examples=60, deadline=None)
 def test_resumed_equals_uninterrupted(case: tuple[np.ndarray, ClassBalancedBatches], stop: int) -> None:
     labels, sampler = case
     options = {
@@ -86,7 +83,6 @@ def test_resumed_equals_uninterrupted(case: tuple[np.ndarray, ClassBalancedBatch
 
 
 @given(st.sampled_from([1, 2, 3, 4, 6]), st.integers(0, 1000), st.booleans())
-@settings(max_examples=60, deadline=None)
 def test_ranks_never_overlap_and_together_are_the_single_process_batch(world_size: int, seed: int, p_times_k: bool) -> None:
     labels = np.repeat(np.arange(40), 5)
     options = {

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -28,7 +28,6 @@ def shifts(placed):
     return np.hypot(*(placed.cells - placed.points).T)
 
 
-@settings(deadline=None, max_examples=60)
 @given(n=st.integers(1, 80), seed=st.integers(0, 10_000), fill=st.sampled_from([0.2, 0.4, 0.9, 1.0]))
 def test_no_two_images_share_a_cell_and_no_free_cell_is_nearer(n, seed, fill):
     placed = place_on_grid(clouds(n, np.random.default_rng(seed)), fill=fill)

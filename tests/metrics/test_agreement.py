@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import sklearn.metrics as sk
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
@@ -41,7 +41,7 @@ def random_labelings(rng, largest=200):
 @pytest.mark.parametrize("score", ALL, ids=lambda f: f.__name__)
 def test_equals_scikit_learn_to_1e_12(score):
     rng = np.random.default_rng(0)
-    for _ in range(500):
+    for _ in range(150):
         a, b = random_labelings(rng)
         assert score(a, b) == pytest.approx(REFERENCES[score](a, b), abs=1e-12)
 
@@ -59,7 +59,6 @@ labelings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1
 
 @pytest.mark.parametrize("score", ALL, ids=lambda f: f.__name__)
 @given(pairs=labelings, seed=st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
 def test_scores_ignore_the_names_of_labels_and_the_order_of_points(score, pairs, seed):
     a, b = np.array(pairs).T
     rng = np.random.default_rng(seed)
@@ -70,7 +69,6 @@ def test_scores_ignore_the_names_of_labels_and_the_order_of_points(score, pairs,
 
 @pytest.mark.parametrize("score", ALL, ids=lambda f: f.__name__)
 @given(labels=st.lists(st.integers(0, 5), min_size=1, max_size=40))
-@settings(max_examples=60, deadline=None)
 def test_a_clustering_agrees_fully_with_itself(score, labels):
     assert score(labels, labels) == pytest.approx(1.0, abs=1e-12)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
@@ -74,7 +74,6 @@ def test_a_mask_and_row_numbers_are_the_same_split():
     metric=st.sampled_from(METRICS),
     ties=st.booleans(),
 )
-@settings(max_examples=80, deadline=None)
 def test_blocks_and_tiles_change_nothing(seed, block_size, tile_size, metric, ties):
     rng = np.random.default_rng(seed)
     n, d = 64, 40

@@ -181,7 +181,10 @@ def test_outputs_come_in_order_and_an_error_in_a_task_comes_through() -> None:
     assert torch.get_num_threads() == n_threads
 
 
-@pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "resnet18", "vit_tiny_patch16_224"])
+@pytest.mark.parametrize(
+    "name",
+    ["tf_efficientnet_lite0", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_tiny_patch16_224"))],
+)
 def test_in_bfloat16_vectors_point_the_same_way(name: str) -> None:
     embedder = build_embedder(name, weights="packaged" if "lite" in name else "none").eval()
     half, images = embedder.for_inference("bf16"), pictures(embedder)

@@ -42,13 +42,13 @@ def with_statistics(name: str, freeze_through: str | None) -> Embedder:
 
 @pytest.mark.parametrize(
     ("name", "freeze_through"),
-    [("tf_efficientnet_lite0", "blocks.4"), ("tf_efficientnet_lite0", "blocks.1"), ("resnet18", "layer3"),
-     ("mobilenetv3_small_050", "blocks.3"), ("glyphnet", "stages.1")],
+    [("tf_efficientnet_lite0", "blocks.4"), pytest.param("tf_efficientnet_lite0", "blocks.1", marks=pytest.mark.slow),
+     ("resnet18", "layer3"), ("mobilenetv3_small_050", "blocks.3"), ("glyphnet", "stages.1")],
 )  # fmt: skip
 def test_gradients_are_as_near_to_those_in_float64_as_those_of_the_modules(name: str, freeze_through: str) -> None:
     embedder = with_statistics(name, freeze_through)
     spec, generator = embedder.input_spec, torch.Generator().manual_seed(1)
-    size = min(spec.size, 96)
+    size = min(spec.size, 64)
     with torch.no_grad():
         activations = embedder.trunk(torch.randn(6, spec.channels, size, size, generator=generator))
     weights = torch.randn(6, embedder.dim, generator=generator)

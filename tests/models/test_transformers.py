@@ -170,7 +170,7 @@ def photos(tmp_path: Path) -> Path:
     return tmp_path / "photos"
 
 
-@pytest.mark.parametrize("cached_views", [0, 2])
+@pytest.mark.parametrize("cached_views", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_frozen_dinov2_trains_and_is_evaluated(photos: Path, tmp_path: Path, monkeypatch, cached_views: int) -> None:
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     model = {"backbone": "vit_small_patch14_reg4_dinov2", "weights": "none", "dim": 8, "head_init": "orthogonal"}

@@ -72,7 +72,7 @@ def test_the_packaged_weights_know_what_an_image_is(name: str, size: int) -> Non
 BIRDS = [*range(7, 25), *range(80, 101), *range(127, 147)]
 
 
-@pytest.mark.parametrize(("name", "size"), LITE)
+@pytest.mark.parametrize(("name", "size"), [LITE[0], *(pytest.param(*other, marks=pytest.mark.slow) for other in LITE[1:])])
 def test_the_packaged_weights_see_birds_in_photos_of_birds(name: str, size: int) -> None:
     """With the package's own classifier nearly all photos of CUB are birds, and photos of one species are near each other."""
     if not os.environ.get("FACETRIC_DATA"):

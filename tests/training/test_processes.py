@@ -38,7 +38,7 @@ def both_end(server, children, *, seconds=120):
         signal.alarm(0)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), ("float32", 1e-5)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), pytest.param("float32", 1e-5, marks=pytest.mark.slow)])
 def test_the_gradient_of_two_processes_is_that_of_one(server, tmp_path, dtype, tolerance):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
     children = server.start_ranks(tmp_path, dtype, logs=logs, function="training.two_ranks:gradients")

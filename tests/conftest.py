@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from hypothesis import settings
 
 from facetric.machine import available_cores, prepare_process
@@ -58,13 +59,31 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _glyphs_drawn_once():
-    """Characters are drawn once in a process, as in the fork server; test_glyphs.py draws them each time."""
+def _glyphs_drawn_once(tmp_path_factory):
+    """Characters are drawn once for all workers, by the first that needs them; test_glyphs.py draws them again."""
+    import numpy as np
+
     from facetric.data import glyphs
 
+    base, draw = tmp_path_factory.getbasetemp(), glyphs._draw_all
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    @functools.cache
+    @functools.wraps(draw)
+    def drawn(size, min_faces):
+        file = folder / f"glyphs {size} {min_faces}.npz"
+        with FileLock(f"{file}.lock"):
+            if not file.is_file():
+                parts = draw(size, min_faces)
+                np.savez(file.with_suffix(".part.npz"), *parts)
+                file.with_suffix(".part.npz").rename(file)
+                return parts
+            with np.load(file) as kept:
+                return tuple(kept.values())
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glyphs, "_draw_all", functools.cache(glyphs._draw_all))
-        yield
+        patch.setattr(glyphs, "_draw_all", drawn)
+        yield drawn
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ import inspect
 import resource
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -27,8 +28,11 @@ def _drawn_each_time():
 
 
 @pytest.fixture(scope="module")
-def glyphs() -> ImageDataset:
-    return load_glyphs()
+def glyphs(_glyphs_drawn_once: Callable[..., object]) -> ImageDataset:
+    """The drawings of this session, which a test compares with those of a new process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(facetric.data.glyphs, "_draw_all", _glyphs_drawn_once)
+        return load_glyphs()
 
 
 def labels_of(dataset: ImageDataset, characters: str) -> list[int | None]:

@@ -112,7 +112,7 @@ def test_runs_of_other_settings_are_not_mixed_into_a_study(finished):
 
     tables = {**study.setting.tables, "batches": {"size": 32}}
     other = replace(study, setting=replace(study.setting, tables=tables))
-    assert "was begun with another batches.size: 24 there, 32 here" in refused(other)
+    assert "was begun with another batches.size: 12 there, 32 here" in refused(other)
     other = replace(study, setting=replace(study.setting, overrides={"data.pad": 3}))
     assert "was begun with another data.pad: None there, 3 here" in refused(other)
     method = replace(study.methods["facility_location"], title="x")

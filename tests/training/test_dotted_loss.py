@@ -43,7 +43,7 @@ def module(tmp_path, monkeypatch):
 
 
 def config_of(folder, name, **options):
-    return tiny_config(folder, loss={"name": name, "options": options})
+    return tiny_config(folder, batches={"size": 24}, loss={"name": name, "options": options})
 
 
 def test_a_loss_with_proxies_of_its_own_is_trained_and_resumed_exactly(module, tmp_path):
@@ -62,7 +62,7 @@ def test_a_loss_with_proxies_of_its_own_is_trained_and_resumed_exactly(module, t
 
 def test_open_options_go_to_the_function_that_is_named(module, tmp_path):
     named = train(config_of(tmp_path / "named", "my_losses.contrastive", margin=0.9))
-    ours = train(tiny_config(tmp_path / "ours", loss={"name": "contrastive", "margin": 0.9}))
+    ours = train(tiny_config(tmp_path / "ours", batches={"size": 24}, loss={"name": "contrastive", "margin": 0.9}))
     assert [row["loss"] for row in rows_of(named.folder) if "loss" in row] == [
         row["loss"] for row in rows_of(ours.folder) if "loss" in row
     ]

@@ -92,7 +92,7 @@ def test_pictures_that_would_fill_the_memory_are_refused(server, config_file, tm
         ("data.pad=1024", "data.pad is too large: with 1024 pixels on every side"),
     ):
         log.unlink(missing_ok=True)
-        assert server.run("train", config_file, "--set", "data.options.min_images=8", "--set", setting, log=log) == 2
+        assert server.run("train", config_file, "--set", "data.options.min_images=16", "--set", setting, log=log) == 2
         assert words in one_line(log)
 
 

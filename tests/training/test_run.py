@@ -106,8 +106,8 @@ def test_best_is_the_best_validation(finished):
 def test_training_that_does_not_help_is_not_kept(tmp_path):
     """A rate that ruins the network: the best checkpoint is the network before training, the last one is what was trained."""
     ruin = {"name": "adamw", "head_lr": 100.0, "backbone_lr": 100.0, "warmup_steps": 0, "clip_norm": None}
-    data = {"options": {"min_images": 16}, "validation_fraction": 0.5}  # enough characters to be confused
-    result, out = run(tiny_config(tmp_path, run={"steps": 3}, data=data, optimizer=ruin))
+    data = {"validation_fraction": 0.5}  # enough characters to be confused
+    result, out = run(tiny_config(tmp_path, run={"steps": 3}, data=data, batches={"size": 16}, optimizer=ruin))
     assert result.validation[3]["recall_at_1"] < result.validation[0]["recall_at_1"]
     assert result.best_step == 0
     before, after = (100 * result.validation[step]["recall_at_1"] for step in (0, 3))
@@ -200,7 +200,7 @@ def test_the_baselines_train(tmp_path, name):
 
 
 def test_subsets_and_rmsprop_and_bf16_train(tmp_path):
-    changes = {"loss": {"n_subsets": 2, "subset_size": 12}, "optimizer": {"name": "rmsprop"}}
+    changes = {"loss": {"n_subsets": 2, "subset_size": 6}, "optimizer": {"name": "rmsprop"}}
     settings = {"steps": 3, "validate_every": 0, "precision": "bf16", "threads": None}
     result, _ = run(tiny_config(tmp_path, run=settings, **changes))
     assert len(rows_of(result.folder)) == 3
@@ -253,8 +253,9 @@ def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monke
 @pytest.mark.parametrize("model", [{}, {"freeze_through": "stem", "cached_views": 2}], ids=["live", "cached"])
 def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, monkeypatch, model):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
-    plain, _ = run(tiny_config(tmp_path / "plain", model=model))
-    result, _ = run(tiny_config(tmp_path / "refitted", model={**model, "head_refit": True}))
+    short = {"steps": 3, "validate_every": 3}
+    plain, _ = run(tiny_config(tmp_path / "plain", run=short, model=model))
+    result, _ = run(tiny_config(tmp_path / "refitted", run=short, model={**model, "head_refit": True}))
     config = read_config(result.folder / "config.toml")
     training, _ = split_images(new_images(config.data, validate=True), config.data, validate=True)
     last, own = (load_embedder(folder / "checkpoints" / "last.safetensors") for folder in (result.folder, plain.folder))
@@ -309,11 +310,11 @@ def test_a_disk_that_is_full_at_the_last_state_costs_no_weights(finished, tmp_pa
 
 def test_a_nested_loss_resumes_bitwise(tmp_path):
     nested = {"nested": [4, 8], "n_subsets": 2}
-    whole, _ = run(tiny_config(tmp_path / "whole", loss=nested))
-    first, _ = run(tiny_config(tmp_path / "parts", loss=nested))
-    for path in (first.folder / "checkpoints").glob("state_00000006*"):
+    whole, _ = run(tiny_config(tmp_path / "whole", run={"steps": 4}, loss=nested))
+    first, _ = run(tiny_config(tmp_path / "parts", run={"steps": 4}, loss=nested))
+    for path in (first.folder / "checkpoints").glob("state_00000004*"):
         path.unlink()
-    assert resume(first.folder).finished  # again from step 4
+    assert resume(first.folder).finished  # again from step 2
     assert rows_of(whole.folder) == rows_of(first.folder)
     weights = [(folder / "checkpoints" / "last.safetensors").read_bytes() for folder in (whole.folder, first.folder)]
     assert weights[0] == weights[1]
@@ -324,9 +325,10 @@ def test_a_nested_loss_resumes_bitwise(tmp_path):
 def test_weights_halfway_to_the_pretrained_ones_resume_bitwise(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     model = {"freeze_through": "stem", "cached_views": 1, "head_refit": True, "pretrained_fraction": 0.5}
-    whole, _ = run(tiny_config(tmp_path / "whole", model=model))
-    parts, _ = run(tiny_config(tmp_path / "parts", model=model))
-    for path in (parts.folder / "checkpoints").glob("state_00000006*"):
+    short = {"steps": 4, "validate_every": 4}
+    whole, _ = run(tiny_config(tmp_path / "whole", run=short, model=model))
+    parts, _ = run(tiny_config(tmp_path / "parts", run=short, model=model))
+    for path in (parts.folder / "checkpoints").glob("state_00000004*"):
         path.unlink()
     (parts.folder / "checkpoints" / "last.safetensors").unlink()
     assert resume(parts.folder).finished
@@ -359,8 +361,8 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
     with pytest.raises(NonFiniteLossError, match="not finite in step 2; the batch is in") as stopped:
         run(config)
     batch = load_file(tmp_path / "tiny" / "nonfinite_step_2.safetensors")
-    assert batch["inputs"].shape == (24, 1, 32, 32)
-    assert len(batch["labels"]) == len(batch["image_ids"]) == len(batch["embeddings"]) == 24
+    assert batch["inputs"].shape == (12, 1, 32, 32)
+    assert len(batch["labels"]) == len(batch["image_ids"]) == len(batch["embeddings"]) == 12
     assert "\n" not in str(stopped.value)
 
 

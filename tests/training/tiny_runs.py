@@ -10,7 +10,7 @@ TINY = {
     "data": {"name": "glyphs", "options": {"min_images": 17}, "validation_fraction": 0.2, "pad": 2, "flip": False},
     "model": {"backbone": "glyphnet", "dim": 16, "weights": "none", "head_init": "orthogonal"},
     "loss": {"margin_weight": 8.0, "inference": "stochastic", "margin_decay_every": 2},
-    "batches": {"size": 24},
+    "batches": {"size": 12},
     "optimizer": {
         "name": "adamw",
         "backbone_lr": 1e-3,

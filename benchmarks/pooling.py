@@ -22,7 +22,7 @@ from facetric.data.transforms import CenterCrop
 from facetric.machine import prepare_process
 from facetric.metrics.retrieval import retrieval
 from facetric.models import build_embedder
-from facetric.models.closed_form import closed_form_head
+from facetric.models.closed_form import USUAL_SHRINKAGE, closed_form_head
 from facetric.models.inference import inference, outputs_in_order
 from facetric.models.input_spec import image_format
 from facetric.models.split import feature_maps
@@ -67,8 +67,8 @@ def halves(features, labels):
     for name, x in features.items():
         cells = []
         for width in WIDTHS:
-            scores = [fitted_and_scored(x, labels, np.isin(labels, part), width) for part in parts]
-            cells.append(" / ".join(f"{value:.1f}" for value in np.mean(scores, axis=0)))
+            found = [fitted_and_scored(x, labels, np.isin(labels, part), width, USUAL_SHRINKAGE) for part in parts]
+            cells.append(" / ".join(f"{value:.1f}" for value in np.mean(found, axis=0)))
         print(f"| {name} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -94,8 +94,8 @@ def folders(kind, features, labels, n):
         )
 
 
-def fitted_and_scored(x, labels, new, width):
-    return scores(closed_form_head(x[~new], labels[~new], width)(x[new]), labels[new])
+def fitted_and_scored(x, labels, new, width, shrinkage=None):
+    return scores(closed_form_head(x[~new], labels[~new], width, shrinkage=shrinkage)(x[new]), labels[new])
 
 
 def scores(vectors, labels):

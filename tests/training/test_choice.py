@@ -123,6 +123,10 @@ def test_choice_json_keeps_every_score(tmp_path):
     assert json.loads(record.to_json())["scores"][PRETRAINED]["0"]["oak"] == [0.25, 0.5]
     with pytest.raises(ValueError, match="its checksum is wrong"):
         Record.from_json(record.to_json().replace(b"0.25", b"0.75"))
+    with pytest.raises(ValueError, match="it has no checksum"):
+        Record.from_json(
+            json.dumps({key: value for key, value in json.loads(record.to_json()).items() if key != "sha256"}).encode()
+        )
 
 
 def test_the_configuration_with_the_chosen_recipe_carries_its_checksum(tmp_path):

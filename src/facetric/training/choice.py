@@ -87,8 +87,8 @@ class Record:
 
     @classmethod
     def from_json(cls, data: bytes) -> Record:
-        """What `to_json` wrote; a ValueError if its checksum is wrong."""
-        values = unsealed(data, required=False)  # those of earlier versions have none
+        """What `to_json` wrote; a ValueError if its checksum is wrong or missing."""
+        values = unsealed(data)
         scores = {
             name: {int(split): {c: (float(r), float(m)) for c, (r, m) in classes.items()} for split, classes in splits.items()}
             for name, splits in values["scores"].items()

@@ -12,6 +12,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from facetric.config.config_file import parse_config
+from facetric.data import ImageDataset
+from facetric.evaluation import embed
 from facetric.models import Embedder, WeightsError, build_embedder, load_embedder, save_embedder
 from facetric.models.pooling import GeM
 from facetric.models.split import feature_maps
@@ -72,6 +74,11 @@ def test_a_network_without_such_an_average_is_refused(name: str) -> None:
         build_embedder(name, weights="none", pooling="gem")
 
 
+def test_an_unknown_pooling_is_refused_and_not_taken_for_the_average() -> None:
+    with pytest.raises(ValueError, match=r"pooling must be one of average, gem; got 'max': .*--set model\.pooling=gem"):
+        build_embedder("glyphnet", pooling="max")  # type: ignore[arg-type]
+
+
 def test_inference_and_training_compute_the_same(embedder: Embedder) -> None:
     with torch.no_grad():
         expected = embedder(PICTURES)
@@ -107,6 +114,13 @@ def test_cached_features_of_one_pooling_are_not_those_of_the_other(embedder: Emb
     average, gem = (build_trunk_cache(network, pictures, n_views=0, center=True, folder=tmp_path) for network in networks)
     assert average.file.path != gem.file.path
     assert not np.allclose(average.activations, gem.activations)
+
+
+def test_kept_blocks_of_one_pooling_are_not_used_for_the_other(tmp_path: Path) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
+    dataset = ImageDataset("noise", pictures, np.array([0, 0, 1, 1]), ("a", "b"), np.array(["test"] * 4))
+    average, gem = (embed(lite0(pooling=kind), dataset, features=True, folder=tmp_path) for kind in ("average", "gem"))
+    assert not np.allclose(average.vectors, gem.vectors, atol=1e-3)
 
 
 def test_the_setting_is_one_of_two() -> None:

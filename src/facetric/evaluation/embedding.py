@@ -238,7 +238,8 @@ def _key(
     block_size: int,
 ) -> str:
     """A hash of everything that determines the vectors: weights, images (files by name, size and time), views, batching."""
-    settings = (embedder.name, embedder.normalize, transform, sorted(source.items()), batch_size, block_size)
+    network = (embedder.name, embedder.normalize, embedder.normalize_features, embedder.pooling)  # what the weights do not tell
+    settings = (network, transform, sorted(source.items()), batch_size, block_size)
     digest = hashlib.sha256(repr(settings).encode())
     for name, tensor in sorted(embedder.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())

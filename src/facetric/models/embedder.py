@@ -53,6 +53,11 @@ class Embedder(nn.Module):
             raise ValueError(
                 f"dim, the length of an embedding, must be at least 1; got {dim}: 64 is the paper's (--set model.dim=64)"
             )
+        if pooling not in get_args(Pooling):
+            raise ValueError(
+                f"pooling must be one of {', '.join(get_args(Pooling))}; got {pooling!r}: choose one of these "
+                "(--set model.pooling=gem)"
+            )
         self.name = name
         self.input_spec = input_spec
         self.normalize = normalize

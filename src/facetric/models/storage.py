@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,7 +18,6 @@ from facetric.files import write_atomically
 from facetric.models.backbones import create_backbone
 from facetric.models.embedder import Embedder
 from facetric.models.input_spec import InputSpec
-from facetric.models.pooling import Pooling
 from facetric.models.weights import WeightsError
 
 _FORMAT = 2  # 1 had a checksum of the tensors alone
@@ -62,19 +61,13 @@ def load_embedder(path: str | Path) -> Embedder:
                 freeze_through=spec["freeze_through"],
                 freeze_batchnorm=spec["freeze_batchnorm"],
                 normalize_features=spec.get("normalize_features", False),
-                pooling=_pooling(spec.get("pooling", "average")),
+                pooling=spec.get("pooling", "average"),
             )
     except (KeyError, TypeError, ValueError) as error:
         raise WeightsError(f"{path} describes an embedder that cannot be built here ({error}): save it again") from error
     _check_shapes(path, embedder.state_dict(), tensors)
     embedder.load_state_dict(tensors)
     return embedder.eval()
-
-
-def _pooling(name: object) -> Pooling:
-    if name not in get_args(Pooling):
-        raise ValueError(f"pooling must be one of {', '.join(get_args(Pooling))}; got {name!r}")
-    return cast(Pooling, name)
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:

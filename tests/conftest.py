@@ -58,6 +58,12 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=left_out)
 
 
+def _shared(tmp_path_factory):
+    """The folder of all workers of this session."""
+    base = tmp_path_factory.getbasetemp()
+    return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _glyphs_drawn_once(tmp_path_factory):
     """Characters are drawn once for all workers, by the first that needs them; test_glyphs.py draws them again."""
@@ -65,8 +71,7 @@ def _glyphs_drawn_once(tmp_path_factory):
 
     from facetric.data import glyphs
 
-    base, draw = tmp_path_factory.getbasetemp(), glyphs._draw_all
-    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    folder, draw = _shared(tmp_path_factory), glyphs._draw_all
 
     @functools.cache
     @functools.wraps(draw)
@@ -119,7 +124,7 @@ def golden_folder():
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     """Starts commands, and functions of the tests, in processes of their own that need not import anything."""
-    forge = Forge(tmp_path_factory.mktemp("forge"), [*TRAINING, *PHOTOS])
+    forge = Forge(tmp_path_factory.mktemp("forge"), [*TRAINING, *PHOTOS], shared=_shared(tmp_path_factory))
     yield forge
     forge.close()
 

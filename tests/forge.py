@@ -1,7 +1,8 @@
 """A warm process that has imported everything and forks a child per command: real processes, real kills, no wait for torch.
 
-A line of JSON on standard input is a request, a line on standard output the answer. Kernels are loaded and glyphs are drawn
-before the first fork, with one thread, so that forking is safe.
+All workers of the tests ask one such process, through a socket: a line of JSON is a request, the line that comes back its answer.
+Kernels are loaded and glyphs are drawn before the first fork, with one thread, so that forking is safe. It ends with the last
+who may ask.
 """
 
 import functools
@@ -11,6 +12,7 @@ import json
 import multiprocessing.context
 import os
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -20,6 +22,8 @@ import traceback
 from pathlib import Path
 from threading import Lock
 
+from filelock import FileLock
+
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 LONGEST = 600  # seconds that a command may take
@@ -27,11 +31,11 @@ TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.e
 PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.index.sqlite_store", "facetric.service.server"]
 
 
-def main():
+def main(plan, place):
     import torch
 
     torch.set_num_threads(1)
-    for name in Path(sys.argv[1]).read_text().split():
+    for name in Path(plan).read_text().split():
         importlib.import_module(name)
     from facetric.cli.compilation import compile_kernels
     from facetric.data import glyphs
@@ -40,32 +44,54 @@ def main():
     glyphs._draw_all = functools.cache(glyphs._draw_all)
     glyphs.load_glyphs(min_images=17)
     gc.freeze()  # the collector of a child would write to, and so copy, all that it shares with this process
-    print("ready", flush=True)
-    for line in sys.stdin:
-        request = json.loads(line)
-        if "warm_up" in request:
-            _warm_up(request["warm_up"])
-            print("0", flush=True)
-            continue
-        if "wait" in request:
-            print(json.dumps(_wait(request["wait"])), flush=True)
-            continue
-        child = os.fork()
-        if child == 0:
-            _run(request)
-        print(json.dumps(child), flush=True)
+    _serve(place)
 
 
-def _warm_up(commands):
-    """In this process: what they load is there for every child. What they print is not an answer."""
-    from facetric.cli.main import app
+def _serve(place):
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{place}.part")
+    listening.listen()
+    os.rename(f"{place}.part", place)  # nobody finds it before it answers
+    asking = [listening, listening.accept()[0]]
+    while len(asking) > 1:
+        for one in select.select(asking, [], [])[0]:
+            if one is listening:
+                asking.append(listening.accept()[0])
+            elif line := _line(one):
+                one.sendall(json.dumps(_answer(json.loads(line), asking)).encode() + b"\n")
+            else:
+                asking.remove(one)
+                one.close()
+        if len(asking) == 1:
+            os.unlink(place)
+            asking += [listening.accept()[0]] if select.select([listening], [], [], 0)[0] else []  # found it just before
 
-    answers = os.dup(1)
-    os.dup2(2, 1)
-    for command in commands:
-        app(command, standalone_mode=False)
-    sys.stdout.flush()
-    os.dup2(answers, 1)
+
+def _line(connection):
+    """What was sent up to a line's end; nothing if the other side has closed."""
+    parts = []
+    while not parts or not parts[-1].endswith(b"\n"):
+        if not (part := connection.recv(1 << 16)):
+            return b""
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _answer(request, connections):
+    if "warm_up" in request:
+        from facetric.cli.main import app
+
+        for command in request["warm_up"]:  # in this process: what they load is there for every child
+            app(command, standalone_mode=False)
+        return 0
+    if "wait" in request:
+        return _wait(request["wait"])
+    child = os.fork()
+    if child == 0:
+        for connection in connections:  # requests are not for the child
+            connection.close()
+        _run(request)
+    return child
 
 
 def _wait(child):
@@ -76,7 +102,6 @@ def _wait(child):
 
 def _run(request):
     """In the child: a facetric command, or a function of a module of the tests, with its output in files."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # requests are not for the child
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in what a shell has started in the background
     for number, path in ((1, request["log"]), (2, request["errors"] or request["log"])):
         os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
@@ -149,18 +174,11 @@ class _Events:
 class Forge:
     """The tests' end of it; several threads may ask."""
 
-    def __init__(self, folder, modules, **environment):
+    def __init__(self, folder, modules, *, shared=None, **environment):
         self._folder, self._n_commands = folder, 0
-        plan = folder / "modules"
-        plan.write_text("\n".join(modules))
-        environment = {**os.environ, **environment, **ONE_THREAD}
-        environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), environment.get("PYTHONPATH", "")])
-        command = [sys.executable, __file__, str(plan)]
-        with (folder / "forge.log").open("wb") as log:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, bufsize=1, env=environment
-            )
-        assert self._process.stdout.readline() == "ready\n", (folder / "forge.log").read_text()
+        place = (shared or folder) / "forge"
+        with FileLock(f"{place}.lock"):
+            self._connection = _connected(place) or _started(place, modules, environment)
         self.seconds = 0.0  # of processor time in all children
         self._lock = Lock()
 
@@ -208,15 +226,40 @@ class Forge:
         return subprocess.CompletedProcess(arguments, status, printed.read_text(), errors.read_text())
 
     def close(self):
-        self._process.kill()  # it has nothing to lose; to take everything down again would take a while
-        self._process.wait()
-        self._process.stdin.close()
-        self._process.stdout.close()
+        self._connection.close()
 
     def _ask(self, request):
         with self._lock:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
-            return json.loads(self._process.stdout.readline())
+            self._connection.sendall(json.dumps(request).encode() + b"\n")
+            return json.loads(_line(self._connection))
+
+
+def _connected(place):
+    """To the process that listens there; None if there is none."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(place))
+    except OSError:
+        connection.close()
+        return None
+    return connection
+
+
+def _started(place, modules, environment):
+    """Start the process and wait until it listens. It is nobody's to wait for: it ends when all connections are closed."""
+    plan, log = Path(f"{place}.modules"), Path(f"{place}.log")
+    plan.write_text("\n".join(modules))
+    environment = {**os.environ, **environment, **ONE_THREAD}
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), environment.get("PYTHONPATH", "")])
+    nothing = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
+    output = (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    errors = (os.POSIX_SPAWN_DUP2, 1, 2)
+    command = [sys.executable, __file__, str(plan), str(place)]
+    child = os.posix_spawn(sys.executable, command, environment, file_actions=[nothing, output, errors])
+    while (connection := _connected(place)) is None:
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), log.read_text()
+        time.sleep(0.05)
+    return connection
 
 
 def wait_for(condition, *, seconds=300):  # a busy machine is not a failure
@@ -231,4 +274,4 @@ def contains(path, text):
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

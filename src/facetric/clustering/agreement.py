@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import ArrayLike
 
+from facetric.metrics.contingency import contingency
 from facetric.metrics.precision_recall import PrecisionRecall, bcubed, pairwise
 
 
@@ -40,7 +41,8 @@ class Agreement:
         >>> Agreement.of([0, 0, 0, 1], [7, 7, 8, 8])  # doctest: +ELLIPSIS
         Agreement(pairwise_precision=0.5, pairwise_recall=0.333..., bcubed_precision=0.75, bcubed_recall=0.666...)
         """
-        return cls(*pairwise(classes, clusters), *bcubed(classes, clusters))
+        table = contingency(classes, clusters)
+        return cls(*pairwise(table), *bcubed(table))
 
     @classmethod
     def mean(cls, agreements: Iterable[Agreement]) -> Agreement:

@@ -20,6 +20,7 @@ from facetric.clustering.linkage import AverageLinkage
 from facetric.clustering.piles import TAIL, resampled_piles, rows_by_class
 from facetric.clustering.promise import MIN_RATE, PairRates, Promise, Sample
 from facetric.metrics.contingency import label_codes
+from facetric.metrics.precision_recall import pairwise
 
 Method = Literal["average_linkage", "facility_location"]
 FORMAT = 2  # of as_dict
@@ -214,8 +215,11 @@ def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDAr
     for rows, clusterings in piles:
         sample, n_classes = Sample(vectors[rows]), len(np.unique(classes[rows]))
         for i, clusters in enumerate(clusterings):
-            wrong, precision = calibration.steps[i].rates.wrong, Agreement.of(classes[rows], clusters).pairwise_precision
-            if wrong <= _MAX_WRONG and wrong * n_classes**2 / 2 >= 2 and 0 < precision < 1:  # two classes are alike
+            wrong = calibration.steps[i].rates.wrong
+            if wrong > _MAX_WRONG or wrong * n_classes**2 / 2 < 2:  # no two classes are alike
+                continue
+            precision = pairwise(classes[rows], clusters).precision
+            if 0 < precision < 1:
                 rates = replace(calibration, position=i)._rates_among(sample.distance_between(clusters))
                 promised = rates.promised_precision(clusters).value
                 errors.append(np.log(promised / (1 - promised) * (1 - precision) / precision))

@@ -235,3 +235,29 @@ def contracted(graph: Graph, position: NDArray[np.int64], m: int) -> Graph:
                     bounds[seen[other]] = min(bounds[seen[other]], graph.bounds[place])
         first[cluster + 1] = end
     return Graph(first, others[:end].copy(), bounds[:end].copy())
+
+
+@njit(cache=True, nogil=True)
+def merged_labels(
+    first: NDArray[np.int64], merges: NDArray[np.int64], links: NDArray[np.float64], limit: float
+) -> NDArray[np.int64]:
+    """The clusters after all merges with a link of at most the limit, numbered by their first point. (n,)
+
+    `first` (n,) is the first of the points that a point is together with from the start.
+    """
+    n = len(first)
+    parents, labels, n_clusters = np.arange(n).astype(np.int32), np.empty(n, np.int64), 0
+    for i in range(n + len(merges)):
+        if i >= n and links[i - n] > limit:
+            continue
+        a, b = (i, first[i]) if i < n else (merges[i - n, 0], merges[i - n, 1])
+        low, high = _find(parents, a), _find(parents, b)
+        parents[max(low, high)] = min(low, high)
+    for i in range(n):
+        root = _find(parents, i)
+        if root == i:
+            labels[i] = n_clusters
+            n_clusters += 1
+        else:
+            labels[i] = labels[root]
+    return labels

@@ -57,9 +57,9 @@ class PairRates:
     @classmethod
     def of(cls, classes: NDArray[np.int64], clusters: NDArray[np.int64]) -> PairRates:
         """The rates of one clustering."""
-        pairs, same = len(classes) * (len(classes) - 1) / 2, _n_pairs(classes)
-        right = _n_pairs(classes * (int(clusters.max()) + 1) + clusters)
-        wrong = (_n_pairs(clusters) - right) / max(pairs - same, 1.0)
+        pairs, same = len(classes) * (len(classes) - 1) / 2, _n_pairs(np.bincount(classes))
+        right = _n_pairs(np.unique(classes * (int(clusters.max()) + 1) + clusters, return_counts=True)[1])
+        wrong = (_n_pairs(np.bincount(clusters)) - right) / max(pairs - same, 1.0)
         return cls(right / max(same, 1.0), wrong, same / max(pairs, 1.0) * n_effective(clusters))
 
     def same_share(self, clusters: NDArray[np.int64]) -> float:
@@ -88,15 +88,15 @@ def _share(odds: float) -> float:
     return float(odds / (1 + odds))
 
 
-def _n_pairs(codes: NDArray[np.int64]) -> float:
-    """Pairs of points with the same code."""
-    counts = np.unique(codes, return_counts=True)[1].astype(np.float64)
-    return float((counts * (counts - 1)).sum() / 2)
+def _n_pairs(sizes: NDArray[np.int64]) -> float:
+    """Pairs of points within groups of these sizes."""
+    return float((sizes * (sizes - 1)).sum() / 2)
 
 
 def n_effective(clusters: NDArray[np.int64]) -> float:
     """e^H: the number of clusters where all are of one size, fewer where they are not."""
-    shares = np.unique(clusters, return_counts=True)[1] / len(clusters)
+    sizes = np.bincount(clusters)
+    shares = sizes[sizes > 0] / len(clusters)
     return float(np.exp(-(shares * np.log(shares)).sum()))
 
 

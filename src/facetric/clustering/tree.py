@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
-from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from facetric.clustering.links import Links
-from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, symmetric_lists
+from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, merged_labels, symmetric_lists
 from facetric.clustering.neighbors import neighbor_graph
 from facetric.progress import OnStep, Progress
 
@@ -34,18 +33,8 @@ class Tree:
 
     def cut(self, limit: float) -> NDArray[np.int64]:
         """The clusters after all merges with a link of at most the limit, numbered by their first point. (n,)"""
-        kept = self.merges[self.links <= limit]
         first = np.unique(self.joined, return_index=True)[1]
-        pairs = np.concatenate([kept, np.column_stack([np.arange(self.n), first[self.joined]])])
-        graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(self.n, self.n))
-        return in_order(connected_components(graph, directed=False)[1])
-
-
-def in_order(codes: NDArray[np.integer]) -> NDArray[np.int64]:
-    """The same partition, numbered by first appearance."""
-    _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-    ranks: NDArray[np.int64] = np.argsort(np.argsort(first))[inverse].astype(np.int64)
-    return ranks
+        return merged_labels(first[self.joined], self.merges, self.links, limit)
 
 
 def average_linkage(

@@ -49,13 +49,15 @@ def label_codes(labels: ArrayLike, name: str = "labels") -> NDArray[np.int64]:
     return codes
 
 
-def contingency(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> Contingency:
-    """The table of two labelings, or of one ready-made table of counts.
+def contingency(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> Contingency:
+    """The table of two labelings, or of one ready-made table of counts; one of these is itself.
 
     >>> contingency([0, 0, 1, 1], [5, 5, 5, 9]).dense()
     array([[2, 0],
            [1, 1]])
     """
+    if isinstance(labels_true, Contingency):
+        return labels_true
     if labels_pred is None:
         return _from_table(labels_true)
     rows = label_codes(labels_true, "labels_true")

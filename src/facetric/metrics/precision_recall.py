@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from facetric.metrics.contingency import contingency
+from facetric.metrics.contingency import Contingency, contingency
 
 
 class PrecisionRecall(NamedTuple):
@@ -23,7 +23,7 @@ class PrecisionRecall(NamedTuple):
         return 2 * self.precision * self.recall / total if total else 0.0
 
 
-def pairwise(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
+def pairwise(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
     """Of the pairs in one cluster, the fraction of one class; of the pairs of one class, the fraction in one cluster.
 
     1 where there is no such pair. Large classes count by the square of their size.
@@ -36,7 +36,7 @@ def pairwise(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> Pr
     return PrecisionRecall(together / of_cluster if of_cluster else 1.0, together / of_class if of_class else 1.0)
 
 
-def bcubed(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
+def bcubed(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
     """Averages over points: the fraction of a point's cluster that is of its class, and of its class that is in its cluster.
 
     A point counts itself, so a point that is alone in its cluster has precision 1.

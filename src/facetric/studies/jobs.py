@@ -53,7 +53,7 @@ def run_final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
         remove_blocks(Run(folder).blocks_folder())  # of a process that was killed just after it wrote the scores
         return "already done"
     _train(config)
-    report = evaluate_run(folder, checkpoint="last", facility=False, use_cache=True).report
+    report = evaluate_run(folder, checkpoint="last", facility=False, before=seed == 0, use_cache=True).report  # once per table
     remove_states(Run(folder).checkpoints)  # a finished run needs only its embedder
     assert report is not None
     assert report.nmi is not None

@@ -1,5 +1,6 @@
 """Shared by the tests: a process that waits without spinning, where the golden values are, and a browser."""
 
+import atexit
 import functools
 import gc
 import os
@@ -8,11 +9,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+import typer.testing
 from filelock import FileLock
 from hypothesis import settings
 
 from facetric.machine import available_cores, prepare_process
-from forge import PHOTOS, TRAINING, Forge
+from forge import NARROW, PHOTOS, TRAINING, Forge
 
 if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share of the cores
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(workers))))
@@ -20,7 +22,7 @@ prepare_process()  # before any test imports torch
 EXAMPLES = int(os.environ.get("FACETRIC_EXAMPLES", "30"))  # of every law; a night may try thousands
 settings.register_profile("facetric", deadline=None, max_examples=EXAMPLES)  # a busy machine is not a failure
 settings.load_profile("facetric")
-
+typer.testing._get_command = functools.cache(typer.testing._get_command)  # to make one takes longer than most commands
 
 gc.disable()  # until all is imported and collected, which leaves nothing to free
 
@@ -37,7 +39,8 @@ def pytest_collection_finish():
     gc.enable()
 
 
-def pytest_unconfigure():
+@atexit.register
+def _collect_the_rest():
     """So that the interpreter can take everything down; some libraries report what it could not."""
     gc.unfreeze()
     gc.enable()
@@ -89,6 +92,16 @@ def _glyphs_drawn_once(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(glyphs, "_draw_all", drawn)
         yield drawn
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _a_narrow_glyphnet():
+    """A quarter of its channels: most tests are about what is done with a network, few about what it learns."""
+    from facetric.models import glyphnet
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glyphnet, "WIDTHS", NARROW)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,6 +26,7 @@ from filelock import FileLock
 
 WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "truncate", "link", "symlink", "utime")}
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+NARROW = (8, 16, 32, 64)  # channels of the glyphnet that tests train
 LONGEST = 600  # seconds that a command may take
 TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
 PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.index.sqlite_store", "facetric.service.server"]
@@ -39,8 +40,10 @@ def main(plan, place):
         importlib.import_module(name)
     from facetric.cli.compilation import compile_kernels
     from facetric.data import glyphs
+    from facetric.models import glyphnet
 
     compile_kernels()
+    glyphnet.WIDTHS = NARROW
     glyphs._draw_all = functools.cache(glyphs._draw_all)
     glyphs.load_glyphs(min_images=17)
     gc.freeze()  # the collector of a child would write to, and so copy, all that it shares with this process

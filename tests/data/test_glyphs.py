@@ -111,6 +111,7 @@ def processor_seconds_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
+@pytest.mark.slow
 def test_a_cold_start_takes_seconds_and_gives_the_same_dataset(glyphs: ImageDataset) -> None:
     program = (
         "import hashlib; from facetric.data.glyphs import load_glyphs; d = load_glyphs();"

@@ -29,8 +29,8 @@ gc.disable()  # until all is imported and collected, which leaves nothing to fre
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than there are cores: some tests wait, for processes, for a browser, for a time to pass."""
-    return available_cores() + 1
+    """More than there are cores: some tests wait, for processes, for a browser, for a time to pass."""
+    return available_cores() + 2
 
 
 def pytest_collection_finish():

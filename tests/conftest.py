@@ -15,9 +15,8 @@ from hypothesis import settings
 
 from facetric.machine import available_cores, prepare_process
 from forge import NARROW, PHOTOS, TRAINING, Forge
+from workers import warm
 
-if workers := os.environ.get("PYTEST_XDIST_WORKER_COUNT"):  # each has its share of the cores
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(workers))))
 prepare_process()  # before any test imports torch
 EXAMPLES = int(os.environ.get("FACETRIC_EXAMPLES", "30"))  # of every law; a night may try thousands
 settings.register_profile("facetric", deadline=None, max_examples=EXAMPLES)  # a busy machine is not a failure
@@ -31,6 +30,16 @@ gc.disable()  # until all is imported and collected, which leaves nothing to fre
 def pytest_xdist_auto_num_workers():
     """More than there are cores: some tests wait, for processes, for a browser, for a time to pass."""
     return available_cores() + 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config, specs):
+    """Each worker is a fork of a process that has imported everything, and has its share of the cores."""
+    from execnet import XSpec
+
+    n_threads = max(1, available_cores() // len(specs))
+    config.warm_process, python = warm(config._tmp_path_factory.getbasetemp() / "workers", n_threads)
+    specs[:] = [XSpec(f"popen//python={python}") for _ in specs]
 
 
 def pytest_collection_finish():

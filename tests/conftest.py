@@ -21,6 +21,9 @@ prepare_process()  # before any test imports torch
 EXAMPLES = int(os.environ.get("FACETRIC_EXAMPLES", "30"))  # of every law; a night may try thousands
 settings.register_profile("facetric", deadline=None, max_examples=EXAMPLES)  # a busy machine is not a failure
 settings.load_profile("facetric")
+MEMORY = Path("/dev/shm")
+if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 8 << 30:  # tests write two gigabytes, and wait for a disk
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # to make one takes longer than most commands
 
 gc.disable()  # until all is imported and collected, which leaves nothing to free

@@ -4,10 +4,11 @@ import errno
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from facetric.files import part_of, refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
+from facetric.files import part_of, refuse_links, remove_stale_parts, sealed, unsealed, write_atomically, write_unsynced
 
 
 def part_of_a_dead_process(path):
@@ -66,6 +67,19 @@ def test_an_error_names_the_file_that_was_wanted(tmp_path):
     with pytest.raises(OSError, match="missing") as failed:
         write_atomically(tmp_path / "missing" / "a.json", b"{}")
     assert failed.value.filename == str(tmp_path / "missing" / "a.json")
+
+
+def write_too_much(path):
+    try:
+        write_unsynced(Path(path), bytes(20_000))
+    except OSError as error:
+        print(error.filename)
+
+
+def test_a_disk_that_is_full_is_named_and_no_part_stays(server, tmp_path):
+    done = server.command(tmp_path / "small", function="test_files:write_too_much", file_size_limit=10_000)
+    assert done.stdout == f"{tmp_path / 'small'}\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sealed_record_notices_every_flipped_bit():

@@ -23,24 +23,30 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     A symbolic link in its place is replaced, never followed. What killed writers of the same file left is removed.
     """
-    part = part_of(path)
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error  # the file that was wanted, not the temporary one
-    finally:
-        part.unlink(missing_ok=True)  # after the rename there is nothing to remove
-    _remove_stale(path.parent, part.name.removesuffix(f"{os.getpid()}.part"))
+    write_unsynced(path, data, sync=True)
+    _remove_stale(path.parent, part_of(path).name.removesuffix(f"{os.getpid()}.part"))
     if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
         handle = os.open(path.parent, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def write_unsynced(path: Path, data: bytes, *, sync: bool = False) -> None:
+    """As `write_atomically`, but a power cut may leave a broken file: for what can be made again, and has a checksum."""
+    part = part_of(path)
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # the file that was wanted, not the temporary one
+    finally:
+        part.unlink(missing_ok=True)  # after the rename there is nothing to remove
 
 
 def part_of(path: Path) -> Path:

@@ -102,6 +102,13 @@ def test_a_byte_of_the_configuration_that_is_no_text_is_said(run):
     assert run.damage() == ["config.toml is not as the run wrote it, its checksum is wrong."]
 
 
+def test_a_checksum_whose_own_words_are_damaged_is_not_taken_for_none(run):
+    run.config_file.write_bytes(run.config_file.read_bytes().replace(b"settings below", b"settings!below", 1))
+    assert run.damage() == ["config.toml is not as the run wrote it, its checksum is wrong."]
+    with pytest.raises(ConfigError, match=r"its checksum is wrong: restore it, or, if the change is yours, remove the line"):
+        read_config(run.config_file)
+
+
 def test_a_damaged_row_is_left_out_and_cuts_nothing(tmp_path):
     path = tmp_path / "metrics.jsonl"
     log = MetricsLog(path, from_step=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from facetric.spelling import did_you_mean
 NAMED_WEIGHTS = ("packaged", "hub", "none")  # anything else is a file
 CONFIG_FILE = "config.toml"  # its name in a run folder
 _CHECKSUM = "# sha256 of the settings below: "
+_LIKE_CHECKSUM = re.compile(r"#.*[0-9a-f]{64}\s*$")
 
 
 class ConfigError(ValueError):
@@ -92,8 +94,10 @@ def with_checksum(toml: str) -> str:
 
 
 def is_altered(text: str) -> bool:
-    """Whether a configuration has a checksum that is not its own; one without is the user's."""
+    """Whether a configuration has a checksum that is not its own, or not as it was written; one without is the user's."""
     lines = text.splitlines(keepends=True)
+    if lines and _LIKE_CHECKSUM.match(lines[0]) and not lines[0].startswith(_CHECKSUM):
+        return True
     found = [line.removeprefix(_CHECKSUM).strip() for line in lines if line.startswith(_CHECKSUM)]
     return bool(found) and found != [_digest("".join(line for line in lines if not line.startswith(_CHECKSUM)))]
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.data.images import ImageError, open_image
-from facetric.files import part_of
+from facetric.files import write_unsynced
 from facetric.machine import available_cores
 from facetric.photos.near import near_groups
 from facetric.photos.sketches import COLOR_SIDE, drawn
@@ -48,14 +48,17 @@ def make_thumbnails(
             (folder / name).unlink(missing_ok=True)
     grays = np.zeros((len(photos), SKETCH_SIDE, SKETCH_SIDE), dtype=np.uint8)  # a photo that is gone is a copy of nothing
     colors = np.zeros((len(photos), COLOR_SIDE, COLOR_SIDE, 2), dtype=np.uint8)
-    files = [folder / thumbnail_name(content) for content in contents]
+    rows: dict[str, list[int]] = {}  # exact copies share a thumbnail: two threads must not write it at once
+    for i, content in enumerate(contents):
+        rows.setdefault(content, []).append(i)
+    first, files = [photos[own[0]] for own in rows.values()], [folder / thumbnail_name(content) for content in rows]
     pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="facetric-thumbnails")
     try:
-        for i, found in enumerate(pool.map(_drawing, photos, files)):
+        for done, (own, found) in enumerate(zip(rows.values(), pool.map(_drawing, first, files), strict=True), start=1):
             if found is not None:
-                grays[i], colors[i] = found
+                grays[own], colors[own] = found
             if on_progress is not None:
-                on_progress(i + 1, len(photos))
+                on_progress(done, len(rows))
     finally:
         pool.shutdown(cancel_futures=True)
     return near_groups(grays, colors)
@@ -73,9 +76,7 @@ def _drawing(photo: Path, file: Path) -> Drawing | None:
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=_QUALITY)
     data = buffer.getvalue()
-    part = part_of(file)
-    part.write_bytes(data + _checksum(data))  # not synced to the disk: it can be made again
-    part.replace(file)
+    write_unsynced(file, data + _checksum(data))
     return drawn(image)
 
 

@@ -203,6 +203,16 @@ def test_vectors_of_another_precision_are_those_of_another_model(tmp_path, root,
         facetric.load(run, precision="bf16").index(tmp_path / "index").add(few)
 
 
+def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
+    run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures", n_classes=6))
+    with pytest.raises(ValueError, match=r"has no evaluated classes .*: run `facetric evaluate"):
+        facetric.load(run).cluster(tmp_path / "pictures")
+    evaluate_run(run, n_restarts=1, facility=False)
+    with pytest.raises(ValueError, match=r"fewer than four classes, .*: train with more, or pass a number of groups"):
+        facetric.load(run).cluster(tmp_path / "pictures")
+    assert len(facetric.load(run).cluster(tmp_path / "pictures", n_clusters=3).sizes) == 3
+
+
 def test_a_calibration_is_for_vectors_of_one_precision(tmp_path, root):
     run = make_run(tmp_path, root=root)
     with pytest.raises(ValueError, match=r"run `facetric evaluate \S+ --precision bf16`"):

@@ -49,6 +49,14 @@ def run_calibration(run: Run, fingerprint: str) -> tuple[Calibration | None, str
     return None, ""
 
 
+def is_evaluated(run: Run, fingerprint: str) -> bool:
+    """Whether there are evaluated classes of the model with this fingerprint, however few."""
+    try:
+        return _made_by(fingerprint, run.embeddings("test").source)
+    except ValueError:
+        return False
+
+
 def of_precision(fingerprint: str, precision: str) -> str:
     """The fingerprint of a network at another precision; that of the network itself in float32."""
     return fingerprint if precision == "32" else hashlib.sha256(f"{fingerprint} {precision}".encode()).hexdigest()

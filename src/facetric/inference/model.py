@@ -18,7 +18,7 @@ from facetric.data.images import open_image, printable, upright_rgb
 from facetric.data.loader import made_ahead
 from facetric.groups import Decisions, PhotoGroups, cluster_folder
 from facetric.index import PhotoIndex, open_index
-from facetric.inference.calibrated import packaged_calibration, run_calibration
+from facetric.inference.calibrated import is_evaluated, packaged_calibration, run_calibration
 from facetric.inference.pictures import Photos, pictures_of
 from facetric.inference.saved import saved_network
 from facetric.models import Embedder
@@ -156,6 +156,8 @@ class Model:
         precision = self.source[4]
         if self.run is None:
             return f"is calibrated for precision 32 only: load it without precision={precision!r}"
+        if not self.is_exported and is_evaluated(Run(self.run), self.fingerprint):
+            return "was evaluated on fewer than four classes, too few to learn how near photos of a group are: train with more"
         command = f"facetric evaluate {printable(self.run)}" + ("" if precision == "32" else f" --precision {precision}")
         return f"has no evaluated classes to learn from how near photos of a group are: run `{command}`"
 

@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,8 @@ def pytest_xdist_setupnodes(config, specs):
     """Each worker is a fork of a process that has imported everything, and has its share of the cores."""
     from execnet import XSpec
 
+    if sys.platform != "linux":  # elsewhere a process that has imported torch may not be forked
+        return
     n_threads = max(1, available_cores() // len(specs))
     config.warm_process, python = warm(config._tmp_path_factory.getbasetemp() / "workers", n_threads)
     specs[:] = [XSpec(f"popen//python={python}") for _ in specs]

@@ -6,23 +6,18 @@ does. The warm process ends with the tests, which hold the other end of its stan
 
 import os
 import select
+import shlex
 import signal
 import socket
 import subprocess
 import sys
 import types
 
-MODULES = (
-    *("facetric.cli.main", "facetric.training", "facetric.studies.reproduction", "facetric.runs"),
-    *("facetric.inference.loading", "facetric.figures.report", "facetric.index.sqlite_store", "facetric.photos.duplicates"),
-    *(
-        "matplotlib.pyplot",
-        "pandas",
-        "scipy.cluster.hierarchy",
-        "sklearn.utils.estimator_checks",
-        "pytorch_metric_learning.losses",
-    ),
-)
+MODULES = """
+facetric.cli.main facetric.training facetric.studies.reproduction facetric.inference.loading facetric.figures.report
+facetric.index.sqlite_store facetric.photos.duplicates matplotlib.pyplot pandas scipy.cluster.hierarchy
+sklearn.utils.estimator_checks pytorch_metric_learning.losses
+""".split()
 
 
 def warm(place, n_threads):
@@ -34,7 +29,7 @@ def warm(place, n_threads):
         command = [sys.executable, __file__, str(listening.fileno())]
         started = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[listening.fileno()], env=environment)
     started.returncode = 0  # nobody waits for it
-    return started.stdin, f"{sys.executable} -ISs {__file__} {place}"
+    return started.stdin, shlex.join([sys.executable, "-ISs", __file__, str(place)])
 
 
 def serve(number):

@@ -13,11 +13,20 @@ import subprocess
 import sys
 import types
 
-MODULES = """
-facetric.cli.main facetric.training facetric.studies.reproduction facetric.inference.loading facetric.figures.report
-facetric.index.sqlite_store facetric.photos.duplicates matplotlib.pyplot pandas scipy.cluster.hierarchy
-sklearn.utils.estimator_checks pytorch_metric_learning.losses
-""".split()
+MODULES = [
+    "facetric.cli.main",
+    "facetric.training",
+    "facetric.studies.reproduction",
+    "facetric.inference.loading",
+    "facetric.figures.report",
+    "facetric.index.sqlite_store",
+    "facetric.photos.duplicates",
+    "matplotlib.pyplot",
+    "pandas",
+    "scipy.cluster.hierarchy",
+    "sklearn.utils.estimator_checks",
+    "pytorch_metric_learning.losses",
+]
 
 
 def warm(place, n_threads):

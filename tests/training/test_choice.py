@@ -199,6 +199,25 @@ def test_a_choice_that_is_stopped_continues_and_ends_with_the_same_weights(photo
     assert weights[0] == weights[1]
 
 
+def test_what_needs_no_training_is_scored_on_all_splits_before_anything_trains(photos, monkeypatch):
+    steps = []
+
+    def counted(config, dataset, *, stopped):
+        steps.append(config.run.steps)
+        if config.run.steps:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return run_trial(config, dataset, stopped=stopped)
+
+    monkeypatch.setattr("facetric.training.choice.N_SPLITS", 3)
+    monkeypatch.setattr("facetric.training.choice.run_trial", counted)
+    assert train(photo_config(photos, "cheap")).signal_number == signal.SIGTERM
+    assert steps == [0, 0, 0, 0, 0, 0, 2]
+    kept = json.loads((photos / "cheap" / "choice.json").read_text())["scores"]
+    assert [(name, sorted(splits)) for name, splits in kept.items()] == [
+        (name, ["0", "1", "2"]) for name in (PRETRAINED, CLOSED_FORM)
+    ]
+
+
 def test_time_that_is_up_leaves_the_candidates_that_need_no_training(photos):
     config = photo_config(photos, "hurried")
     config = config.model_copy(update={"run": config.run.model_copy(update={"choose_minutes": 1e-6})})

@@ -1,8 +1,8 @@
 """`run.choose_minutes`: which recipe suits a dataset, from the pretrained network as it is to fine-tuning.
 
 Candidates are compared on classes that they were not trained on: half of the training classes train, the other half is scored,
-for several random halves. The simplest wins unless another beats it by more than the standard error of their difference. No more
-halves are tried once every class was held out and the winner is clear.
+for several random halves; those that need no training come first, on all of them. The simplest wins unless another beats it by
+more than the standard error of their difference. No more halves are tried once every class was held out and the winner is clear.
 """
 
 from __future__ import annotations
@@ -121,11 +121,14 @@ def choose(
     recipes = candidates(config, n_features)
     splits = halves(_scorable(dataset), N_SPLITS, seed=config.run.seed)
     display.say(f"choosing among {len(recipes)} recipes on halves of the training classes, for up to {minutes:g} minutes")
-    for split, classes in enumerate(splits):
-        part = hold_out(dataset, classes)
-        for training in dict.fromkeys(recipe.training for recipe in recipes):
-            group = [recipe for recipe in recipes if recipe.training == training]
-            needed = split == 0 and group[0].settings.get("run", {}).get("steps") == 0  # without these there is no choice
+    free = [recipe for recipe in recipes if recipe.settings.get("run", {}).get("steps") == 0]
+    rounds = [(split, free) for split in range(len(splits))]  # first: they take seconds, and time may be up before the last split
+    rounds += [(split, [recipe for recipe in recipes if recipe not in free]) for split in range(len(splits))]
+    for split, tried in rounds:
+        part = hold_out(dataset, splits[split])
+        for training in dict.fromkeys(recipe.training for recipe in tried):
+            group = [recipe for recipe in tried if recipe.training == training]
+            needed = split == 0 and tried is free  # without these there is no choice
             if all(split in record.scores.get(recipe.name, {}) for recipe in group) or (is_over() and not needed):
                 continue
             found = _scores(config, group, part, n_features=n_features, stopped=lambda: stopped() or is_over())
@@ -135,6 +138,8 @@ def choose(
                 record.scores.setdefault(name, {})[split] = scores
             record.seconds = before + time.monotonic() - start
             run.save_choice(record.to_json())
+        if tried is free:
+            continue
         display.say(f"split {split + 1} of {len(splits)}: {_words(record, split)}")
         if is_over() or (split % 2 == 1 and is_clear(record.scores, recipes, n_splits=split + 1)):
             break

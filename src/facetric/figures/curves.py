@@ -63,4 +63,4 @@ def _draw_panel(axes: Axes, panel: Panel) -> None:
     axes.margins(x=0.02)
     axes.set_xlabel("step", loc="right", fontsize=8, color="#777777", labelpad=1)
     if len(panel.curves) > 1:
-        axes.legend(fontsize=8, handlelength=2.2)
+        axes.legend(fontsize=8, handlelength=2.2, ncols=2 if len(axes.lines) > 4 else 1)  # low enough to fit between lines

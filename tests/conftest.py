@@ -76,25 +76,26 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=left_out)
 
 
-def _shared(tmp_path_factory):
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory):
     """The folder of all workers of this session."""
     base = tmp_path_factory.getbasetemp()
     return base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _glyphs_drawn_once(tmp_path_factory):
+def _glyphs_drawn_once(shared_folder):
     """Characters are drawn once for all workers, by the first that needs them; test_glyphs.py draws them again."""
     import numpy as np
 
     from facetric.data import glyphs
 
-    folder, draw = _shared(tmp_path_factory), glyphs._draw_all
+    draw = glyphs._draw_all
 
     @functools.cache
     @functools.wraps(draw)
     def drawn(size, min_faces):
-        file = folder / f"glyphs {size} {min_faces}.npz"
+        file = shared_folder / f"glyphs {size} {min_faces}.npz"
         with FileLock(f"{file}.lock"):
             if not file.is_file():
                 parts = draw(size, min_faces)
@@ -150,9 +151,9 @@ def golden_folder():
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory):
+def server(tmp_path_factory, shared_folder):
     """Starts commands, and functions of the tests, in processes of their own that need not import anything."""
-    forge = Forge(tmp_path_factory.mktemp("forge"), [*TRAINING, *PHOTOS], shared=_shared(tmp_path_factory))
+    forge = Forge(tmp_path_factory.mktemp("forge"), [*TRAINING, *PHOTOS], shared=shared_folder)
     yield forge
     forge.close()
 

@@ -136,10 +136,9 @@ def test_links_lead_to_files_of_the_repository(page):
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
+def site(shared_folder):
     """Built by the first worker that needs it, for all of them."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "site"
+    folder = shared_folder / "site"
     with FileLock(f"{folder}.lock"):
         if not (folder / "index.html").is_file():
             build(folder)

@@ -23,7 +23,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
     A symbolic link in its place is replaced, never followed. What killed writers of the same file left is removed.
     """
-    write_unsynced(path, data, sync=True)
+    _replace(path, data, sync=True)
     _remove_stale(path.parent, part_of(path).name.removesuffix(f"{os.getpid()}.part"))
     if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
         handle = os.open(path.parent, os.O_RDONLY)
@@ -33,8 +33,12 @@ def write_atomically(path: Path, data: bytes) -> None:
             os.close(handle)
 
 
-def write_unsynced(path: Path, data: bytes, *, sync: bool = False) -> None:
+def write_unsynced(path: Path, data: bytes) -> None:
     """As `write_atomically`, but a power cut may leave a broken file: for what can be made again, and has a checksum."""
+    _replace(path, data, sync=False)
+
+
+def _replace(path: Path, data: bytes, *, sync: bool) -> None:
     part = part_of(path)
     try:
         with part.open("wb") as file:

@@ -6,10 +6,12 @@ import shutil
 import signal
 import subprocess
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
+from forge import contains
 from torture.leftovers import difference, state_of
 from torture.scenes import COMMANDS
 from torture.tally import minutes, torture_seed
@@ -121,15 +123,17 @@ def two_ranks(workshop, place, arguments, logs):
     return workshop.forge.start_ranks(*arguments(workshop, place), logs=logs, environment=cache)
 
 
-def end_as_torchrun_does(children):
-    """One that waits for the other to join has no connection yet that could break."""
+def other_still_runs(children, *, joined):
+    """Two that have joined notice by themselves. One that waits for the other to join is ended, as torchrun does it."""
+    if joined:
+        pytest.fail("the other process waits for ever")
     for child in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
 
 
 def test_the_death_of_one_of_two_processes(workshop, tally):
-    """SIGKILL for one rank: the other ends too, or is ended, and both resume to the end of an undisturbed run of two."""
+    """SIGKILL for one rank: the other ends too, and both resume to the end of an undisturbed run of two."""
     end, rng = minutes(0.05), np.random.default_rng(torture_seed())
     train = COMMANDS[0]
     logs = [workshop.folder / "0.log", workshop.folder / "1.log"]
@@ -140,11 +144,14 @@ def test_the_death_of_one_of_two_processes(workshop, tally):
     duration, usual = time.monotonic() - start, state_of(place)
     while True:
         place = workshop.place(train)
+        for log in logs:
+            log.unlink(missing_ok=True)
         children = two_ranks(workshop, place, train.arguments, logs)
         time.sleep(rng.uniform(0, duration))
+        on_alarm = partial(other_still_runs, children, joined=contains(logs[0], "classes to train"))
         os.kill(children[rng.integers(2)], signal.SIGKILL)
-        signal.signal(signal.SIGALRM, lambda *_: end_as_torchrun_does(children))  # noqa: B023
-        signal.alarm(60)
+        signal.signal(signal.SIGALRM, lambda *_, ends=on_alarm: ends())
+        signal.alarm(300)
         statuses = [workshop.forge.wait(child) for child in children]
         signal.alarm(0)
         bad = ""

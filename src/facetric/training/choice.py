@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -122,9 +123,9 @@ def choose(
     splits = halves(_scorable(dataset), N_SPLITS, seed=config.run.seed)
     display.say(f"choosing among {len(recipes)} recipes on halves of the training classes, for up to {minutes:g} minutes")
     free = [recipe for recipe in recipes if recipe.settings.get("run", {}).get("steps") == 0]
-    rounds = [(split, free) for split in range(len(splits))]  # first: they take seconds, and time may be up before the last split
-    rounds += [(split, [recipe for recipe in recipes if recipe not in free]) for split in range(len(splits))]
-    for split, tried in rounds:
+    trained = [recipe for recipe in recipes if recipe not in free]
+    # What takes seconds comes first, for time may be up before the last split.
+    for tried, split in product((free, trained), range(len(splits))):
         part = hold_out(dataset, splits[split])
         for training in dict.fromkeys(recipe.training for recipe in tried):
             group = [recipe for recipe in tried if recipe.training == training]

@@ -111,13 +111,14 @@ def _glyphs_drawn_once(shared_folder):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _a_narrow_glyphnet():
-    """A quarter of its channels: most tests are about what is done with a network, few about what it learns."""
+def glyphnet_widths():
+    """A quarter of the channels, and the real ones for who asks: few tests are about what a network learns."""
     from facetric.models import glyphnet
 
+    real = glyphnet.WIDTHS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(glyphnet, "WIDTHS", NARROW)
-        yield
+        yield real
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,6 +32,14 @@ def test_embeddings_have_length_one_only_when_asked(normalize: bool) -> None:
     assert torch.allclose(embeddings.norm(dim=1), torch.ones(3)) == normalize
 
 
+def test_the_real_glyphnet_has_1024_features(glyphnet_widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("facetric.models.glyphnet.WIDTHS", glyphnet_widths)
+    embedder = build_embedder("glyphnet", dim=16).eval()
+    assert embedder.n_features == 1024
+    with torch.no_grad():
+        assert embedder(torch.zeros(2, 1, 36, 36)).shape == (2, 16)
+
+
 @pytest.mark.parametrize("size", [32, 40, 48])
 def test_glyphnet_takes_pictures_of_32_to_48_pixels(size: int) -> None:
     embedder = build_embedder("glyphnet").eval()

@@ -180,6 +180,12 @@ def test_steps_are_given_once(photos):
     assert some_config(study_of(photos, setting="finetune", overrides=["run.steps=20"])).run.steps == 20
 
 
+def test_shorter_trials_need_a_number_of_steps_that_is_not_searched(photos):
+    with pytest.raises(ValueError, match=r"--trial-steps 20: this study searches the number of steps: give it with --steps too"):
+        study_of(photos, trial_steps=20)
+    assert study_of(photos, steps=40, trial_steps=20).setting.trial_steps == 20
+
+
 # --- the studies
 
 

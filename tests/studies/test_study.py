@@ -2,7 +2,9 @@
 
 import json
 import pickle
+import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,13 @@ from filelock import FileLock
 
 from facetric.config import read_config
 from facetric.files import sealed
+from facetric.models import glyphnet
+from facetric.runs import open_run
 from facetric.studies import Setting, Study
 from facetric.studies.jobs import validation_scores
 from facetric.studies.search import best_trial, read_trials
 from facetric.studies.spaces import METHODS, Range
+from facetric.studies.workers import Interrupted, worker_pool
 from training.tiny_runs import tiny_tables
 
 
@@ -144,18 +149,59 @@ def test_the_rest_of_a_trial_with_other_parameters_is_not_resumed(tmp_path):
     assert validation_scores(wanted) == alone
 
 
-def run_with_two_processes(folder, methods, output):
+def run_with_processes(folder, methods, output, n, widths):
     """In a process of its own."""
-    Path(output).write_bytes(pickle.dumps(tiny_study(folder, methods.split()).run(n_jobs=2).rows))
+    glyphnet.WIDTHS = tuple(int(width) for width in widths.split())
+    Path(output).write_bytes(pickle.dumps(tiny_study(folder, methods.split()).run(n_jobs=int(n)).rows))
 
 
-@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
-def test_two_processes_find_what_one_does(server, finished, tmp_path, forked):
+def rows_by_processes(server, folder, n, methods, widths, **how):
+    arguments = folder / str(n), " ".join(methods), folder / "rows", n, " ".join(map(str, widths))
+    said = folder / "said"
+    assert server.run(*arguments, function="studies.test_study:run_with_processes", log=said, **how) == 0, said.read_text()
+    return pickle.loads((folder / "rows").read_bytes())
+
+
+def test_two_processes_find_what_one_does(server, finished, tmp_path):
     study, comparison = finished
-    arguments, said = (tmp_path / "study", " ".join(study.methods), tmp_path / "rows"), tmp_path / "said"
-    function = "studies.test_study:run_with_two_processes"
-    assert server.run(*arguments, function=function, log=said, fork_workers=forked) == 0, said.read_text()
-    assert pickle.loads((tmp_path / "rows").read_bytes()) == comparison.rows
+    assert rows_by_processes(server, tmp_path, 2, study.methods, glyphnet.WIDTHS, fork_workers=True) == comparison.rows
+
+
+@pytest.mark.slow  # spawned workers import torch first, and train the network as it is
+def test_two_spawned_processes_find_what_one_does(server, tmp_path, glyphnet_widths):
+    one, two = (rows_by_processes(server, tmp_path, n, ["proxy_anchor"], glyphnet_widths) for n in (1, 2))
+    assert one == two
+
+
+def note_and_be_interrupted(folder, task):
+    (Path(folder) / str(task)).touch()
+    raise Interrupted(signal.SIGTERM)
+
+
+def map_what_is_interrupted(folder):
+    """In a process of its own: six tasks for two workers, each of which is interrupted in its first."""
+    with pytest.raises(Interrupted), worker_pool(2) as parallel_map:
+        list(parallel_map(partial(note_and_be_interrupted, folder), range(6)))
+
+
+def test_an_interrupted_worker_begins_nothing_else_that_is_in_its_queue(server, tmp_path):
+    said = tmp_path / "said"
+    (tmp_path / "tasks").mkdir()
+    code = server.run(tmp_path / "tasks", function="studies.test_study:map_what_is_interrupted", log=said, fork_workers=True)
+    assert code == 0, said.read_text()
+    assert 1 <= len(list((tmp_path / "tasks").iterdir())) <= 2
+
+
+def test_trials_may_be_shorter_than_final_runs(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1, trial_steps=2)
+    study.run()
+    assert study.config("facility_location", {"optimizer.head_lr": 1e-3}).run.steps == 3
+    [trial] = read_trials(study.trials_file("facility_location"))
+    config = study.config("facility_location", trial.parameters, folder=str(tmp_path / "again"), name="trial", steps=2)
+    assert trial.scores == [validation_scores(config)]
+    assert open_run(study.final_folder("facility_location", 0)).config.run.steps == 3
+    with pytest.raises(ValueError, match="begun with another trial_steps: 2 there, None here"):
+        tiny_study(tmp_path, n_trials=1, n_seeds=1).run()
 
 
 def test_folds_are_different_validation_classes(tmp_path):

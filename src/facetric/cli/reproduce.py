@@ -42,6 +42,10 @@ def reproduce(
     steps: Annotated[
         int | None, typer.Option(min=10, help="Training steps of every run. Default: by setting.", show_default=False)
     ] = None,
+    trial_steps: Annotated[
+        int | None,
+        typer.Option(min=10, help="Training steps of a search trial. Default: those of every run.", show_default=False),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting of every run; repeatable.", show_default=False),
@@ -97,6 +101,7 @@ def reproduce(
                 n_trials=trials,
                 n_seeds=seeds,
                 steps=steps,
+                trial_steps=trial_steps,
                 options_from=options_from,
             )
             setup = study.setting

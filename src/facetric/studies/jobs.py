@@ -7,7 +7,7 @@ import shutil
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from facetric.config.config import TrainConfig, first_difference
 from facetric.evaluation.embedding import remove_blocks
@@ -77,7 +77,9 @@ def _run_trial(study: Study, n_jobs: int, name: str, number: int, parameters: Pa
     start = time.perf_counter()
     scores = []
     for fold in range(study.setting.n_folds):
-        place = {"folder": str(study.folder / "search" / "running"), "name": f"{name}-{number}-{fold}"}
+        place: dict[str, Any] = {"folder": str(study.folder / "search" / "running"), "name": f"{name}-{number}-{fold}"}
+        if study.setting.trial_steps is not None:
+            place["steps"] = study.setting.trial_steps
         config = study.config(name, {**parameters, "data.validation_seed": fold}, seed=0, **place, **_threads(n_jobs))
         scores.append(validation_scores(config))
     objective = sum((found["recall_at_1"] + found["nmi"]) / 2 for found in scores) / len(scores)

@@ -45,6 +45,7 @@ class Setting:
     n_trials: int = 16
     n_seeds: int = 5
     n_folds: int = 1  # sets of validation classes that every trial is scored on
+    trial_steps: int | None = None  # training steps of a trial; as many as of a final run if None
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,7 @@ class Study:
         setting = self.setting
         tables = real_paths(setting.tables)
         shared = {"tables": tables, "overrides": setting.overrides, "tied": setting.tied, "n_folds": setting.n_folds}
+        shared["trial_steps"] = setting.trial_steps
         own = {name: {"method": asdict(method), "space": _plain(self.space(name))} for name, method in self.methods.items()}
         now = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"

@@ -53,13 +53,14 @@ def reproduction(
     n_trials: int | None = None,
     n_seeds: int | None = None,
     steps: int | None = None,
+    trial_steps: int | None = None,
     options_from: str | Path | None = None,
 ) -> Study:
     """The study of a dataset, without the methods whose batches the dataset cannot fill.
 
-    `overrides` such as "batches.size=64" hold for every run. `options_from` is the folder of a finished head study: fine-tuning
-    keeps its hyper-parameters and searches only the learning rate of the backbone, on a grid, which makes the search affordable
-    on a CPU.
+    `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of the search. `options_from` is the
+    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches only the learning rate of the backbone,
+    on a grid, which makes the search affordable on a CPU.
     """
     _refuse_unknown(dataset, setting, methods)
     if options_from is not None and setting != "finetune":
@@ -77,7 +78,9 @@ def reproduction(
         chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
     if options_from is not None:
         chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
-    chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds)
+    if trial_steps is not None and "run.steps" in chosen.searched:
+        raise ValueError(f"--trial-steps {trial_steps}: this study searches the number of steps: give it with --steps too")
+    chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds, trial_steps=trial_steps)
     found = {} if options_from is None else _choices(Path(options_from), methods)
     suited = {name: _suited(METHODS.get(name, Method(name, {"name": name}, {})), setting) for name in methods}
     suited |= {name: replace(suited[name], searched={}, fixed=options) for name, options in found.items()}

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from types import FrameType
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 from facetric.machine import prepare_process
 
 _SECONDS_TO_SAVE = 20.0
+_stops: list[Interrupted] = []  # what stopped earlier tasks of this worker
 
 
 class Interrupted(KeyboardInterrupt):
@@ -45,13 +47,24 @@ def worker_pool(n_jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
     pool = ProcessPoolExecutor(n_jobs, mp_context=get_context("spawn"), initializer=start_worker)
     try:
         with _sigterm_interrupts():
-            yield pool.map
+            yield lambda function, tasks: pool.map(partial(_unless_interrupted, function), tasks)
     except BaseException:
         for worker in set(active_children()) - others:
             worker.terminate()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _unless_interrupted(function: Callable[[Any], Any], task: Any) -> Any:
+    """The result of a task in a worker. After a signal the queue may still hold some, which are not begun."""
+    if _stops:
+        raise _stops[0]
+    try:
+        return function(task)
+    except Interrupted as stop:
+        _stops.append(stop)
+        raise
 
 
 def stop_if_orphaned() -> None:

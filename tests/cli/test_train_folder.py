@@ -73,7 +73,10 @@ def test_it_trains_and_says_what_it_chose(trained):
     run, result = trained
     assert result.exit_code == 0, result.stderr
     assert "60 images of 12 classes; 8 classes (40 images) for training, none for validation, 4 for testing" in result.stderr
-    assert "tf_efficientnet_lite0, pooled by GeM, frozen through blocks.3 and cached for 1 crops of each image (no GPU)" in result.stderr
+    assert (
+        "tf_efficientnet_lite0, pooled by GeM, frozen through blocks.3 and cached for 1 crops of each image (no GPU)"
+        in result.stderr
+    )
     choice = json.loads((run / "choice.json").read_text())
     assert list(choice["scores"]) == ["pretrained features", "closed-form head", "trained head", *FINE_TUNING]
     assert choice["why"] in result.stderr

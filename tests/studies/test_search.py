@@ -31,6 +31,11 @@ def test_a_range_is_searched_where_it_is_best(tmp_path):
     assert abs(best_trial(trials).parameters["x"] - 3.0) < 5.0
 
 
+def test_a_search_begins_in_the_middle_of_every_range_and_with_the_first_of_every_list(tmp_path):
+    [first] = search(tmp_path / "trials.json", SPACES["ranges"], 1, run)
+    assert first.parameters == {"x": pytest.approx(1.0), "kind": "a"}
+
+
 @pytest.mark.parametrize("n_trials", [3, 12, 50])
 def test_a_grid_has_every_combination_once_and_ends_with_the_last(tmp_path, n_trials):
     trials = search(tmp_path / "grid.json", SPACES["choices"], n_trials, run)

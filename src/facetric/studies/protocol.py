@@ -29,7 +29,7 @@ from facetric.files import remove_stale_parts, sealed, unsealed, write_atomicall
 from facetric.runs import compare_runs
 from facetric.studies.feasibility import batch_problem, training_labels
 from facetric.studies.jobs import run_final, run_search
-from facetric.studies.search import Parameters, at_the_edge, best_trial, most_trials, read_trials, require_optuna
+from facetric.studies.search import Parameters, at_the_edge, best_trial, middle, most_trials, read_trials, require_optuna
 from facetric.studies.spaces import CLASS_RATIO, COMPARED_WITH_ALL, PER_IMAGE, Method, Range, Space
 from facetric.studies.workers import say, worker_pool
 
@@ -170,7 +170,7 @@ class Study:
 
     def _some_parameters(self, name: str) -> Parameters:
         """Values from the space of a method, where any will do."""
-        return {key: where.low if isinstance(where, Range) else where[0] for key, where in self.space(name).items()}
+        return middle(self.space(name))
 
     def _comparison(self) -> Comparison:
         """The table of the final runs, with a note for every method that is left out."""

@@ -142,7 +142,7 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None, ov
         return Setting(_with_steps(tables, steps), searched, n_folds=3)
     return Setting(
         _with_steps(tables, steps),
-        {"optimizer.head_lr": Range(3e-5, 1e-3), "optimizer.backbone_lr": Range(3e-6, 3e-4), **_ratios(tables)},
+        {"optimizer.head_lr": Range(3e-5, 1e-3), "optimizer.backbone_lr": BACKBONE_RATES, **_ratios(tables)},
         n_trials=6,
     )
 

@@ -1,4 +1,4 @@
-"""Hyper-parameter search: Optuna's TPE for ranges, a shuffled grid for choices; one readable file per method, resumable."""
+"""Hyper-parameter search: the middle of every range, then Optuna's TPE; a shuffled grid for choices. Resumable."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from itertools import product
-from math import log
+from math import log, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Paramete
     grid = _shuffled_grid(space, seed)
     for number in range(len(trials), most_trials(space, n_trials)):
         if grid is None:
-            parameters = _suggested(space, trials, seed * 10_000 + number)
+            parameters = _suggested(space, trials, seed * 10_000 + number) if trials else middle(space)
         else:
             tried = [trial.parameters for trial in trials]
             parameters = next(point for point in grid if point not in tried)
@@ -48,6 +48,11 @@ def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Paramete
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, sealed({"trials": [asdict(trial) for trial in trials]}))
     return trials
+
+
+def middle(space: Space) -> Parameters:
+    """Of every range on the log scale, and the first of every list: what a search begins with."""
+    return {key: sqrt(where.low * where.high) if isinstance(where, Range) else where[0] for key, where in space.items()}
 
 
 def most_trials(space: Space, n_trials: int) -> int:

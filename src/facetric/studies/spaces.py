@@ -1,8 +1,9 @@
 """The losses of a study and their search spaces.
 
 The paper's losses keep its normalization and its batches (pairs for N-pairs). Ranges are wide around the values that the authors
-of each loss recommend; learning rates and the number of classes in a batch have the same range for all losses of a setting. A key
-that ends in /m is searched for each image that is clustered: what is found for one size of batches or subsets holds for another.
+of each loss recommend, which lie near their middle; what is usual comes first in a list. Learning rates and the number of classes
+in a batch have the same range for all losses of a setting. A key that ends in /m is searched for each image that is clustered:
+what is found for one size of batches or subsets holds for another.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Method:
 
 PER_IMAGE = "/m"
 CLASS_RATIO, CLASS_RATIOS = "batches.class_ratio", (0.25, 0.375, 0.5)  # classes per image of a batch without fixed pairs
-FACILITY_SPACE: Space = {"loss.margin_weight" + PER_IMAGE: Range(0.06, 4.0), "loss.margin_decay": (0.8, 0.94, 1.0)}
+FACILITY_SPACE: Space = {"loss.margin_weight" + PER_IMAGE: Range(0.06, 4.0), "loss.margin_decay": (0.94, 0.8, 1.0)}
 
 PAPER_METHODS: dict[str, Method] = {
     "triplet_semihard": Method(

@@ -53,8 +53,7 @@ def reproduce(
     options_from: Annotated[
         Path | None,
         typer.Option(
-            help="For finetune: a finished head study. Its hyper-parameters are kept; only the backbone's learning rate is "
-            "searched.",
+            help="For finetune: a finished head study. Its hyper-parameters are kept; only the learning rates are searched.",
             show_default=False,
         ),
     ] = None,

@@ -26,6 +26,7 @@ DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 # configs/paper/*.toml are these, with the facility-location loss.
 PAPER_STEPS = {"cub": 10_000, "cars": 20_000, "products": 20_000}
 BACKBONE_RATES = (1e-4, 3e-4)  # 3e-5 was not enough for any loss but one
+HEAD_RATES = (1.0, 1 / 3)  # of the rate that was found for a head alone: while the features move too, less is often better
 
 # What a study decides itself, and the option that changes it.
 _DECIDED = {
@@ -59,8 +60,8 @@ def reproduction(
     """The study of a dataset, without the methods whose batches the dataset cannot fill.
 
     `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of the search. `options_from` is the
-    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches only the learning rate of the backbone,
-    on a grid, which makes the search affordable on a CPU.
+    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches only the learning rates, on a grid of four,
+    which makes the search affordable on a CPU.
     """
     _refuse_unknown(dataset, setting, methods)
     if options_from is not None and setting != "finetune":
@@ -77,13 +78,14 @@ def reproduction(
     if "batches.images_per_class" in given:
         chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
     if options_from is not None:
-        chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=len(BACKBONE_RATES))
+        n_grid = len(BACKBONE_RATES) * len(HEAD_RATES)
+        chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=n_grid)
     if trial_steps is not None and "run.steps" in chosen.searched:
         raise ValueError(f"--trial-steps {trial_steps}: this study searches the number of steps: give it with --steps too")
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds, trial_steps=trial_steps)
     found = {} if options_from is None else _choices(Path(options_from), methods)
     suited = {name: _suited(METHODS.get(name, Method(name, {"name": name}, {})), setting) for name in methods}
-    suited |= {name: replace(suited[name], searched={}, fixed=options) for name, options in found.items()}
+    suited |= {name: _kept(suited[name], options) for name, options in found.items()}
     study = Study(Path(folder).expanduser().absolute(), chosen, suited)
     _refuse_set_keys(study)
     return study.feasible()
@@ -142,7 +144,7 @@ def _setting(dataset: str, setting: str, root: str | None, steps: int | None, ov
         return Setting(_with_steps(tables, steps), searched, n_folds=3)
     return Setting(
         _with_steps(tables, steps),
-        {"optimizer.head_lr": Range(3e-5, 1e-3), "optimizer.backbone_lr": BACKBONE_RATES, **_ratios(tables)},
+        {"optimizer.head_lr": Range(1e-5, 3e-4), "optimizer.backbone_lr": BACKBONE_RATES, **_ratios(tables)},
         n_trials=6,
     )
 
@@ -183,6 +185,14 @@ def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
             "with --method"
         )
     return {name: {renamed(key) or key: value for key, value in kept[name].items() if key != "run.steps"} for name in methods}
+
+
+def _kept(method: Method, found: dict[str, Any]) -> Method:
+    """The method with the hyper-parameters of another study, but for the rate of its head."""
+    fixed = {key: value for key, value in found.items() if key != "optimizer.head_lr"}
+    rate = found.get("optimizer.head_lr")
+    searched: Space = {} if rate is None else {"optimizer.head_lr": tuple(rate * factor for factor in HEAD_RATES)}
+    return replace(method, searched=searched, fixed=fixed)
 
 
 def _refuse_set_keys(study: Study) -> None:

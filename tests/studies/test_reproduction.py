@@ -196,8 +196,9 @@ def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path, photos):
     )
     options = {"setting": "finetune", "options_from": tmp_path}
     method = study_of(photos, **options).methods["facility_location"]
-    assert method.searched == {}
-    assert method.fixed == {key: value for key, value in chosen.items() if key != "run.steps"}
+    assert method.searched == {"optimizer.head_lr": (2e-4, pytest.approx(2e-4 / 3))}
+    assert method.fixed == {key: value for key, value in chosen.items() if key.startswith("loss.")}
+    assert study_of(photos, **options).setting.n_trials == 4
     with pytest.raises(ValueError, match=r"no npairs; it has facility_location"):
         study_of(photos, methods=("npairs",), **options)
     with pytest.raises(ValueError, match=r"study\.json is missing"):
@@ -212,7 +213,7 @@ def test_the_choices_of_a_study_of_version_0_1_are_read_under_their_new_names(tm
     chosen = {"optimiser.head_lr": 2e-4, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
     (tmp_path / "study.json").write_text(json.dumps({"facility_location": {"chosen": chosen}}))
     study = study_of(photos, setting="finetune", options_from=tmp_path)
-    assert some_config(study, **{"optimizer.backbone_lr": 3e-5}).optimizer.head_lr == 2e-4
+    assert study.methods["facility_location"].searched["optimizer.head_lr"][0] == 2e-4
 
 
 @pytest.mark.parametrize("dataset", sorted(PAPER_STEPS))

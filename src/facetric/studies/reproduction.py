@@ -60,8 +60,8 @@ def reproduction(
     """The study of a dataset, without the methods whose batches the dataset cannot fill.
 
     `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of the search. `options_from` is the
-    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches only the learning rates, on a grid of four,
-    which makes the search affordable on a CPU.
+    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches the two learning rates alone, four pairs,
+    which is affordable on a CPU.
     """
     _refuse_unknown(dataset, setting, methods)
     if options_from is not None and setting != "finetune":

@@ -108,7 +108,7 @@ def test_without_training_images_there_is_no_closed_form_and_the_rest_is_scored(
         shutil.rmtree(tmp_path / "pictures" / name)
     report = evaluate_run(moved.path, n_restarts=1).report
     assert list(report.before) == ["pretrained features"]
-    assert "no scores of the network before training" in caplog.text
+    assert "not all that there was before training can be scored" in caplog.text
 
 
 def test_a_network_from_random_weights_is_scored_as_it_starts(tmp_path):

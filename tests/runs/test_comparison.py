@@ -1,5 +1,7 @@
 """`facetric compare RUN...`: rows, averages over seeds, the paper's rows, three formats."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -8,7 +10,7 @@ from evaluation.run_folders import make_evaluated_run, make_run, nothing
 from facetric.cli.main import app
 from facetric.evaluation.published import PUBLISHED
 from facetric.evaluation.tables import Comparison, Row, Score, comparison_text
-from facetric.runs import compare_runs
+from facetric.runs import Run, compare_runs
 
 
 @pytest.fixture
@@ -110,6 +112,45 @@ def test_what_cannot_be_compared_ends_in_one_line(runs, tmp_path):
         assert result.exit_code == 2
         assert message in result.output
         assert result.output.count("\n") == 1
+
+
+def rescored(run, **changes):
+    report = Run(run).evaluation()
+    replace(report, **changes).save(Run(run).evaluation_file())
+    return run
+
+
+def test_runs_on_different_images_do_not_share_a_table(runs, tmp_path):
+    own = [make_evaluated_run(tmp_path, name=name, dataset="folder", nmi=0.5, recall_at_1=0.5, root=name) for name in "ab"]
+    with pytest.raises(ValueError, match=r"different datasets cannot share a table; got folder .*/a \(.*, folder .*/b \("):
+        compare_runs(own)
+    assert compare_runs(own[:1]).dataset == "folder"
+    rescored(runs[2], n_images=12)
+    with pytest.raises(ValueError, match=r"different images.*; got 10 images of 2 classes \(.*, 12 images of 2 classes \("):
+        compare_runs(runs)
+
+
+def test_one_run_under_two_paths_is_one(runs, monkeypatch):
+    monkeypatch.chdir(runs[0].parent)
+    assert compare_runs([runs[0], runs[0].name], published=False).rows[0].n_runs == 1
+
+
+def test_seeds_that_were_scored_differently_are_compared_by_what_they_have_in_common(tmp_path):
+    for name, nmi in (("ours", 0.6), ("theirs", 0.5)):
+        for seed in range(2):
+            options = {"dataset": "cub", "recall_at_1": nmi, "margin_weight": 10 * nmi}
+            run = make_evaluated_run(tmp_path, name=f"{name}-seed{seed}", seed=seed, nmi=nmi, **options)
+            if seed == 1:
+                rescored(run, clusters="k-means", nmi=None)
+    runs = sorted(tmp_path.glob("*-seed?"))
+    [row] = compare_runs(runs, reference=runs[0]).differences
+    assert set(row.scores) == {"k-means NMI", "R@1", "R@2", "MAP@R"}
+
+
+def test_what_there_was_before_training_is_taken_from_any_seed(runs):
+    assert len(compare_runs(runs[:2], published=False).rows) == 1
+    rescored(runs[1], before={"pretrained features": Run(runs[2]).evaluation()})
+    assert [row.name for row in compare_runs(runs[:2], published=False).rows] == ["pretrained features, d = 64", "cub (2 seeds)"]
 
 
 def test_latex_escapes_names_and_keeps_them_on_their_line():

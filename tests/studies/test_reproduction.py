@@ -10,6 +10,7 @@ from facetric.config import ConfigError, read_config
 from facetric.config.config_file import parse_config
 from facetric.config.defaults import choose_run
 from facetric.studies.reproduction import PAPER_STEPS, paper_tables, reproduction
+from facetric.studies.search import middle
 from facetric.studies.spaces import PAPER_METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -59,12 +60,8 @@ def test_the_classes_of_a_batch_are_searched_where_it_has_no_fixed_pairs_and_onl
     usual = choose_run("folder", large, choose=False).config.batches.class_ratio
     assert study.space("facility_location")["batches.class_ratio"] == (usual, 0.25, 0.375, 0.5)
     assert "batches.class_ratio" not in study.space("npairs")
-    assert (
-        study.config(
-            "facility_location", {**study._some_parameters("facility_location"), "batches.class_ratio": 0.5}
-        ).batches.class_ratio
-        == 0.5
-    )
+    parameters = {**middle(study.space("facility_location")), "batches.class_ratio": 0.5}
+    assert study.config("facility_location", parameters).batches.class_ratio == 0.5
     small = study_of(photos, methods=("facility_location",))
     own = choose_run("folder", photos, choose=False).config.batches.class_ratio
     assert small.space("facility_location")["batches.class_ratio"][0] == own
@@ -159,6 +156,8 @@ def test_losses_with_batches_of_their_own_keep_them(photos):
         (["run.steps=100"], "--set run.steps: the study searches this setting for facility_location: use --steps"),
         (["loss.name=npairs"], "--set loss.name is not for a study: choose losses with --method"),
         (["run.seed=3"], "--seeds says how many"),
+        (["run.choose_minutes=5"], "all losses get the same recipe, that of --setting"),
+        (["run.steps=0"], "--set run.steps=0: a study trains: use --steps with 10 or more"),
         (["data.root=x"], "use --root"),
         (["loss.squared=true"], "belongs to facility_location_squared: leave it out, or choose other losses with --method"),
         (["optimiser.name=adamw"], "did you mean 'optimizer.name'?"),
@@ -172,6 +171,17 @@ def test_a_setting_that_a_study_decides_or_does_not_know_is_refused(photos, over
     with pytest.raises(ValueError, match=r".") as error:
         study_of(photos, methods=("facility_location", "facility_location_squared"), overrides=overrides)
     assert words in str(error.value)
+
+
+def test_a_table_that_says_what_validates_has_one_fold(tmp_path, photos):
+    rows = [(path, path.parent.name) for path in sorted(Path(photos).rglob("*.jpg"))]
+    splits = ["train"] * 12 + ["validation"] * 4 + ["test"] * 8  # of the 24 classes
+    lines = ["path,label,split", *(f"{path},{label},{splits[int(label)]}" for path, label in rows)]
+    (tmp_path / "table.csv").write_text("\n".join(lines))
+    study = reproduction(
+        "csv", tmp_path / "study", root=str(tmp_path / "table.csv"), setting="head", methods=("facility_location",)
+    )
+    assert study.setting.n_folds == 1
 
 
 def test_steps_are_given_once(photos):

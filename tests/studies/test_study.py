@@ -1,8 +1,10 @@
 """A study in seconds: the protocol as a whole, what it records, and that nothing finished is repeated or deleted."""
 
 import json
+import os
 import pickle
 import signal
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +20,8 @@ from facetric.studies import Setting, Study
 from facetric.studies.jobs import validation_scores
 from facetric.studies.search import best_trial, read_trials
 from facetric.studies.spaces import METHODS, Range
-from facetric.studies.workers import Interrupted, worker_pool
+from facetric.studies.workers import Interrupted, _raise_interrupted, worker_pool
+from facetric.training.interruption import Interruption
 from training.tiny_runs import tiny_tables
 
 
@@ -171,6 +174,83 @@ def test_two_processes_find_what_one_does(server, finished, tmp_path):
 def test_two_spawned_processes_find_what_one_does(server, tmp_path, glyphnet_widths):
     one, two = (rows_by_processes(server, tmp_path, n, ["proxy_anchor"], glyphnet_widths) for n in (1, 2))
     assert one == two
+
+
+def wait_or_train(folder, task):
+    if signal.getsignal(signal.SIGTERM) is _raise_interrupted:  # inherited from the parent; a spawned worker would not
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if task == 0:
+        raise ValueError("the first task fails, and its worker waits for others")
+    (Path(folder) / "begun").touch()
+    with Interruption() as interruption:
+        while not interruption.signal_number:
+            time.sleep(0.05)
+    raise Interrupted(interruption.signal_number)
+
+
+def map_what_fails(folder):
+    """In a process of its own: one of two workers is idle when the other is stopped."""
+    try:
+        with worker_pool(2) as parallel_map:
+            found = parallel_map(partial(wait_or_train, folder), range(2))
+            while not (Path(folder) / "begun").exists():
+                time.sleep(0.05)
+            time.sleep(0.5)
+            list(found)
+    except ValueError as error:
+        print(error, flush=True)
+
+
+def test_a_pool_with_an_idle_worker_is_stopped_too(server, tmp_path):
+    said = tmp_path / "said"
+    process = server.start(tmp_path, function="studies.test_study:map_what_fails", log=said, fork_workers=True)
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(process, signal.SIGKILL))
+    signal.alarm(60)
+    try:
+        assert server.wait(process) == 0, said.read_text()
+        assert "the first task fails" in said.read_text()
+    finally:
+        signal.alarm(0)
+
+
+def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path, capsys):
+    study = tiny_study(tmp_path, n_trials=2, n_seeds=1)
+    study = replace(study, setting=replace(study.setting, searched={"optimizer.head_lr": (1e-3, 1e30)}))
+    study = replace(study, methods={"facility_location": replace(METHODS["facility_location"], searched={})})
+    study.run()
+    scores = {trial.parameters["optimizer.head_lr"]: trial.objective for trial in read_trials(study.trials_file(*study.methods))}
+    assert scores[1e30] == 0.0 < scores[1e-3]
+    assert "not finite" in capsys.readouterr().err
+    assert not list((tmp_path / "search" / "running").iterdir())
+
+
+def test_a_study_that_cannot_begin_can_be_corrected(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    wrong = {**study.setting.tables, "model": {**study.setting.tables["model"], "weights": str(tmp_path / "none.safetensors")}}
+    wrong["model"]["freeze_through"], wrong["model"]["cached_views"] = "stages.0", 1
+    with pytest.raises((ValueError, OSError), match=r"none\.safetensors"):
+        replace(study, setting=replace(study.setting, tables=wrong)).run()
+    study.run()
+
+
+def test_a_long_warm_up_of_the_users_own_is_kept(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    tables = {**study.setting.tables, "run": {**study.setting.tables["run"], "steps": 14}}
+    tables["model"] = {**tables["model"], "freeze_through": "stages.0", "cached_views": 1}
+    overrides = {"optimizer.warmup_steps": 12}
+    study = replace(study, setting=replace(study.setting, tables=tables, overrides=overrides))
+    study.prepare()
+    assert study.config("facility_location", {"optimizer.head_lr": 1e-3}).optimizer.warmup_steps == 12
+
+
+def test_a_file_of_weights_has_one_spelling(tmp_path, monkeypatch):
+    study = tiny_study(tmp_path)
+    tables = {**study.setting.tables, "model": {**study.setting.tables["model"], "weights": "mine.safetensors"}}
+    monkeypatch.chdir(tmp_path)
+    config = replace(study, setting=replace(study.setting, tables=tables)).config(
+        "facility_location", {"optimizer.head_lr": 1e-3}
+    )
+    assert config.model.weights == str(tmp_path / "mine.safetensors")
 
 
 def note_and_be_interrupted(folder, task):

@@ -1,5 +1,7 @@
 """The caller's functions in `train` and `resume`, and the bar in a notebook."""
 
+import os
+import signal
 import sys
 
 import pytest
@@ -30,6 +32,16 @@ def test_an_exception_ends_training_and_the_run_can_be_resumed(tmp_path):
     result = resume(tmp_path / "partly" / "tiny", on_step=lambda step, loss: seen.append(step))
     assert seen == [3, 4, 5, 6]  # from the checkpoint of step 2
     assert rows_of(result.folder) == rows_of(whole.folder)
+
+
+def test_a_signal_in_the_last_step_is_told_and_the_run_is_finished(tmp_path):
+    def signaled(step, loss):
+        if step == 6:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    result = train(tiny_config(tmp_path), on_step=signaled)
+    assert (result.signal_number, result.finished) == (signal.SIGTERM, True)
+    assert rows_of(result.folder)[-1]["step"] == 6
 
 
 NOTEBOOK = """

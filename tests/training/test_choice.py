@@ -25,6 +25,7 @@ from facetric.training.choice import (
     HEAD,
     PRETRAINED,
     Record,
+    _scores,
     candidates,
     decide,
     difference,
@@ -224,6 +225,20 @@ def test_time_that_is_up_leaves_the_candidates_that_need_no_training(photos):
     assert train(config).finished
     choice = json.loads((photos / "hurried" / "choice.json").read_text())
     assert list(choice["scores"]) == [PRETRAINED, CLOSED_FORM]
+
+
+def test_batches_of_halves_fit_them_whatever_the_run_has(photos):
+    config = photo_config(photos, "any")
+    part = hold_out(new_images(config.data, validate=False), np.array([0, 1, 2]))
+    n_classes = len(np.unique(part.labels[part.splits == "train"]))  # of four images
+    pairs = with_settings(config, {"batches": {"size": 24, "images_per_class": 4, "class_ratio": None}})
+    assert fitting_batches(pairs, part) == {"size": 4 * n_classes}
+    many = with_settings(config, {"batches": {"size": 12, "images_per_class": 6, "class_ratio": None}})
+    found = with_settings(many, {"batches": fitting_batches(many, part)}).batches
+    assert (found.images_per_class, found.class_ratio) != (6, None)
+    loss = {"name": "facility_location", "n_subsets": 4, "subset_size": 4 * n_classes + 1}
+    subsets = with_settings(config, {"batches": {"size": 4 * n_classes + 4}, "loss": loss})
+    assert _scores(subsets, candidates(subsets, 1280)[1:2], part, n_features=1280, stopped=lambda: False)
 
 
 def try_out(photos, settings):

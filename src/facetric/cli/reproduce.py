@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -81,6 +80,7 @@ def reproduce(
     from facetric.data.images import printable
     from facetric.evaluation.tables import comparison_text
     from facetric.figures import save_comparison
+    from facetric.machine import available_cores
     from facetric.studies.reproduction import auto_setting, reproduction
     from facetric.studies.spaces import PAPER_METHODS
     from facetric.studies.workers import say
@@ -108,7 +108,7 @@ def reproduce(
                 f"{place}: {dataset}, {name}; {', '.join(study.methods)}; trials {setup.n_trials}, folds {setup.n_folds}, seeds "
                 f"{setup.n_seeds}: {study.n_runs} runs in all"
             )
-            comparison = study.run(n_jobs=jobs or (1 if gpu else os.cpu_count() or 1))
+            comparison = study.run(n_jobs=jobs or (1 if gpu else available_cores()))
             picture = save_comparison(comparison, study.folder / "table.png")
             page = make_report(study.final_folder(list(study.methods)[-1], 0)).path
         except KeyboardInterrupt as stop:

@@ -178,5 +178,5 @@ def _console(quiet: bool) -> Console:
 
 
 def _exit_by_signal(result: RunResult) -> None:
-    if result.signal_number:
+    if result.signal_number and not result.finished:
         raise typer.Exit(128 + result.signal_number)

@@ -53,7 +53,7 @@ def starts(run: Run, dataset: ImageDataset, *, device: str, on_step: OnStep) -> 
         else:
             yield from _untrained(run, network, dataset, on_step)
     except (OSError, ValueError) as error:
-        _log.warning("there are no scores of the network before training: %s", error)
+        _log.warning("not all that there was before training can be scored: %s", error)
 
 
 def start_network(run: Run) -> Embedder:

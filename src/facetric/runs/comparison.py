@@ -40,18 +40,25 @@ def compare_runs(
     """
     if not runs:
         raise ValueError("there are no runs to compare: pass at least one run folder")
-    folders = list(dict.fromkeys(Path(run) for run in runs))
+    folders = list({Path(run).resolve(): Path(run) for run in runs}.values())
     groups: dict[str, list[_Member]] = {}
     datasets: dict[str, Path] = {}
+    sizes: dict[str, Path] = {}
     for folder in folders:
         run = open_run(folder)
         report = run.evaluation(split)
-        datasets.setdefault(run.config.data.name, folder)
+        datasets.setdefault(_dataset(run), folder)
+        sizes.setdefault(f"{report.n_images:,} images of {report.n_classes:,} classes", folder)
         groups.setdefault(_identity(run, report), []).append(_Member(folder, run.config.run.seed, report))
     if len(datasets) > 1:
         found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
         raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")
-    dataset = next(iter(datasets))
+    if len(sizes) > 1:
+        found = ", ".join(f"{size} ({folder})" for size, folder in sizes.items())
+        raise ValueError(
+            f"runs that were scored on different images cannot share a table; got {found}: compare those of one split"
+        )
+    dataset = run.config.data.name
     rows = [_row(members) for members in groups.values()]
     rows = [*_before_rows(groups.values()), *rows]
     notes = ["± is the standard deviation over seeds, n − 1."] if any(row.n_runs > 1 for row in rows) else []
@@ -61,6 +68,12 @@ def compare_runs(
     columns = tuple(dict.fromkeys(column for row in rows for column in row.scores))
     differences = () if reference is None else _differences(list(groups.values()), Path(reference))
     return Comparison(dataset, split, _ordered(columns), tuple(rows), tuple(notes), differences)
+
+
+def _dataset(run: Run) -> str:
+    """Its name, and where one's own images are."""
+    data = run.config.data
+    return data.name if data.name in PUBLISHED or data.root is None else f"{data.name} {printable(os.path.realpath(data.root))}"
 
 
 def _identity(run: Run, report: EvaluationReport) -> str:
@@ -76,7 +89,7 @@ def _identity(run: Run, report: EvaluationReport) -> str:
 
 def _differences(groups: list[list[_Member]], reference: Path) -> tuple[Row, ...]:
     """The reference's row minus each other one, over the seeds that both have."""
-    own = next((members for members in groups if any(member.folder == reference for member in members)), None)
+    own = next((members for members in groups if any(member.folder.resolve() == reference.resolve() for member in members)), None)
     if own is None:
         raise ValueError(f"the reference is not one of the runs: {reference}: pass one of them")
     ours = {member.seed: comparable_scores(member.report) for member in own}
@@ -86,7 +99,7 @@ def _differences(groups: list[list[_Member]], reference: Path) -> tuple[Row, ...
         if members is own or len(pairs) < 2:
             continue
         scores: dict[str, Score] = {}
-        for column in pairs[0][0].keys() & pairs[0][1].keys():
+        for column in set.intersection(*(set(found) for pair in pairs for found in pair)):
             gains = [100 * (one[column] - other[column]) for one, other in pairs]
             scores[column] = Difference(mean(gains), stdev(gains) / len(gains) ** 0.5)
         ordered = _ordered(tuple(scores))
@@ -110,8 +123,9 @@ def _before_rows(groups: Iterable[list[_Member]]) -> list[Row]:
     """What there was before training, once for all runs that started from the same."""
     rows: dict[str, Row] = {}
     for members in groups:
-        own, report = _row(members).name, members[0].report
-        for name, start in report.before.items():
+        own = _row(members).name
+        before = next((member.report.before for member in members if member.report.before), {})
+        for name, start in before.items():
             scores = {column: Score(100 * value) for column, value in comparable_scores(start).items()}
             row = Row(f"{name}, d = {start.dimension:,}", 0, scores)
             if rows.setdefault(row.name, row).scores != scores:

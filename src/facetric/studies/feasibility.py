@@ -12,8 +12,9 @@ from facetric.data import ClassBalancedBatches, ImageDataset, load_dataset
 Labels = NDArray[np.int64]  # (n,) the class of each training image
 
 
-def training_labels(data: DataTable, *, n_folds: int) -> list[Labels]:
-    """The labels that each fold of the search trains on, then those of the final runs.
+def training_labels(data: DataTable, *, n_folds: int) -> tuple[list[Labels], bool]:
+    """The labels that each fold of the search trains on, then those of the final runs; and whether the dataset says itself what
+    validates.
 
     A ValueError if the dataset has no test classes, or a fold too little to validate on.
     """
@@ -24,7 +25,8 @@ def training_labels(data: DataTable, *, n_folds: int) -> list[Labels]:
             f"a study needs 2 test classes or more; {_place(data)} has {n_test}: add classes, raise the test fraction with "
             "--set data.options.test_fraction=0.5, or check the split column of the CSV file"
         )
-    return [*(_fold_labels(dataset, data, fold) for fold in range(n_folds)), dataset.labels[dataset.splits == "train"]]
+    folds = [_fold_labels(dataset, data, fold) for fold in range(n_folds)]
+    return [*folds, dataset.labels[dataset.splits == "train"]], "validation" in dataset.splits
 
 
 def batch_problem(batches: BatchTable, label_sets: list[Labels]) -> str | None:

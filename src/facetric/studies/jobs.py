@@ -14,7 +14,7 @@ from facetric.evaluation.embedding import remove_blocks
 from facetric.runs import Run, evaluate_run
 from facetric.runs.states import remove_states
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, most_trials, read_trials, search
-from facetric.studies.workers import Interrupted, say, stop_if_orphaned
+from facetric.studies.workers import Interrupted, say
 
 if TYPE_CHECKING:
     from facetric.studies.protocol import Study
@@ -36,7 +36,6 @@ def run_search(study: Study, n_jobs: int, name: str) -> str:
 
 def run_final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
     """Train one seed on all training classes with the best hyper-parameters, score it on the test classes, sum up in a line."""
-    stop_if_orphaned()
     name, seed = which
     folder = study.final_folder(name, seed)
     start = time.perf_counter()
@@ -72,8 +71,19 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
     return dict(result.validation[steps])
 
 
+def _scores_or_none(config: TrainConfig) -> dict[str, float]:
+    """The scores of a trial; 0 for one that diverged, which is the worst."""
+    from facetric.training.health import NonFiniteLossError
+
+    try:
+        return validation_scores(config)
+    except NonFiniteLossError as error:
+        say(f"{config.run.name}: {error}")
+        _remove_run(_folder(config))
+        return {"recall_at_1": 0.0, "nmi": 0.0}
+
+
 def _run_trial(study: Study, n_jobs: int, name: str, number: int, parameters: Parameters) -> Trial:
-    stop_if_orphaned()
     start = time.perf_counter()
     scores = []
     for fold in range(study.setting.n_folds):
@@ -81,7 +91,7 @@ def _run_trial(study: Study, n_jobs: int, name: str, number: int, parameters: Pa
         if study.setting.trial_steps is not None:
             place["steps"] = study.setting.trial_steps
         config = study.config(name, {**parameters, "data.validation_seed": fold}, seed=0, **place, **_threads(n_jobs))
-        scores.append(validation_scores(config))
+        scores.append(_scores_or_none(config))
     objective = sum((found["recall_at_1"] + found["nmi"]) / 2 for found in scores) / len(scores)
     seconds = time.perf_counter() - start
     n_trials = most_trials(study.space(name), study.setting.n_trials)

@@ -23,7 +23,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.config.config import TrainConfig, real_paths
-from facetric.config.config_file import parse_config, set_key
+from facetric.config.config_file import parse_config, resolve_paths, set_key
 from facetric.evaluation.tables import Comparison, comparison_text
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.runs import compare_runs
@@ -62,10 +62,11 @@ class Study:
 
         A ValueError if none remains.
         """
-        left_out, methods, labels = {}, {}, None
+        left_out, methods, labels, own_validation = {}, {}, None, False
         for name, method in self.methods.items():
-            config = self.config(name, self._some_parameters(name))
-            labels = labels or training_labels(config.data, n_folds=self.setting.n_folds)
+            config = self.config(name, middle(self.space(name)))
+            if labels is None:
+                labels, own_validation = training_labels(config.data, n_folds=self.setting.n_folds)
             searched = self.space(name).get(CLASS_RATIO)
             ratios = searched if isinstance(searched, tuple) else (config.batches.class_ratio,)
             composed = [config.batches.model_copy(update={"class_ratio": ratio}) for ratio in ratios]
@@ -80,7 +81,8 @@ class Study:
                 methods[name] = method
         if not methods:
             raise ValueError("no loss is left to study: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
-        return replace(self, methods=methods, left_out={**self.left_out, **left_out})
+        setting = replace(self.setting, n_folds=1) if own_validation else self.setting  # all folds would be the same
+        return replace(self, setting=setting, methods=methods, left_out={**self.left_out, **left_out})
 
     @property
     def n_runs(self) -> int:
@@ -97,10 +99,11 @@ class Study:
             return self._run(names, n_jobs)
 
     def _run(self, names: list[str], n_jobs: int) -> Comparison:
-        self._keep_protocol()
+        protocol = self._protocol()
         for name, problem in self.left_out.items():
             say(f"{name} is left out: {problem}")
         self.prepare()
+        write_atomically(self.folder / "protocol.json", sealed(protocol))
         with worker_pool(n_jobs) as parallel_map:
             for name, summary in zip(names, parallel_map(partial(run_search, self, n_jobs), names), strict=True):
                 say(f"{name}: {summary}")
@@ -157,20 +160,16 @@ class Study:
         if "optimizer.warmup_steps" not in self.setting.overrides:
             warmup = raw.setdefault("optimizer", {}).get("warmup_steps", 0)
             raw["optimizer"]["warmup_steps"] = min(warmup, raw["run"]["steps"] // 10)
-        return parse_config(real_paths(raw), source=method_name)
+        return resolve_paths(parse_config(real_paths(raw), source=method_name))
 
     def prepare(self) -> None:
         """Build the caches with all threads, before several runs ask for them at once."""
         from facetric.training.session import prepare_caches
 
         name = next(iter(self.methods))  # the caches are the same for every method and every value
-        config = self.config(name, self._some_parameters(name), steps=10)
+        config = self.config(name, middle(self.space(name)))
         if config.data.root is not None or config.model.cached_views:
             prepare_caches(config)
-
-    def _some_parameters(self, name: str) -> Parameters:
-        """Values from the space of a method, where any will do."""
-        return middle(self.space(name))
 
     def _comparison(self) -> Comparison:
         """The table of the final runs, with a note for every method that is left out."""
@@ -180,14 +179,14 @@ class Study:
         notes = [f"{name} is left out: {problem}." for name, problem in self.left_out.items()]
         return replace(comparison, notes=(*comparison.notes, *notes))
 
-    def _keep_protocol(self) -> None:
-        """Write down what decides the runs; refuse a folder whose runs were decided by something else."""
+    def _protocol(self) -> dict[str, Any]:
+        """What decides the runs; refuses a folder whose runs were decided by something else."""
         setting = self.setting
         tables = real_paths(setting.tables)
         shared = {"tables": tables, "overrides": setting.overrides, "tied": setting.tied, "n_folds": setting.n_folds}
         shared["trial_steps"] = setting.trial_steps
         own = {name: {"method": asdict(method), "space": _plain(self.space(name))} for name, method in self.methods.items()}
-        now = json.loads(json.dumps({"setting": shared, "methods": own}))
+        now: dict[str, Any] = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"
         if path.is_file():
             try:
@@ -203,7 +202,7 @@ class Study:
                         "settings are not mixed: repeat the settings of the study, or choose another folder with --output"
                     )
             now["methods"] = {**before["methods"], **now["methods"]}
-        write_atomically(path, sealed(now))
+        return now
 
     def _write(self, comparison: Comparison) -> None:
         record: dict[str, Any] = {name: {"left_out": problem} for name, problem in self.left_out.items()}

@@ -34,6 +34,7 @@ _DECIDED = {
     "data.root": "use --root",
     "data.validation_seed": "it numbers the folds of the search",
     "loss.name": "choose losses with --method",
+    "run.choose_minutes": "all losses get the same recipe, that of --setting",
     "run.folder": "use --output",
     "run.name": "use --output",
     "run.seed": "the final runs have seeds 0, 1, …; --seeds says how many",
@@ -70,6 +71,8 @@ def reproduction(
     given = dict(parse_override(override) for override in overrides)
     if steps is not None and "run.steps" in given:
         raise ValueError(f"--steps {steps} and --set run.steps={given['run.steps']} set the same: give one")
+    if given.get("run.steps") == 0:
+        raise ValueError("--set run.steps=0: a study trains: use --steps with 10 or more")
     for key in given.keys() & _DECIDED.keys():
         raise ValueError(f"--set {key} is not for a study: {_DECIDED[key]}")
     chosen = replace(_setting(dataset, setting, root, steps, overrides), overrides=given)

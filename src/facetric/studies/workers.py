@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
@@ -18,7 +19,7 @@ from typing import Any, NoReturn
 from facetric.machine import prepare_process
 
 _SECONDS_TO_SAVE = 20.0
-_stops: list[Interrupted] = []  # what stopped earlier tasks of this worker
+_stops: list[KeyboardInterrupt] = []  # what stopped earlier tasks of this worker
 
 
 class Interrupted(KeyboardInterrupt):
@@ -48,9 +49,14 @@ def worker_pool(n_jobs: int) -> Iterator[Callable[..., Iterable[Any]]]:
     try:
         with _sigterm_interrupts():
             yield lambda function, tasks: pool.map(partial(_unless_interrupted, function), tasks)
-    except BaseException:
+    except BaseException as error:
         for worker in set(active_children()) - others:
             worker.terminate()
+        if isinstance(error, BrokenProcessPool):
+            raise RuntimeError(
+                "a process of the study was killed, most likely for lack of memory: start the same command again with fewer "
+                "--jobs; finished trials and runs are kept"
+            ) from None
         raise
     finally:
         pool.shutdown(cancel_futures=True)
@@ -62,16 +68,9 @@ def _unless_interrupted(function: Callable[[Any], Any], task: Any) -> Any:
         raise _stops[0]
     try:
         return function(task)
-    except Interrupted as stop:
+    except KeyboardInterrupt as stop:  # Interrupted, or a second Ctrl-C
         _stops.append(stop)
         raise
-
-
-def stop_if_orphaned() -> None:
-    """Exit if the study that started this worker was killed: a resumed study would do the same work at the same time."""
-    parent = parent_process()
-    if parent is not None and not parent.is_alive():
-        sys.exit(1)
 
 
 def start_worker() -> None:
@@ -89,6 +88,14 @@ def start_worker() -> None:
     numba.set_num_threads(1)
     torch.set_num_threads(1)
     threadpool_limits(1)
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """SIGTERM outside training. A worker that waits for work holds the lock of the queue: killed there, the others would wait for
+    it for ever."""
+    _stops.append(Interrupted(number))
+    sys.exit(128 + number)
 
 
 def _stop_with_parent() -> None:

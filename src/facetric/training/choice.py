@@ -72,9 +72,9 @@ def candidates(config: TrainConfig, n_features: int) -> list[Candidate]:
 
 
 def with_settings(config: TrainConfig, settings: Tables) -> TrainConfig:
-    """The configuration with these keys changed."""
-    tables = {name: {k: v for k, v in table.items() if v is not None} for name, table in config.model_dump().items()}
-    return parse_config({name: {**table, **settings.get(name, {})} for name, table in tables.items()})
+    """The configuration with these keys changed; None drops one."""
+    tables = {name: {**table, **settings.get(name, {})} for name, table in config.model_dump().items()}
+    return parse_config({name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()})
 
 
 @dataclass
@@ -233,7 +233,11 @@ def _scores(
     config: TrainConfig, group: Sequence[Candidate], part: ImageDataset, *, n_features: int, stopped: Callable[[], bool]
 ) -> dict[str, ClassScores]:
     """Train once and score every candidate of the group; empty where that was stopped or diverged."""
-    recipe_config = with_settings(config, {**group[-1].settings, "batches": fitting_batches(config, part)})
+    batches = fitting_batches(config, part)
+    settings = {**group[-1].settings, "batches": batches}
+    if (getattr(config.loss, "subset_size", None) or 0) > batches.get("size", config.batches.size):
+        settings["loss"] = {**settings.get("loss", {}), "subset_size": None}
+    recipe_config = with_settings(config, settings)
     n_images = int((part.splits == "train").sum())
     if n_images <= recipe_config.model.dim != n_features:  # fewer images than in the run span fewer directions
         recipe_config = with_settings(recipe_config, {"model": {"dim": n_images - 1}, "loss": {"nested": ()}})
@@ -263,13 +267,13 @@ def fitting_batches(config: TrainConfig, part: ImageDataset) -> dict[str, Any]:
     sizes = np.bincount(part.labels[part.splits == "train"])
     sizes = np.sort(sizes[sizes > 0])
     size, per_class = config.batches.size, config.batches.images_per_class
-    if per_class is not None:
+    if per_class is not None and (sizes >= per_class).sum() >= 2:
         return {"size": min(size, int((sizes >= per_class).sum()) * per_class)}
     n_classes = round((config.batches.class_ratio or 0.25) * size)
-    if n_classes <= len(sizes) and sizes[-n_classes:].sum() >= size:
+    if per_class is None and n_classes <= len(sizes) and sizes[-n_classes:].sum() >= size:
         return {}
     size, n_classes = batch_shape(sizes.tolist())
-    return {"size": size, "class_ratio": round(n_classes / size, 4)}
+    return {"size": size, "class_ratio": round(n_classes / size, 4), "images_per_class": None}
 
 
 def _kept(run: Run) -> Record:

@@ -41,7 +41,7 @@ class RunResult:
     folder: Path
     step: int  # steps trained so far
     finished: bool
-    signal_number: int  # of the signal that stopped the run, 0 for none
+    signal_number: int  # of the signal that stopped the run, or came in its last step; 0 for none
     best_step: int | None  # None without validation; 0 where no step was better than the network before training
     validation: dict[int, Scores] = field(default_factory=dict)  # step → scores; 0 is the network before training
 
@@ -119,7 +119,7 @@ def _run(
                     n_features=plan.embedder.n_features,
                     stopped=lambda: bool(interruption.signal_number),
                 )
-            if chosen is None:
+            if chosen is None or interruption.signal_number:
                 return _conclude(config, run, display, Progress(), interruption.signal_number)
             config, display.n_steps = chosen, chosen.run.steps
             plan = make_plan(config, dataset, fabric, processes)
@@ -136,10 +136,13 @@ def _run(
             progress = Progress(step=state["step"], validation=dict(state["validation"]))
         if not is_new:
             display.say(f"resuming from step {progress.step} of {config.run.steps}")
-        writer = Writer(config, run, display, progress, calls) if processes.is_first else None
-        stack.callback(lambda: writer.close() if writer is not None else None)
-        if writer is not None and state is not None and progress.step == config.run.steps:
-            writer.restore_last(session)
+        writer = None
+        with processes.fail_together():
+            if processes.is_first:
+                writer = Writer(config, run, display, progress, calls)
+                stack.callback(writer.close)
+                if state is not None and progress.step == config.run.steps:
+                    writer.restore_last(session)
         signal_number = _train_steps(config, session, progress, validator, writer, each_step=calls.on_step is not None)
     return _conclude(config, run, display, progress, signal_number)
 
@@ -163,7 +166,7 @@ def _train_steps(
     *,
     each_step: bool,
 ) -> int:
-    """The loop. Returns the number of the signal that stopped it, 0 when it finished."""
+    """The loop. Returns the number of the signal that stopped it, or came in its last step; 0 for none."""
     run, processes, device = config.run, session.processes, session.fabric.device
     clock = StepClock(device)
     watch = CollapseWatch(loss_name=config.loss.name)
@@ -217,14 +220,14 @@ def _train_steps(
                 with processes.fail_together():
                     if writer is not None:
                         writer.checkpoint(session, state)
-            if signal_number and not is_last:
+            if signal_number:
                 return signal_number
     if run.steps == 0:
         state = session.state_dict()
         with processes.fail_together():
             if writer is not None:
                 writer.checkpoint(session, state)
-    return 0
+    return processes.maximum(interruption.signal_number)
 
 
 def _refuse_non_finite(writer: Writer | None, batch: TrainingBatch, done: Step, step: int) -> None:
@@ -261,7 +264,8 @@ def _row(session: Session, step: int, value: float) -> dict[str, Any]:
 def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progress, signal_number: int) -> RunResult:
     """The closing lines, and the result."""
     best = progress.best_step(config.run.best_metric)
-    if signal_number:
+    finished = progress.step >= config.run.steps and not config.run.choose_minutes
+    if signal_number and not finished:
         where = "while choosing" if config.run.choose_minutes else f"after step {progress.step}, which was saved"
         display.say(f"stopped by a signal {where}. To continue: {run.resume_command}")
     else:
@@ -279,7 +283,7 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
     return RunResult(
         folder=run.path,
         step=progress.step,
-        finished=progress.step >= config.run.steps and not config.run.choose_minutes,
+        finished=finished,
         signal_number=signal_number,
         best_step=best,
         validation=dict(progress.validation),

@@ -2,13 +2,13 @@
 
     FACETRIC_DATA=path/to/datasets python benchmarks/fine_tuned.py [--seeds 5] [--set run.steps=50] [--mirrored]
 
-The first 64 dimensions of the closed-form head are the closed-form head of 64 dimensions, so one training serves both widths. A
-finished seed is one line of results.jsonl in --output; the command continues where it was stopped, and --show prints the table so
-far. --mirrored also scores the mean of each photo and its mirror image. NMI by means from medoids, and by plain k-means.
+The first 64 dimensions of the closed-form head are the closed-form head of 64 dimensions with the same shrinkage, so one training
+serves both widths. A finished seed is one line of results.jsonl in --output; the command continues where it was stopped, and --show
+prints the table so far (with the same --set). --mirrored also scores the mean of each photo and its mirror image. NMI by means from
+medoids, and by plain k-means.
 """
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -20,6 +20,7 @@ from facetric.evaluation import evaluate
 from facetric.machine import prepare_process
 from facetric.runs import evaluate_run, open_run
 from facetric.training import resume, train
+from kept_results import keep, kept_results
 
 WIDTHS = (512, 64)
 CONFIG = Path(__file__).parent.parent / "configs" / "cub_512.toml"
@@ -36,15 +37,12 @@ def main():
     options = parser.parse_args()
     prepare_process()
     results = options.output / "results.jsonl"
-    done = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
+    done = kept_results(results, options.settings)
     for seed in range(0 if options.show else options.seeds):
         if any(line["seed"] == seed for line in done):
             continue
-        line = {"seed": seed, **result(seed, options)}
-        done.append(line)
-        with results.open("a") as file:
-            file.write(json.dumps(line) + "\n")
-        print(json.dumps(line), flush=True)
+        done.append({"seed": seed, "settings": options.settings, **result(seed, options)})
+        keep(results, done[-1])
     show(done)
 
 

@@ -4,7 +4,8 @@
 
 Two of three folders hold birds, 8 to 40 classes of 6 to 30 photos of the test half of CUB; every third holds characters of many
 fonts on colored paper. Each goes through what `facetric train --data folder` and `facetric evaluate` do. A finished folder is one
-line of --output; the command continues where it was stopped, and --show prints the table so far. The runs are not kept.
+line of --output; the command continues where it was stopped, and --show prints the table so far (with the same --set). The runs are not
+kept.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from facetric.data import load_dataset
 from facetric.machine import prepare_process
 from facetric.runs import evaluate_run, open_run
 from facetric.training import train
+from kept_results import keep, kept_results
 
 BEFORE, AFTER = "pretrained features", "this run"
 SCORES = ("recall_at_1", "map_at_r", "nmi")
@@ -36,7 +38,7 @@ def main():
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     prepare_process()
-    done = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
+    done = kept_results(options.output, options.settings)
     if not options.show:
         birds = load_dataset("cub", root=options.root).select("test")
         characters = load_dataset("glyphs", min_images=16)
@@ -44,11 +46,9 @@ def main():
             if any(line["folder"] == number for line in done):
                 continue
             with tempfile.TemporaryDirectory() as place:
-                line = {"folder": number, **result(number, birds, characters, Path(place), options.settings)}
-            done.append(line)
-            with options.output.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            print(f"{len(done)} of {options.folders}: {json.dumps(line)}", flush=True)
+                found = result(number, birds, characters, Path(place), options.settings)
+            done.append({"folder": number, "settings": options.settings, **found})
+            keep(options.output, done[-1])
     show(done)
 
 
@@ -71,14 +71,14 @@ def result(number, birds, characters, place, settings):
     report = evaluate_run(place / "run", facility=False).report
     found = {name: scores_of(start) for name, start in report.before.items()} | {AFTER: scores_of(report)}
     run = open_run(place / "run")
-    recipe = json.loads(run.choice_file.read_text())["chosen"] if run.choice_file.exists() else "closed-form head"
+    recipe = json.loads(run.choice_file.read_text())["chosen"] if run.choice_file.exists() else "as set"
     kind = "characters" if dataset is characters else "birds"
     sizes = {"classes": n_classes, "images": n_images, "test_classes": run.manifest.count("test")[1]}
     return {"kind": kind, **sizes, "chosen": recipe, "seconds": round(seconds), "scores": found}
 
 
 def link_bird(image, path, rng):
-    path.symlink_to(image)
+    path.symlink_to(Path(image).absolute())
 
 
 def draw_character(pixels, path, rng):
@@ -101,7 +101,7 @@ def show(lines):
         before, after = line["scores"][BEFORE], line["scores"][AFTER]
         cells = [f"{100 * before[name]:.1f} → {100 * after[name]:.1f}" for name in SCORES]
         print(f"| {line['kind']} | {line['classes']} × {line['images']} | {line['chosen']} | {' | '.join(cells)} |")
-    for name in SCORES:
+    for name in SCORES if lines else ():
         gains = np.array([100 * (line["scores"][AFTER][name] - line["scores"][BEFORE][name]) for line in lines])
         rose, kept = np.mean(gains > 0), np.mean(gains >= 0)
         print(

@@ -9,7 +9,6 @@ same with the weights averaged over the second half of the steps. At 64 and 512 
 """
 
 import argparse
-import json
 import os
 import time
 from pathlib import Path
@@ -27,6 +26,7 @@ from facetric.models.closed_form import closed_form_head
 from facetric.models.trunk_cache import extract_features
 from facetric.training.session import torch_settings
 from facetric.training.trial import hold_out, run_trial
+from kept_results import keep, kept_results
 
 BASE = {
     "run": {"validate_every": 1},
@@ -134,7 +134,7 @@ def main():
     parser.add_argument("--output", type=Path, default=Path("recipe.jsonl"))
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
-    done = [json.loads(line) for line in options.output.read_text().splitlines()] if options.output.exists() else []
+    done = kept_results(options.output, {"images": options.images})
     if not options.show:
         dataset = load_dataset("cub", root=options.root)
         if options.images is not None:
@@ -145,16 +145,9 @@ def main():
             held_out = np.random.default_rng(split // 2).permutation(classes).reshape(2, -1)[split % 2]
             for row in options.rows:
                 if not any((line["row"], line["split"], line["steps"]) == (row, split, options.steps) for line in done):
-                    line = {
-                        "row": row,
-                        "split": split,
-                        "steps": options.steps,
-                        **scores(row, hold_out(dataset, held_out), options),
-                    }
-                    done.append(line)
-                    with options.output.open("a") as file:
-                        file.write(json.dumps(line) + "\n")
-                    print(json.dumps(line), flush=True)
+                    line = {"row": row, "split": split, "steps": options.steps, "settings": {"images": options.images}}
+                    done.append({**line, **scores(row, hold_out(dataset, held_out), options)})
+                    keep(options.output, done[-1])
     show([line for line in done if line["steps"] == options.steps])
 
 

@@ -3,9 +3,9 @@
     FACETRIC_DATA=path/to/datasets python benchmarks/fine_tuned.py [--seeds 5] [--set run.steps=50] [--mirrored]
 
 The first 64 dimensions of the closed-form head are the closed-form head of 64 dimensions with the same shrinkage, so one training
-serves both widths. A finished seed is one line of results.jsonl in --output; the command continues where it was stopped, and --show
-prints the table so far (with the same --set). --mirrored also scores the mean of each photo and its mirror image. NMI by means from
-medoids, and by plain k-means.
+serves both widths. A finished seed is one line of results.jsonl in --output; the command continues where it was stopped, and with
+--show prints the table so far. --mirrored also scores the mean of each photo and its mirror image. NMI by means from medoids, and
+by plain k-means.
 """
 
 import argparse

@@ -4,8 +4,7 @@
 
 Two of three folders hold birds, 8 to 40 classes of 6 to 30 photos of the test half of CUB; every third holds characters of many
 fonts on colored paper. Each goes through what `facetric train --data folder` and `facetric evaluate` do. A finished folder is one
-line of --output; the command continues where it was stopped, and --show prints the table so far (with the same --set). The runs are not
-kept.
+line of --output; the command continues where it was stopped, and with --show prints the table so far. The runs are not kept.
 """
 
 import argparse

@@ -84,6 +84,14 @@ def shared_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_cache(shared_folder):
+    """Nothing is left in the cache of who runs the tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FACETRIC_CACHE", str(shared_folder / "cache"))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _glyphs_drawn_once(shared_folder):
     """Characters are drawn once for all workers, by the first that needs them; test_glyphs.py draws them again."""
     import numpy as np

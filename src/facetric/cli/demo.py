@@ -76,7 +76,7 @@ def _train(config: TrainConfig, run: Run) -> None:
             return
         _say(f"training: {run.path} exists and is not finished; drawing the characters, then resuming it")
         result = resume(run.path, console=console)
-    if result.signal_number and not result.finished:
+    if result.signal_number:
         _say("facetric demo: start it again to continue")
         raise typer.Exit(128 + result.signal_number)
 

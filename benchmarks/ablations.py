@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from facetric.machine import available_cores
 from facetric.studies import Study
 from facetric.studies.jobs import validation_scores
 from facetric.studies.reproduction import reproduction
@@ -75,7 +76,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--folds", type=int, default=3, help="sets of validation classes")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=int, default=available_cores())
     parser.add_argument("--output", help="folder of the scores; finished runs are not repeated")
     options = parser.parse_args()
     changes, setting, rate, steps = (CUB, "head", 1e-4, 300) if options.dataset == "cub" else (GLYPHS, "scratch", 3e-3, 100)

@@ -12,11 +12,11 @@ seeds, the same evaluation: `facetric reproduce` with more losses. Start it agai
 from __future__ import annotations
 
 import argparse
-import os
 import time
 
 from facetric.evaluation.tables import comparison_text
 from facetric.figures import save_comparison
+from facetric.machine import available_cores
 from facetric.studies.reproduction import reproduction
 from facetric.studies.spaces import METHODS
 
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="final runs per loss")
     parser.add_argument("--steps", type=int, help="steps of every run")
     parser.add_argument("--set", nargs="+", default=[], dest="overrides", metavar="TABLE.KEY=VALUE", help="settings of every run")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    parser.add_argument("--jobs", type=int, default=available_cores(), help="runs at a time")
     options = parser.parse_args()
     start = time.perf_counter()
     study = reproduction(

@@ -71,7 +71,7 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
     return dict(result.validation[steps])
 
 
-def _scores_or_none(config: TrainConfig) -> dict[str, float]:
+def _scores_or_zero(config: TrainConfig) -> dict[str, float]:
     """The scores of a trial; 0 for one that diverged, which is the worst."""
     from facetric.training.health import NonFiniteLossError
 
@@ -91,7 +91,7 @@ def _run_trial(study: Study, n_jobs: int, name: str, number: int, parameters: Pa
         if study.setting.trial_steps is not None:
             place["steps"] = study.setting.trial_steps
         config = study.config(name, {**parameters, "data.validation_seed": fold}, seed=0, **place, **_threads(n_jobs))
-        scores.append(_scores_or_none(config))
+        scores.append(_scores_or_zero(config))
     objective = sum((found["recall_at_1"] + found["nmi"]) / 2 for found in scores) / len(scores)
     seconds = time.perf_counter() - start
     n_trials = most_trials(study.space(name), study.setting.n_trials)

@@ -183,8 +183,13 @@ class Study:
         """What decides the runs; refuses a folder whose runs were decided by something else."""
         setting = self.setting
         tables = real_paths(setting.tables)
-        shared = {"tables": tables, "overrides": setting.overrides, "tied": setting.tied, "n_folds": setting.n_folds}
-        shared["trial_steps"] = setting.trial_steps
+        shared = {
+            "tables": tables,
+            "overrides": setting.overrides,
+            "tied": setting.tied,
+            "n_folds": setting.n_folds,
+            "trial_steps": setting.trial_steps,
+        }
         own = {name: {"method": asdict(method), "space": _plain(self.space(name))} for name, method in self.methods.items()}
         now: dict[str, Any] = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"

@@ -272,6 +272,24 @@ def test_an_interrupted_worker_begins_nothing_else_that_is_in_its_queue(server, 
     assert 1 <= len(list((tmp_path / "tasks").iterdir())) <= 2
 
 
+def be_killed(task):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def map_what_is_killed(folder):
+    """In a process of its own: the workers die as the kernel ends a process for lack of memory."""
+    with pytest.raises(RuntimeError, match=r"lack of memory.*fewer --jobs"), worker_pool(2) as parallel_map:
+        list(parallel_map(be_killed, range(3)))
+    Path(folder).mkdir()
+
+
+def test_a_killed_worker_is_named_with_a_way_out(server, tmp_path):
+    said = tmp_path / "said.txt"
+    code = server.run(tmp_path / "over", function="studies.test_study:map_what_is_killed", log=said, fork_workers=True)
+    assert code == 0, said.read_text()
+    assert (tmp_path / "over").is_dir()
+
+
 def test_trials_may_be_shorter_than_final_runs(tmp_path):
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1, trial_steps=2)
     study.run()

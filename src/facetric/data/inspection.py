@@ -13,6 +13,7 @@ from typing import IO
 from PIL import Image
 
 from facetric.data.images import FORMAT_SUFFIXES, ImageError, decode_image, open_file, printable
+from facetric.machine import available_cores
 from facetric.progress import Progress
 
 MIN_SIDE = 16  # pixels; smaller pictures are icons and spacers
@@ -35,8 +36,7 @@ def inspect_images(
     paths: Sequence[Path], *, n_workers: int | None = None, on_progress: Progress | None = None
 ) -> Iterator[ImageFacts]:
     """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
-    n_workers = n_workers or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
-    executor = ThreadPoolExecutor(n_workers)
+    executor = ThreadPoolExecutor(n_workers or available_cores())
     try:
         for n_done, facts in enumerate(executor.map(inspect_image, paths), start=1):
             yield facts

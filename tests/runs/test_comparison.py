@@ -11,6 +11,7 @@ from facetric.cli.main import app
 from facetric.evaluation.published import PUBLISHED
 from facetric.evaluation.tables import Comparison, Row, Score, comparison_text
 from facetric.runs import Run, compare_runs
+from facetric.runs.manifest import Manifest
 
 
 @pytest.fixture
@@ -128,6 +129,18 @@ def test_runs_on_different_images_do_not_share_a_table(runs, tmp_path):
     rescored(runs[2], n_images=12)
     with pytest.raises(ValueError, match=r"different images.*; got 10 images of 2 classes \(.*, 12 images of 2 classes \("):
         compare_runs(runs)
+
+
+def test_runs_whose_test_classes_were_drawn_differently_do_not_share_a_table(tmp_path):
+    runs = [make_evaluated_run(tmp_path, name=name, dataset="folder", nmi=0.5, recall_at_1=0.5, root="photos") for name in "abc"]
+    for run, tested in zip(runs, ("oak", "maple", "maple"), strict=True):
+        names = ("oak", "maple")
+        splits = np.array(["test" if name == tested else "train" for name in names])
+        manifest = Manifest("folder", names, ("oak/1.jpg", "maple/1.jpg"), np.arange(2), splits, ("0", "1"))
+        Run(run).manifest_file.write_text(manifest.to_json())
+    with pytest.raises(ValueError, match=r"different images .*/a and .*/b have as many of them, but not the same.*seed"):
+        compare_runs(runs)
+    assert compare_runs(runs[1:]).dataset == "folder"
 
 
 def test_one_run_under_two_paths_is_one(runs, monkeypatch):

@@ -44,11 +44,13 @@ def compare_runs(
     groups: dict[str, list[_Member]] = {}
     datasets: dict[str, Path] = {}
     sizes: dict[str, Path] = {}
+    images: dict[frozenset[tuple[str, str]], Path] = {}
     for folder in folders:
         run = open_run(folder)
         report = run.evaluation(split)
         datasets.setdefault(_dataset(run), folder)
         sizes.setdefault(f"{report.n_images:,} images of {report.n_classes:,} classes", folder)
+        images.setdefault(run.manifest.names_with_classes(split), folder)
         groups.setdefault(_identity(run, report), []).append(_Member(folder, run.config.run.seed, report))
     if len(datasets) > 1:
         found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
@@ -57,6 +59,13 @@ def compare_runs(
         found = ", ".join(f"{size} ({folder})" for size, folder in sizes.items())
         raise ValueError(
             f"runs that were scored on different images cannot share a table; got {found}: compare those of one split"
+        )
+    if len(images) > 1:
+        one, other, *_ = images.values()
+        seed = "data.validation_seed" if split == "validation" else "data.options.seed"
+        raise ValueError(
+            f"runs that were scored on different images cannot share a table; {one} and {other} have as many of them, but "
+            f"not the same, as their splits were drawn differently: train them with the same --set {seed}=…"
         )
     dataset = run.config.data.name
     rows = [_row(members) for members in groups.values()]

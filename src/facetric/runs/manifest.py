@@ -101,6 +101,10 @@ class Manifest:
         chosen = self.splits == split
         return int(chosen.sum()), len(np.unique(self.labels[chosen]))
 
+    def names_with_classes(self, split: str) -> frozenset[tuple[str, str]]:
+        """Every image of a split with its class, by name."""
+        return frozenset((self.images[i], self.class_names[self.labels[i]]) for i in np.flatnonzero(self.splits == split))
+
     def match(
         self, dataset: ImageDataset, root: str | None, *, splits: Sequence[str] = SPLITS
     ) -> tuple[ImageDataset, DataChanges]:

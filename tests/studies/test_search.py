@@ -36,6 +36,15 @@ def test_a_search_begins_in_the_middle_of_every_range_and_with_the_first_of_ever
     assert first.parameters == {"x": pytest.approx(1.0), "kind": "a"}
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_the_next_four_trials_are_one_in_each_quarter_of_every_range_and_list(tmp_path, seed):
+    space = {"x": Range(0.01, 100.0), "y": Range(1.0, 16.0), "kind": ("a", "b", "c")}
+    trials = search(tmp_path / "trials.json", space, 5, run, seed=seed)[1:]
+    assert sorted(trial.parameters["x"] for trial in trials) == pytest.approx([10**-1.5, 10**-0.5, 10**0.5, 10**1.5])
+    assert sorted(trial.parameters["y"] for trial in trials) == pytest.approx([2**0.5, 2**1.5, 2**2.5, 2**3.5])
+    assert sorted(trial.parameters["kind"] for trial in trials) == ["a", "b", "b", "c"]
+
+
 @pytest.mark.parametrize("n_trials", [3, 12, 50])
 def test_a_grid_has_every_combination_once_and_ends_with_the_last(tmp_path, n_trials):
     trials = search(tmp_path / "grid.json", SPACES["choices"], n_trials, run)

@@ -14,9 +14,10 @@ from facetric.cli.main import app
 from facetric.config import read_config
 from facetric.config.defaults import choose_run
 from facetric.evaluation import EvaluationReport, embed, evaluate
+from facetric.models.closed_form import closed_form_head
 from facetric.runs import open_run
 from facetric.runs.before import start_network
-from facetric.runs.images import new_images
+from facetric.runs.images import new_images, padded, run_images
 from facetric.training.feed import split_images
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")
@@ -64,7 +65,7 @@ def test_a_demo_that_was_killed_at_its_start_says_what_to_do(tmp_path, monkeypat
 def test_the_table_has_the_scores_before_and_after_training(place):
     folder, result = place
     report = EvaluationReport.load(folder / "runs" / "demo" / "evaluation.json")
-    assert report.before.keys() == {"raw pixels", "untrained network"}
+    assert report.before.keys() == {"raw pixels", "untrained network", "closed-form head on pixels"}
     for row, found in {**report.before, "trained network": report}.items():
         line = next(line for line in result.stdout.splitlines() if f"│ {row} " in line)
         for score in (*found.recall_at_k.values(), found.nmi, found.map_at_r):
@@ -73,7 +74,14 @@ def test_the_table_has_the_scores_before_and_after_training(place):
 
 def test_every_stage_is_announced(place):
     _, result = place
-    for words in ("training: 3 steps", "raw pixels: neighbors", "  untrained network", "  k-means", "  map"):
+    for words in (
+        "training: 3 steps",
+        "raw pixels: neighbors",
+        "  untrained network",
+        "closed-form head on pixels: neighbors",
+        "  k-means",
+        "  map",
+    ):
         assert words in result.stderr
 
 
@@ -86,6 +94,14 @@ def test_the_untrained_network_is_that_of_step_0(place):
     row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
     assert row["step"] == 0
     assert row["validation"]["map_at_r"] == pytest.approx(scores.map_at_r, abs=1e-6)
+
+
+def test_the_closed_form_on_pixels_is_fitted_to_the_training_characters(place):
+    run = open_run(place[0] / "runs" / "demo")
+    train, test = (padded(run_images(run, split)[0], run.config.data.pad) for split in ("train", "test"))
+    head = closed_form_head(train.images.reshape(len(train), -1), train.labels, 16)
+    scores = evaluate(head(test.images.reshape(len(test), -1)), test.labels, n_restarts=1, seed=run.config.run.seed)
+    assert run.evaluation().before["closed-form head on pixels"].map_at_r == pytest.approx(scores.map_at_r, abs=1e-6)
 
 
 def test_a_second_time_everything_is_there_already(place):

@@ -102,7 +102,7 @@ def _evaluate(run: Run) -> EvaluationReport:
             report = run.evaluation()
             _say("scores before and after training: already done")
             return report
-    _say("scoring the trained network on characters it has never seen; then raw pixels and the untrained network")
+    _say("scoring the trained network on characters it has never seen; then what there is without training")
     with steps_shown(lines=True) as on_step:
         found = evaluate_run(run.path, n_restarts=1, facility=False, on_progress=indented(on_step))
     assert found.report is not None

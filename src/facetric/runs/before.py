@@ -2,7 +2,7 @@
 
 Features are the activations of a backbone that is frozen as a whole: computed once for a list of images, in the cache folder, and
 shared by all runs on them. A network that starts from random weights has no such features; it is scored as it starts, and so
-are the pixels.
+are the pixels, with and without a closed-form head.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from facetric.data import ImageDataset, RandomCrop
 from facetric.data.loader import Images
 from facetric.models import Embedder, build_embedder
-from facetric.models.closed_form import closed_form_head
+from facetric.models.closed_form import ClosedForm, closed_form_head
 from facetric.models.embedder import WHOLE
 from facetric.models.head import FITTED_KINDS
 from facetric.models.input_spec import image_format
@@ -28,7 +28,8 @@ from facetric.progress import OnStep
 from facetric.runs.images import padded, run_images
 from facetric.runs.run import Run
 
-FEATURES, CLOSED_FORM, PIXELS, UNTRAINED = "pretrained features", "closed-form head", "raw pixels", "untrained network"
+FEATURES, CLOSED_FORM = "pretrained features", "closed-form head"
+PIXELS, UNTRAINED, CLOSED_FORM_ON_PIXELS = "raw pixels", "untrained network", "closed-form head on pixels"
 _log = logging.getLogger("facetric")
 
 
@@ -76,23 +77,41 @@ def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnS
     source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
     features = _features(_cache(run, network, dataset.images, "Pretrained features", on_step))
     yield Start(FEATURES, features, source)
-    training, _ = run_images(run, "train")
-    training = padded(training, run.config.data.pad)
+    training = _training_images(run)
     known = _features(_cache(run, network, training.images, "Pretrained features of training images", on_step))
-    dim = network.dim
-    if dim != network.n_features:
-        dim = min(dim, len(known) - 1, network.n_features)  # fewer than the run's where there are too few images
-    on_step("Closed-form head", 0, 1)
-    head = closed_form_head(known, training.labels, dim)
-    on_step("Closed-form head", 1, 1)
+    head = _head(known, training.labels, network.dim, on_step)
     yield Start(CLOSED_FORM, head(features), {**source, "shrinkage": head.shrinkage})
 
 
 def _untrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
-    if isinstance(dataset.images, np.ndarray):
-        yield Start(PIXELS, dataset.images.reshape(len(dataset), -1).astype(np.float32))
+    in_memory = isinstance(dataset.images, np.ndarray)  # pictures of one size
+    if in_memory:
+        yield Start(PIXELS, _pixels(dataset))
     cache = _cache(run, network, dataset.images, "Untrained network", on_step)
     yield Start(UNTRAINED, embed_activations(network, cache), {"backbone": network.name, "views": "center crop"})
+    if in_memory:
+        training = _training_images(run)
+        head = _head(_pixels(training), training.labels, network.dim, on_step)
+        yield Start(CLOSED_FORM_ON_PIXELS, head(_pixels(dataset)), {"shrinkage": head.shrinkage})
+
+
+def _training_images(run: Run) -> ImageDataset:
+    training, _ = run_images(run, "train")
+    return padded(training, run.config.data.pad)
+
+
+def _pixels(dataset: ImageDataset) -> NDArray[np.float32]:
+    return np.asarray(dataset.images, dtype=np.float32).reshape(len(dataset), -1)
+
+
+def _head(known: NDArray[np.float32], labels: NDArray[np.int64], dim: int, on_step: OnStep) -> ClosedForm:
+    n_images, n_features = known.shape
+    if dim != n_features:
+        dim = min(dim, n_images - 1, n_features)  # fewer than the run's where there are too few images
+    on_step("Closed-form head", 0, 1)
+    head = closed_form_head(known, labels, dim)
+    on_step("Closed-form head", 1, 1)
+    return head
 
 
 def _cache(run: Run, network: Embedder, images: Images, title: str, on_step: OnStep) -> TrunkCache:

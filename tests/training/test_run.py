@@ -26,7 +26,13 @@ from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
-from facetric.training.health import CollapseWatch, NonFiniteLossError, refuse_non_finite_weights, relative_spread
+from facetric.training.health import (
+    CollapseWatch,
+    DivergedError,
+    refuse_non_finite_weights,
+    refuse_zero_embeddings,
+    relative_spread,
+)
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.writer import Progress
 from training.tiny_runs import rows_of, tiny_config
@@ -358,7 +364,7 @@ def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
     config = tiny_config(tmp_path, optimizer={"head_lr": 1e30, "backbone_lr": 1e30, "warmup_steps": 0})
-    with pytest.raises(NonFiniteLossError, match="not finite in step 2; the batch is in") as stopped:
+    with pytest.raises(DivergedError, match="not finite in step 2; the batch is in") as stopped:
         run(config)
     batch = load_file(tmp_path / "tiny" / "nonfinite_step_2.safetensors")
     assert batch["inputs"].shape == (12, 1, 32, 32)
@@ -366,11 +372,19 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
     assert "\n" not in str(stopped.value)
 
 
+def test_embeddings_of_zero_stop_the_run(tmp_path):
+    with pytest.raises(DivergedError, match=r"after step 3 the embeddings of 1 of 2 validation images are zero.*learning rates"):
+        refuse_zero_embeddings(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32), 3)
+    config = tiny_config(tmp_path, run={"steps": 1}, optimizer={"head_lr": 1e30, "warmup_steps": 0})
+    with pytest.raises(DivergedError, match=r"after step 1 the embeddings of (\d+) of \1 validation images are zero"):
+        run(config)
+
+
 def test_spoiled_weights_are_not_saved():
     network = torch.nn.Linear(2, 2)
     refuse_non_finite_weights(network, 3)
     network.weight.data[0, 0] = torch.nan
-    with pytest.raises(NonFiniteLossError, match="1 tensors of the network \\(weight, …\\) are not finite after step 3"):
+    with pytest.raises(DivergedError, match="1 tensors of the network \\(weight, …\\) are not finite after step 3"):
         refuse_non_finite_weights(network, 3)
 
 

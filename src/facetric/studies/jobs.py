@@ -73,11 +73,11 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
 
 def _scores_or_zero(config: TrainConfig) -> dict[str, float]:
     """The scores of a trial; 0 for one that diverged, which is the worst."""
-    from facetric.training.health import NonFiniteLossError
+    from facetric.training.health import DivergedError
 
     try:
         return validation_scores(config)
-    except NonFiniteLossError as error:
+    except DivergedError as error:
         say(f"{config.run.name}: {error}")
         _remove_run(_folder(config))
         return {"recall_at_1": 0.0, "nmi": 0.0}

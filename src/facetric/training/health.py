@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import save
 from torch import Tensor, nn
 
 from facetric.files import write_atomically
 
 
-class NonFiniteLossError(RuntimeError):
-    """The loss or the embeddings are NaN or infinite; the message says where the batch was saved."""
+class DivergedError(RuntimeError):
+    """The loss, the weights or the embeddings are NaN or infinite, or the embeddings zero; the message says what can be done."""
 
 
 def save_batch(folder: Path, step: int, tensors: dict[str, Tensor]) -> Path:
@@ -27,9 +29,19 @@ def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
     """A non-finite gradient corrupts the weights a step before the loss shows it: never save such weights over good ones."""
     spoiled = [name for name, weights in network.named_parameters() if not bool(torch.isfinite(weights).all())]
     if spoiled:
-        raise NonFiniteLossError(
+        raise DivergedError(
             f"{len(spoiled)} tensors of the network ({spoiled[0]}, …) are not finite after step {step} and are not saved: lower "
             "the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
+        )
+
+
+def refuse_zero_embeddings(vectors: NDArray[np.float32], step: int) -> None:
+    """A network whose last layer has died gives zeros, which have no direction to compare."""
+    n_zero = len(vectors) - int(vectors.any(axis=1).sum())
+    if n_zero:
+        raise DivergedError(
+            f"after step {step} the embeddings of {n_zero:,} of {len(vectors):,} validation images are zero, without direction: "
+            "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
         )
 
 

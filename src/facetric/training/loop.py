@@ -23,7 +23,7 @@ from facetric.training.clock import StepClock
 from facetric.training.display import Display
 from facetric.training.environment import describe_environment, say_differences
 from facetric.training.feed import TrainingBatch
-from facetric.training.health import CollapseWatch, NonFiniteLossError, save_batch
+from facetric.training.health import CollapseWatch, DivergedError, save_batch
 from facetric.training.interruption import Interruption
 from facetric.training.loggers import require_loggers
 from facetric.training.loss import last_explanation
@@ -238,7 +238,7 @@ def _refuse_non_finite(writer: Writer | None, batch: TrainingBatch, done: Step, 
     tensors = {"inputs": batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
     with writer.run.writing():
         path = save_batch(writer.run.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
-    raise NonFiniteLossError(
+    raise DivergedError(
         f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
         "optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from facetric.models import Embedder
 from facetric.models.trunk_cache import TrunkCache, embed_activations
 from facetric.training.feed import LabeledImages
+from facetric.training.health import refuse_zero_embeddings
 
 Scores = dict[str, float]
 
@@ -24,13 +25,16 @@ class Validator:
     def __init__(self, split: LabeledImages, *, cache: TrunkCache | None, seed: int) -> None:
         self.split, self.cache, self.seed = split, cache, seed
 
-    def __call__(self, embedder: Embedder) -> Scores:
-        """The scores, by name. Neighbors by cosine for unit embeddings, else Euclidean."""
+    def __call__(self, embedder: Embedder, *, step: int) -> Scores:
+        """The scores after a step, by name. Neighbors by cosine for unit embeddings, else Euclidean."""
         from facetric.evaluation import evaluate
 
+        vectors = self.embed(embedder)
         metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"
+        if metric == "cosine":
+            refuse_zero_embeddings(vectors, step)
         report = evaluate(
-            self.embed(embedder),
+            vectors,
             self.split.labels,
             ks=KS,
             metric=metric,

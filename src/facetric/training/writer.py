@@ -94,7 +94,7 @@ class Writer:
         start = time.perf_counter()
         step = self.progress.step
         embedder = self._for_use(session)
-        scores = validator(embedder)
+        scores = validator(embedder, step=step)
         self.progress.validation[step] = scores
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.progress.best_step(self.config.run.best_metric) == step

@@ -24,7 +24,12 @@ def _as_list(value: Any) -> Any:
 
 
 class RunTable(Table):
-    name: str = Field("run", min_length=1, pattern=NAME_PATTERN, description="Name of the run, and of its folder.")
+    name: str = Field(
+        "run",
+        min_length=1,
+        pattern=NAME_PATTERN,
+        description="Name of the run, and of its folder; on the command line that of the config file or of the photos.",
+    )
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=0, description="Training steps; 0 saves the network with its initial head.")
@@ -43,7 +48,7 @@ class RunTable(Table):
     )
     log_every: int = Field(10, ge=1, description="Steps between rows of metrics.jsonl.")
     validate_every: int = Field(
-        200, ge=0, description="Steps between validations; 0 for none. The last step is always validated."
+        200, ge=0, description="Steps between validations; the last step is validated too. 0 for none at all."
     )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints. The last step is always saved.")
     best_metric: str = Field("recall_at_1", description="Validation score that selects checkpoints/best.safetensors.")

@@ -131,6 +131,13 @@ def test_the_papers_datasets_get_the_settings_of_the_committed_files(request):
     assert chosen.run.model_copy(update={"name": "cub"}) == committed.run
 
 
+def test_as_many_classes_validate_as_were_asked_for(tmp_path):
+    root = name_photos(tmp_path / "photos", n_classes=40, n_images=12)
+    chosen = choose_run("folder", root, overrides=["data.validation_fraction=0.4"], gpu=True)
+    assert chosen.config.run.validate_every > 0
+    assert "12 classes (144 images) for training, 8 for validation" in chosen.reasons[0]
+
+
 def test_a_choice_by_validation_classes_can_be_had_instead(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
     config = choose_run("folder", root, overrides=["run.choose_minutes=0", "run.validate_every=20"]).config

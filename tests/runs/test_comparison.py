@@ -50,6 +50,11 @@ def test_differences_to_a_reference_are_paired_by_seed(tmp_path):
     assert "| ours (3 seeds) − theirs (3 seeds) | +1.00 ± 0.58 | +1.00 ± 0.58 | +0.00 ± 0.00 |" in comparison_text(
         compare_runs(runs, reference=tmp_path / "ours-seed0"), "markdown"
     )
+    compared = compare_runs(runs, reference=tmp_path / "ours-seed0")
+    assert "ours (3 seeds) − theirs (3 seeds),3,1.0000,0.5774," in comparison_text(compared, "csv")
+    latex = comparison_text(compared, "latex")
+    assert r"ours (3 seeds) − theirs (3 seeds) & +1.00 $\pm$ 0.58 &" in latex
+    assert "% Paired differences: mean over the seeds" in latex
     with pytest.raises(ValueError, match=r"the reference is not one of the runs: .*elsewhere: pass one of them"):
         compare_runs(runs, reference=tmp_path / "elsewhere")
 
@@ -141,6 +146,13 @@ def test_runs_whose_test_classes_were_drawn_differently_do_not_share_a_table(tmp
     with pytest.raises(ValueError, match=r"different images .*/a and .*/b have as many of them, but not the same.*seed"):
         compare_runs(runs)
     assert compare_runs(runs[1:]).dataset == "folder"
+
+
+def test_a_seed_that_was_trained_twice_has_a_row_of_its_own(runs, tmp_path):
+    again = make_evaluated_run(tmp_path, name="again", seed=0, dataset="cub", nmi=0.60, recall_at_1=0.50)
+    table = compare_runs([*runs[:2], again], published=False, reference=runs[0])
+    assert [(row.name, row.n_runs) for row in table.rows] == [("cub (2 seeds)", 2), ("again", 1)]
+    assert table.differences == ()
 
 
 def test_one_run_under_two_paths_is_one(runs, monkeypatch):

@@ -126,6 +126,17 @@ def test_what_is_too_small_to_study_is_refused_before_anything_is_trained(tmp_pa
     assert not (tmp_path / "study").exists()
 
 
+def test_validation_classes_of_one_image_each_are_refused(tmp_path):
+    sizes = {"train": 6, "validation": 1, "test": 6}
+    rows = [(f"{s}-{c}-{i}.jpg", f"{s}-{c}", s) for s, n_images in sizes.items() for c in range(12) for i in range(n_images)]
+    for name, *_ in rows:
+        (tmp_path / name).touch()
+    table = tmp_path / "table.csv"
+    table.write_text("path,label,split\n" + "".join(",".join(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=r"no validation class of .* has 2 images, .*--set data\.validation_fraction=0\.4"):
+        reproduction("csv", tmp_path / "study", root=str(table), setting="head", methods=("facility_location",))
+
+
 # --- what can be set
 
 

@@ -19,7 +19,7 @@ from facetric.runs import open_run
 from facetric.studies import Setting, Study
 from facetric.studies.jobs import validation_scores
 from facetric.studies.search import best_trial, read_trials
-from facetric.studies.spaces import METHODS, Range
+from facetric.studies.spaces import METHODS, Method, Range
 from facetric.studies.workers import Interrupted, _raise_interrupted, worker_pool
 from facetric.training.interruption import Interruption
 from training.tiny_runs import tiny_tables
@@ -221,7 +221,7 @@ def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path, cap
     study.run()
     scores = {trial.parameters["optimizer.head_lr"]: trial.objective for trial in read_trials(study.trials_file(*study.methods))}
     assert scores[1e30] == 0.0 < scores[1e-3]
-    assert "not finite" in capsys.readouterr().err
+    assert "this trial has diverged and counts as the worst" in capsys.readouterr().err
     assert not list((tmp_path / "search" / "running").iterdir())
 
 
@@ -231,7 +231,24 @@ def test_a_study_that_cannot_begin_can_be_corrected(tmp_path):
     wrong["model"]["freeze_through"], wrong["model"]["cached_views"] = "stages.0", 1
     with pytest.raises((ValueError, OSError), match=r"none\.safetensors"):
         replace(study, setting=replace(study.setting, tables=wrong)).run()
+    misspelled = {**study.setting.tables, "model": {**study.setting.tables["model"], "backbone": "glyphnett"}}
+    with pytest.raises(ValueError, match="glyphnett"):
+        replace(study, setting=replace(study.setting, tables=misspelled)).run()
+    with pytest.raises(ValueError, match="warmup_steps"):
+        replace(study, setting=replace(study.setting, trial_steps=2, overrides={"optimizer.warmup_steps": 3})).run()
+    other = Method("Unknown", {"name": "studies.test_study.NoSuchLoss"}, {})
+    with pytest.raises(ValueError, match="NoSuchLoss"):
+        replace(study, methods={**study.methods, "other": other}).run()
+    assert not (tmp_path / "protocol.json").exists()
     study.run()
+
+
+def test_a_final_run_that_diverges_is_named_with_a_way_out(tmp_path):
+    study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
+    study = replace(study, setting=replace(study.setting, searched={"optimizer.head_lr": (1e30,)}))
+    study = replace(study, methods={"facility_location": replace(METHODS["facility_location"], searched={})})
+    with pytest.raises(RuntimeError, match=r"facility_location, seed 0 has diverged .*head_lr 1e\+30.*--trials.*--method"):
+        study.run()
 
 
 def test_a_long_warm_up_of_the_users_own_is_kept(tmp_path):

@@ -118,6 +118,23 @@ def test_what_cannot_be_chosen_is_refused_before_the_folder_is_made(tmp_path):
     assert not (tmp_path / "tiny").exists()
 
 
+def test_a_head_that_the_images_cannot_fill_is_refused_before_the_folder_is_made(photos):
+    config = with_settings(photo_config(photos, "wide"), {"model": {"dim": 200, "head_init": "orthogonal", "head_refit": False}})
+    with pytest.raises(
+        ValueError, match=r"head of 200 dimensions, .*; got 24 and 1280: --set model\.dim=1280 .*choose_minutes=0"
+    ):
+        train(config)
+    assert not (photos / "wide").exists()
+
+
+def test_a_recipe_that_diverges_is_not_chosen(photos, caplog):
+    config = with_settings(photo_config(photos, "wild"), {"optimizer": {"head_lr": 1e30, "backbone_lr": 1e30, "warmup_steps": 0}})
+    assert train(with_settings(config, {"run": {"steps": 1}})).finished
+    choice = json.loads((photos / "wild" / "choice.json").read_text())
+    assert list(choice["scores"]) == [PRETRAINED, CLOSED_FORM]
+    assert f"{HEAD} has diverged on a half of the classes" in caplog.text
+
+
 def test_choice_json_keeps_every_score(tmp_path):
     record = Record(3.5, {PRETRAINED: {0: {"oak": (0.25, 0.5)}, 1: {}}}, PRETRAINED, "chosen: …")
     assert Record.from_json(record.to_json()) == record

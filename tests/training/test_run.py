@@ -19,21 +19,22 @@ from facetric.models import load_embedder
 from facetric.models.closed_form import closed_form_head
 from facetric.models.input_spec import image_format
 from facetric.models.trunk_cache import build_trunk_cache, extract_features
-from facetric.runs import RunFolderError, open_run
+from facetric.runs import RunFolderError, evaluate_run, open_run
 from facetric.runs.before import start_network
 from facetric.runs.images import new_images
 from facetric.runs.metrics_log import MetricsLog
+from facetric.runs.run import DivergedError
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
 from facetric.training.health import (
     CollapseWatch,
-    DivergedError,
+    refuse_bad_embeddings,
     refuse_non_finite_weights,
-    refuse_zero_embeddings,
     relative_spread,
 )
 from facetric.training.optimizers import LearningRates, build_optimizer
+from facetric.training.validation import check_validation
 from facetric.training.writer import Progress
 from training.tiny_runs import rows_of, tiny_config
 
@@ -372,12 +373,34 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):
     assert "\n" not in str(stopped.value)
 
 
+def test_validation_classes_of_one_image_each_are_refused():
+    with pytest.raises(ValueError, match=r"none of the 12 validation classes has 2 images.*data\.validation_seed"):
+        check_validation(np.arange(12))
+    check_validation(np.array([0, 0, *range(1, 11)]))
+
+
 def test_embeddings_of_zero_stop_the_run(tmp_path):
     with pytest.raises(DivergedError, match=r"after step 3 the embeddings of 1 of 2 validation images are zero.*learning rates"):
-        refuse_zero_embeddings(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32), 3)
+        refuse_bad_embeddings(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32), 3, metric="cosine")
+    refuse_bad_embeddings(np.array([[0.6, 0.8], [0.0, 0.0]], dtype=np.float32), 3, metric="euclidean")
+    with pytest.raises(DivergedError, match="1 of 2 validation images are zero or not finite"):
+        refuse_bad_embeddings(np.array([[0.6, 0.8], [np.nan, 0.0]], dtype=np.float32), 3, metric="euclidean")
     config = tiny_config(tmp_path, run={"steps": 1}, optimizer={"head_lr": 1e30, "warmup_steps": 0})
     with pytest.raises(DivergedError, match=r"after step 1 the embeddings of (\d+) of \1 validation images are zero"):
         run(config)
+
+
+def test_distances_that_overflow_stop_the_run_as_a_loss_that_is_not_finite_does(tmp_path):
+    changes = {"optimizer": {"head_lr": 1e20, "warmup_steps": 0}, "loss": {"name": "facility_location", "normalize": False}}
+    with pytest.raises(DivergedError, match="the loss is not finite in step 2; the batch is in"):
+        run(tiny_config(tmp_path, run={"validate_every": 0}, **changes))
+
+
+def test_a_run_that_diverged_unseen_says_so_when_it_is_evaluated(tmp_path):
+    config = tiny_config(tmp_path, run={"steps": 1, "validate_every": 0}, optimizer={"head_lr": 1e30, "warmup_steps": 0})
+    run(config)
+    with pytest.raises(DivergedError, match=r"last.safetensors the embeddings of (\d+) of \1 images are zero.*lower rates"):
+        evaluate_run(tmp_path / "tiny")
 
 
 def test_spoiled_weights_are_not_saved():

@@ -13,7 +13,7 @@ import numpy as np
 
 from facetric.config.config import TrainConfig
 from facetric.config.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
-from facetric.config.own_photos import OWN, about_choice, options_for_testing, own_tables
+from facetric.config.own_photos import BACKBONE, MOST_CACHE_BYTES, OWN, about_choice, options_for_testing, own_tables
 from facetric.data import ImageDataset, load_dataset
 from facetric.data.images import printable
 from facetric.data.readers.load import BUILT_IN, READERS
@@ -35,9 +35,8 @@ GLYPHS: dict[str, dict[str, Any]] = {
     },
 }
 
-BACKBONE, FREEZE_THROUGH, VIEW_BYTES = "tf_efficientnet_lite0", "blocks.4", 43_904  # 112 × 14 × 14 float16
+FREEZE_THROUGH, VIEW_BYTES = "blocks.4", 43_904  # 112 × 14 × 14 float16
 DIM = 64
-MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
 MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
 CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest and the most steps
 GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
@@ -129,9 +128,10 @@ def _sizes(dataset: ImageDataset, asked: TrainConfig) -> Sizes:
             "add classes, or train on all and test on none with --set data.options.test_fraction=0"
         )
     fraction = max(VALIDATION_FRACTION, round(2 / n_train, 4))  # retrieval within one class is always right
+    validates = round(fraction * n_train) <= n_train // 3
     if "validation_fraction" in asked.data.model_fields_set:
-        fraction = asked.data.validation_fraction
-    if not counts["validation"] and asked.run.validate_every > 0 and round(fraction * n_train) <= n_train // 3:
+        fraction, validates = asked.data.validation_fraction, True
+    if not counts["validation"] and asked.run.validate_every > 0 and validates:
         cut = dataset.with_validation(fraction, seed=asked.data.validation_seed)
         held_out = _class_sizes(cut, "validation")
         if sum(held_out) >= FEWEST_TO_VALIDATE and len(held_out) > 1:

@@ -245,11 +245,11 @@ def _markdown(comparison: Comparison) -> str:
 
 
 def _csv(comparison: Comparison) -> str:
-    """A line per row, with the mean and the standard deviation of every column as numbers."""
+    """A line per row, with the mean and the standard deviation of every column as numbers; of differences the standard error."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(["name", "runs", *(name for column in comparison.columns for name in (column, f"{column} sd"))])
-    for row in comparison.rows:
+    for row in (*comparison.rows, *comparison.differences):
         scores = [row.scores.get(column) for column in comparison.columns]
         cells = [cell for score in scores for cell in (("", "") if score is None else (score.mean, score.sd))]
         writer.writerow([row.name, row.n_runs, *("" if cell is None or cell == "" else f"{cell:.4f}" for cell in cells)])
@@ -262,10 +262,14 @@ def _latex(comparison: Comparison) -> str:
     for row in comparison.rows:
         cells = [cell.replace("±", r"$\pm$").replace("–", "--") for cell in _cells(comparison, row, r"\textbf{{{}}}")]
         lines.append(f"{_escaped(row.name)} & " + " & ".join(cells) + r" \\")
+    if comparison.differences:
+        lines.append(r"\hline")
+    for row in comparison.differences:
+        cells = [str(row.scores.get(column, "--")).replace("±", r"$\pm$") for column in comparison.columns]
+        lines.append(f"{_escaped(row.name)} & " + " & ".join(cells) + r" \\")
     lines += [r"\hline", r"\end{tabular}"]
-    notes = [
-        f"% {_one_line(note)}" for note in (f"{comparison.dataset}, {comparison.split} split, in percent", *comparison.notes)
-    ]
+    title, paired = f"{comparison.dataset}, {comparison.split} split, in percent", (DIFFERENCES,) * bool(comparison.differences)
+    notes = [f"% {_one_line(note)}" for note in (title, *comparison.notes, *paired)]
     return "\n".join([*notes, *lines])
 
 

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -41,7 +41,7 @@ def compare_runs(
     if not runs:
         raise ValueError("there are no runs to compare: pass at least one run folder")
     folders = list({Path(run).resolve(): Path(run) for run in runs}.values())
-    groups: dict[str, list[_Member]] = {}
+    groups: dict[tuple[str, int], list[_Member]] = {}
     datasets: dict[str, Path] = {}
     sizes: dict[str, Path] = {}
     images: dict[frozenset[tuple[str, str]], Path] = {}
@@ -51,7 +51,12 @@ def compare_runs(
         datasets.setdefault(_dataset(run), folder)
         sizes.setdefault(f"{report.n_images:,} images of {report.n_classes:,} classes", folder)
         images.setdefault(run.manifest.names_with_classes(split), folder)
-        groups.setdefault(_identity(run, report), []).append(_Member(folder, run.config.run.seed, report))
+        member = _Member(folder, run.config.run.seed, report)
+        for copy in count():  # of the same seed: it has a row of its own
+            members = groups.setdefault((_identity(run, report), copy), [])
+            if all(other.seed != member.seed for other in members):
+                members.append(member)
+                break
     if len(datasets) > 1:
         found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
         raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")

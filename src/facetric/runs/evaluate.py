@@ -17,6 +17,7 @@ from facetric.evaluation.embedding import embed, embed_cached, remove_blocks
 from facetric.evaluation.embeddings import Embeddings
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import checked_ks
+from facetric.metrics.vectors import count_incomparable
 from facetric.models import load_embedder
 from facetric.models.embedder import Precision
 from facetric.models.storage import embedder_fingerprint
@@ -25,7 +26,7 @@ from facetric.runs.before import starts
 from facetric.runs.calibration import run_calibration
 from facetric.runs.images import SPLITS, padded, run_images
 from facetric.runs.manifest import DataChanges
-from facetric.runs.run import Run, RunFolderError, open_run
+from facetric.runs.run import DivergedError, Run, RunFolderError, open_run
 
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
 _log = logging.getLogger("facetric")
@@ -128,13 +129,18 @@ def evaluate_run(
             embeddings.save(result.embeddings_path)
         _barrier()  # the others have read their blocks too
         on_step = on_progress or (lambda name, done, total: None)
+        metric: Metric = "cosine" if embedder.normalize else "euclidean"
+        if n_bad := count_incomparable(embeddings.vectors, metric):
+            raise DivergedError(
+                f"with {weights} the embeddings of {n_bad:,} of {len(embeddings.vectors):,} images are zero or not finite: train "
+                "again with lower rates (--set optimizer.head_lr=… --set optimizer.backbone_lr=…)"
+            )
         calibration = None
         if facility and split == "test":
             calibration = run_calibration(opened, embedder, source, on_step=on_step)
         scored = partial(
             evaluate, labels=embeddings.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )
-        metric: Metric = "cosine" if embedder.normalize else "euclidean"
         report = scored(embeddings.vectors, metric=metric, calibration=calibration, on_progress=on_progress)
         report = report.with_source(**source, embeddings=embeddings.fingerprint)
         if before:

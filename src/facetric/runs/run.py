@@ -44,6 +44,10 @@ CHECKPOINTS = ("best", "last")
 _MADE_FROM = re.compile(rb'<meta name="facetric-made-from" content="([0-9a-f ]*)">')
 
 
+class DivergedError(RuntimeError):
+    """The loss, the weights or the embeddings of a run are NaN or infinite, or the embeddings zero."""
+
+
 class RunFolderError(OSError):
     """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
 

@@ -48,7 +48,13 @@ def _fold_labels(dataset: ImageDataset, data: DataTable, fold: int) -> Labels:
     if "validation" not in dataset.splits:
         dataset = dataset.with_validation(data.validation_fraction, seed=fold)
     held_out = dataset.labels[dataset.splits == "validation"]
-    n_classes = len(np.unique(held_out))
+    sizes = np.bincount(held_out)
+    n_classes = int((sizes > 0).sum())
+    if n_classes > 1 and sizes.max() == 1:
+        raise ValueError(
+            f"no validation class of {_place(data)} has 2 images, so that nothing can be found again: hold out more classes with "
+            "--set data.validation_fraction=0.4"
+        )
     if n_classes < 2 or len(held_out) < FEWEST_TO_VALIDATE:
         raise ValueError(
             f"the search needs {FEWEST_TO_VALIDATE} validation images of 2 classes or more; {_place(data)} leaves "

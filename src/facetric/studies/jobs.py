@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from facetric.config.config import TrainConfig, first_difference
 from facetric.evaluation.embedding import remove_blocks
 from facetric.runs import Run, evaluate_run
+from facetric.runs.run import DivergedError
 from facetric.runs.states import remove_states
 from facetric.studies.search import Parameters, Trial, at_the_edge, best_trial, most_trials, read_trials, search
 from facetric.studies.workers import Interrupted, say
@@ -51,8 +52,16 @@ def run_final(study: Study, n_jobs: int, which: tuple[str, int]) -> str:
         remove_states(Run(folder).checkpoints)
         remove_blocks(Run(folder).blocks_folder())  # of a process that was killed just after it wrote the scores
         return "already done"
-    _train(config)
-    report = evaluate_run(folder, checkpoint="last", facility=False, before=seed == 0, use_cache=True).report  # once per table
+    try:
+        _train(config)
+        report = evaluate_run(
+            folder, checkpoint="last", facility=False, before=seed == 0, use_cache=True
+        ).report  # once per table
+    except DivergedError:
+        raise RuntimeError(
+            f"{name}, seed {seed} has diverged with the hyper-parameters that its search found ({_shown(best.parameters)}): "
+            "search longer with a higher --trials, or leave it out by naming the others with --method; what is finished is kept"
+        ) from None
     remove_states(Run(folder).checkpoints)  # a finished run needs only its embedder
     assert report is not None
     assert report.nmi is not None
@@ -73,12 +82,10 @@ def validation_scores(config: TrainConfig) -> dict[str, float]:
 
 def _scores_or_zero(config: TrainConfig) -> dict[str, float]:
     """The scores of a trial; 0 for one that diverged, which is the worst."""
-    from facetric.training.health import DivergedError
-
     try:
         return validation_scores(config)
-    except DivergedError as error:
-        say(f"{config.run.name}: {error}")
+    except DivergedError:
+        say(f"{config.run.name}: this trial has diverged and counts as the worst")
         _remove_run(_folder(config))
         return {"recall_at_1": 0.0, "nmi": 0.0}
 

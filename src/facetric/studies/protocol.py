@@ -163,13 +163,11 @@ class Study:
         return resolve_paths(parse_config(real_paths(raw), source=method_name))
 
     def prepare(self) -> None:
-        """Build the caches with all threads, before several runs ask for them at once."""
-        from facetric.training.session import prepare_caches
+        """Refuse what could not begin; build the caches with all threads, before several runs ask for them at once."""
+        from facetric.training.session import prepare_runs
 
-        name = next(iter(self.methods))  # the caches are the same for every method and every value
-        config = self.config(name, middle(self.space(name)))
-        if config.data.root is not None or config.model.cached_views:
-            prepare_caches(config)
+        lengths: list[dict[str, int]] = [{}] if self.setting.trial_steps is None else [{}, {"steps": self.setting.trial_steps}]
+        prepare_runs([self.config(name, middle(self.space(name)), **run) for name in self.methods for run in lengths])
 
     def _comparison(self) -> Comparison:
         """The table of the final runs, with a note for every method that is left out."""

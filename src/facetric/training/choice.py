@@ -22,19 +22,21 @@ from numpy.typing import NDArray
 from facetric.config.config import TrainConfig
 from facetric.config.config_file import parse_config
 from facetric.config.defaults import batch_shape
+from facetric.config.own_photos import FEWEST_TO_CHOOSE
 from facetric.data import ImageDataset
 from facetric.files import sealed, unsealed
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import retrieval_by_class
-from facetric.models import Embedder
 from facetric.models.embedder import WHOLE
-from facetric.runs.run import Run
+from facetric.runs.run import DivergedError, Run
 from facetric.training.display import Display
+from facetric.training.health import refuse_bad_embeddings
+from facetric.training.session import Plan
 from facetric.training.trial import Trial, hold_out, run_trial
 
 PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trained head"
 HALFWAY, FINE_TUNED = "halfway to fine-tuned", "fine-tuned"
-N_SPLITS, MIN_CLASSES = 6, 4  # halves of fewer classes cannot be scored: retrieval within one class is always right
+N_SPLITS = 6
 HALFWAY_FRACTION = 0.5
 CLEAR = 2.0  # standard errors
 
@@ -211,7 +213,7 @@ def difference(scores: dict[int, ClassScores], others: dict[int, ClassScores]) -
     return float(gains.mean()), float(gains.std(ddof=1) / math.sqrt(len(gains)))
 
 
-def check_choice(config: TrainConfig, dataset: ImageDataset, *, n_processes: int) -> None:
+def check_choice(config: TrainConfig, dataset: ImageDataset, plan: Plan, *, n_processes: int) -> None:
     """Refuse what cannot be chosen, before the run folder is made."""
     off = "--set run.choose_minutes=0"
     n_classes = len(_scorable(dataset))
@@ -219,9 +221,16 @@ def check_choice(config: TrainConfig, dataset: ImageDataset, *, n_processes: int
         raise ValueError(f"run.choose_minutes needs one process; got {n_processes}: choose with one, or train without ({off})")
     if config.model.weights == "none":
         raise ValueError(f"run.choose_minutes compares with a pretrained network; model.weights is none: train without ({off})")
-    if n_classes < MIN_CLASSES:
-        what = f"{MIN_CLASSES} training classes of several images"
+    if n_classes < FEWEST_TO_CHOOSE:
+        what = f"{FEWEST_TO_CHOOSE} training classes of several images"
         raise ValueError(f"run.choose_minutes needs {what}; got {n_classes}: add some, or {off}")
+    dim, n_images, n_features = plan.embedder.dim, len(plan.training), plan.embedder.n_features
+    if n_images <= dim < n_features or n_features < dim:
+        raise ValueError(
+            f"run.choose_minutes tries a closed-form head of {dim} dimensions, which needs more than {dim} training images and "
+            f"at least {dim} features; got {n_images} and {n_features}: --set model.dim={n_features} takes any number of images, "
+            f"or train without ({off})"
+        )
 
 
 def _scorable(dataset: ImageDataset) -> NDArray[np.int64]:
@@ -245,19 +254,25 @@ def _scores(
     found = {}
     for recipe in group if trial is not None else ():
         assert trial is not None
-        model = recipe.settings["model"]
-        refits = model["head_refit"]
-        embedder = trial.refitted(pretrained_fraction=model["pretrained_fraction"]) if refits else trial.session.embedder
-        found[recipe.name] = _class_scores(trial, embedder, part)
+        try:
+            found[recipe.name] = _class_scores(trial, recipe, part)
+        except DivergedError:
+            if recipe_config.run.steps == 0:
+                raise
+            _log.warning("%s has diverged on a half of the classes and counts for nothing there", recipe.name)
     del trial
     gc.collect()
     return found
 
 
-def _class_scores(trial: Trial, embedder: Embedder, part: ImageDataset) -> ClassScores:
+def _class_scores(trial: Trial, recipe: Candidate, part: ImageDataset) -> ClassScores:
+    model, embedder = recipe.settings["model"], trial.session.embedder
+    if model["head_refit"]:
+        embedder = trial.refitted(pretrained_fraction=model["pretrained_fraction"])
     metric: Metric = "cosine" if embedder.normalize else "euclidean"
-    labels = part.labels[part.splits == "validation"]
-    found = retrieval_by_class(trial.embed(embedder), labels, metric=metric)
+    labels, vectors = part.labels[part.splits == "validation"], trial.embed(embedder)
+    refuse_bad_embeddings(vectors, trial.n_steps, metric=metric)
+    found = retrieval_by_class(vectors, labels, metric=metric)
     rows = zip(found.classes, found.recall_at_1, found.map_at_r, strict=True)
     return {part.class_names[label]: (float(recall), float(precision)) for label, recall, precision in rows}
 

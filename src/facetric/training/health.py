@@ -11,10 +11,11 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from facetric.files import write_atomically
+from facetric.metrics.neighbors import Metric
+from facetric.metrics.vectors import count_incomparable
+from facetric.runs.run import DivergedError
 
-
-class DivergedError(RuntimeError):
-    """The loss, the weights or the embeddings are NaN or infinite, or the embeddings zero; the message says what can be done."""
+CALMER = "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
 
 
 def save_batch(folder: Path, step: int, tensors: dict[str, Tensor]) -> Path:
@@ -30,18 +31,17 @@ def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
     spoiled = [name for name, weights in network.named_parameters() if not bool(torch.isfinite(weights).all())]
     if spoiled:
         raise DivergedError(
-            f"{len(spoiled)} tensors of the network ({spoiled[0]}, …) are not finite after step {step} and are not saved: lower "
-            "the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
+            f"{len(spoiled)} tensors of the network ({spoiled[0]}, …) are not finite after step {step} and not saved: {CALMER}"
         )
 
 
-def refuse_zero_embeddings(vectors: NDArray[np.float32], step: int) -> None:
-    """A network whose last layer has died gives zeros, which have no direction to compare."""
-    n_zero = len(vectors) - int(vectors.any(axis=1).sum())
-    if n_zero:
+def refuse_bad_embeddings(vectors: NDArray[np.float32], step: int, *, metric: Metric) -> None:
+    """Weights that have overflowed, or a last layer that has died, give embeddings that cannot be compared."""
+    n_bad = count_incomparable(vectors, metric)
+    if n_bad:
         raise DivergedError(
-            f"after step {step} the embeddings of {n_zero:,} of {len(vectors):,} validation images are zero, without direction: "
-            "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
+            f"after step {step} the embeddings of {n_bad:,} of {len(vectors):,} validation images are zero or not finite: "
+            + CALMER
         )
 
 

@@ -16,14 +16,14 @@ from facetric.config.config_file import resolve_paths
 from facetric.data import ImageDataset
 from facetric.runs.images import new_images, resumed_images
 from facetric.runs.manifest import Manifest
-from facetric.runs.run import Run, open_run
+from facetric.runs.run import DivergedError, Run, open_run
 from facetric.runs.states import read_newest_state
 from facetric.training.choice import check_choice, choose
 from facetric.training.clock import StepClock
 from facetric.training.display import Display
 from facetric.training.environment import describe_environment, say_differences
 from facetric.training.feed import TrainingBatch
-from facetric.training.health import CollapseWatch, DivergedError, save_batch
+from facetric.training.health import CALMER, CollapseWatch, save_batch
 from facetric.training.interruption import Interruption
 from facetric.training.loggers import require_loggers
 from facetric.training.loss import last_explanation
@@ -97,9 +97,9 @@ def _run(
                 run.refuse_existing()
         with processes.fail_together():
             dataset = _images(config, run, display, is_new=is_new, accept_changes=accept_changes)
-            if config.run.choose_minutes:
-                check_choice(config, dataset, n_processes=processes.n)
             plan = make_plan(config, dataset, fabric, processes)
+            if config.run.choose_minutes:
+                check_choice(config, dataset, plan, n_processes=processes.n)
             if plan.held_out is not None:
                 check_validation(plan.held_out.labels)
             if processes.is_first:
@@ -238,10 +238,7 @@ def _refuse_non_finite(writer: Writer | None, batch: TrainingBatch, done: Step, 
     tensors = {"inputs": batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
     with writer.run.writing():
         path = save_batch(writer.run.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
-    raise DivergedError(
-        f"the {what} not finite in step {step}; the batch is in {path}: lower the learning rates, add "
-        "optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
-    )
+    raise DivergedError(f"the {what} not finite in step {step}; the batch is in {path}: {CALMER}")
 
 
 def _row(session: Session, step: int, value: float) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from torch import Tensor
 from facetric.data import ImageFormat
 from facetric.models import Embedder
 from facetric.models.trunk_cache import TrunkCache, extract_features
+from facetric.runs.run import DivergedError
 from facetric.training.feed import LabeledImages
+from facetric.training.health import CALMER
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,4 +38,10 @@ class HeadRefit:
             embedder = embedder.interpolated(self.pretrained, self.pretrained_fraction)
         images = self.split.images if self.cache is None else self.cache
         features = extract_features(embedder, images, form=self.form, on_progress=lambda done, total: None)
-        return embedder.with_whitened_head(features, self.split.labels)
+        try:
+            return embedder.with_whitened_head(features, self.split.labels)
+        except ValueError:  # that there are enough images was checked before training
+            raise DivergedError(
+                "no head can be fitted to the features of the training images, which are not finite, or the same for all images "
+                f"of a class: {CALMER}"
+            ) from None

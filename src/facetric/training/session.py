@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -252,11 +252,14 @@ def build_session(
     return session, validator
 
 
-def prepare_caches(config: TrainConfig) -> None:
-    """Build the prepared images and activations of such runs, before several of them start at once."""
-    fabric = start_fabric(config.run)
-    dataset = new_images(config.data, validate=config.run.validate_every > 0)
-    _trunk_cache(config, make_plan(config, dataset, fabric, Processes(fabric.device)))
+def prepare_runs(configs: Sequence[TrainConfig]) -> None:
+    """Refuse what no run could begin with, and build the images and activations that all of these runs on one dataset share."""
+    first = configs[0]
+    fabric = start_fabric(first.run)
+    dataset = new_images(first.data, validate=first.run.validate_every > 0)
+    for config in configs[1:]:
+        make_plan(config, dataset, fabric, Processes(fabric.device))
+    _trunk_cache(first, make_plan(first, dataset, fabric, Processes(fabric.device)))
 
 
 def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:

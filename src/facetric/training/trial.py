@@ -26,6 +26,7 @@ class Trial:
     session: Session
     plan: Plan
     validator: Validator
+    n_steps: int
 
     def embed(self, embedder: Embedder | None = None) -> NDArray[np.float32]:
         """The held-out images (n, d), with the trained network or another."""
@@ -66,7 +67,7 @@ def run_trial(
         if session.decay is not None:
             session.decay.step()
         on_step(step, session.embedder)
-    return Trial(session, plan, validator)
+    return Trial(session, plan, validator, config.run.steps)
 
 
 def hold_out(dataset: ImageDataset, classes: NDArray[np.int64]) -> ImageDataset:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from facetric.models import Embedder
 from facetric.models.trunk_cache import TrunkCache, embed_activations
 from facetric.training.feed import LabeledImages
-from facetric.training.health import refuse_zero_embeddings
+from facetric.training.health import refuse_bad_embeddings
 
 Scores = dict[str, float]
 
@@ -31,8 +31,7 @@ class Validator:
 
         vectors = self.embed(embedder)
         metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"
-        if metric == "cosine":
-            refuse_zero_embeddings(vectors, step)
+        refuse_bad_embeddings(vectors, step, metric=metric)
         report = evaluate(
             vectors,
             self.split.labels,
@@ -58,7 +57,13 @@ class Validator:
 
 def check_validation(labels: NDArray[np.int64]) -> None:
     """Refuse validation images that cannot be scored, before anything is trained."""
-    n_images, n_classes = len(labels), len(np.unique(labels))
+    sizes = np.bincount(labels)
+    n_images, n_classes = len(labels), int((sizes > 0).sum())
+    if n_classes > 1 and sizes.max() == 1:
+        raise ValueError(
+            f"none of the {n_classes} validation classes has 2 images, so that nothing can be found again: hold out others with "
+            "--set data.validation_seed=…, more with --set data.validation_fraction=…, or none with --set run.validate_every=0"
+        )
     if n_classes < 2 or n_images <= max(KS):
         raise ValueError(
             f"validation scores Recall@{max(KS)} and needs {max(KS) + 1} images of 2 classes or more; there are {n_images} of "

@@ -93,6 +93,7 @@ class Writer:
         """Score the held-out classes; keep the weights if they are the best so far."""
         start = time.perf_counter()
         step = self.progress.step
+        refuse_non_finite_weights(session.embedder, step)
         embedder = self._for_use(session)
         scores = validator(embedder, step=step)
         self.progress.validation[step] = scores

@@ -42,35 +42,36 @@ BASE = {
     "optimizer": {"backbone_lr": 1e-4, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 5, "schedule": "cosine"},
 }
 
-NESTED, DEEP = {"model.dim": 512, "loss.nested": [64]}, {"model.freeze_through": "blocks.2"}
+GEM, NESTED, DEEP = {"model.pooling": "gem"}, {"model.dim": 512, "loss.nested": [64]}, {"model.freeze_through": "blocks.2"}
+ALL = {**DEEP, **NESTED, **GEM}  # the recipe of configs/cub_512.toml
 FASTER = {"optimizer.backbone_lr": 2.7e-4, "optimizer.head_lr": 2.7e-4}
-GEM = {"model.pooling": "gem"}
 SOFTMAX = {"loss.name": "pytorch_metric_learning.NormalizedSoftmaxLoss", "loss.options": {"temperature": 0.05}}
+MULTI_SIMILARITY = {"loss.name": "pytorch_metric_learning.MultiSimilarityLoss", "loss.options": {"alpha": 2.4, "beta": 47}}
 ROWS = {
     "frozen": {"run.steps": 0, "optimizer.warmup_steps": 0},
     "frozen, GeM": {"run.steps": 0, "optimizer.warmup_steps": 0, **GEM},
     "base": {},
     "start from PCA": {"model.head_init": "pca"},
     "whole batch, no subsets": {"loss.name": "facility_location"},
+    "softmax": SOFTMAX,
+    "MultiSimilarity": MULTI_SIMILARITY,
     "4 views": {"model.cached_views": 4},
+    "AdamW": {"optimizer.name": "adamw"},
     "rate x 2.7": FASTER,
     "C/m .5": {"batches.class_ratio": 0.5},
     "C/m .5, rate x 2.7": {"batches.class_ratio": 0.5, **FASTER},
     "GeM": GEM,
     "nested": NESTED,
-    "softmax": SOFTMAX,
     "blocks.3": {"model.freeze_through": "blocks.3"},
     "blocks.2": DEEP,
     "blocks.2, nested": {**DEEP, **NESTED},
-    "blocks.2, nested, GeM": {**DEEP, **NESTED, **GEM},
-    "blocks.2, nested, GeM, C/m .5": {**DEEP, **NESTED, **GEM, "batches.class_ratio": 0.5},
-    "blocks.2, nested, GeM, rate x 2.7": {**DEEP, **NESTED, **GEM, **FASTER},
-    "blocks.2, nested, GeM, softmax": {**DEEP, **NESTED, **GEM, **SOFTMAX},
-    "blocks.2, nested, rate x 2.7": {**DEEP, **NESTED, **FASTER},
-    "blocks.2, nested, C/m .5, rate x 2.7": {**DEEP, **NESTED, "batches.class_ratio": 0.5, **FASTER},
-    "blocks.2, nested, softmax": {**DEEP, **NESTED, **SOFTMAX},
-    "blocks.2, nested, class means as proxies": {**DEEP, **NESTED, "loss.name": "recipe.PrototypeSoftmax"},
-    "blocks.2, nested, ours + softmax": {**DEEP, **NESTED, "loss.name": "recipe.ClusteringAndSoftmax"},
+    "blocks.2, nested, GeM": ALL,
+    "blocks.2, nested, GeM, C/m .5": {**ALL, "batches.class_ratio": 0.5},
+    "blocks.2, nested, GeM, rate x 2.7": {**ALL, **FASTER},
+    "blocks.2, nested, GeM, softmax": {**ALL, **SOFTMAX},
+    "blocks.2, nested, GeM, MultiSimilarity": {**ALL, **MULTI_SIMILARITY},
+    "blocks.2, nested, GeM, class means as proxies": {**ALL, "loss.name": "recipe.PrototypeSoftmax"},
+    "blocks.2, nested, GeM, ours + softmax": {**ALL, "loss.name": "recipe.ClusteringAndSoftmax"},
 }
 WIDTHS = (64, 512)
 

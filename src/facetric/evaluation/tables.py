@@ -260,17 +260,19 @@ def _latex(comparison: Comparison) -> str:
     lines = [r"\begin{tabular}{l" + "r" * len(comparison.columns) + "}", r"\hline"]
     lines += [" & " + " & ".join(comparison.columns) + r" \\", r"\hline"]
     for row in comparison.rows:
-        cells = [cell.replace("±", r"$\pm$").replace("–", "--") for cell in _cells(comparison, row, r"\textbf{{{}}}")]
-        lines.append(f"{_escaped(row.name)} & " + " & ".join(cells) + r" \\")
+        lines.append(_latex_line(row.name, _cells(comparison, row, r"\textbf{{{}}}")))
     if comparison.differences:
         lines.append(r"\hline")
     for row in comparison.differences:
-        cells = [str(row.scores.get(column, "--")).replace("±", r"$\pm$") for column in comparison.columns]
-        lines.append(f"{_escaped(row.name)} & " + " & ".join(cells) + r" \\")
+        lines.append(_latex_line(row.name, [str(row.scores.get(column, "–")) for column in comparison.columns]))
     lines += [r"\hline", r"\end{tabular}"]
     title, paired = f"{comparison.dataset}, {comparison.split} split, in percent", (DIFFERENCES,) * bool(comparison.differences)
     notes = [f"% {_one_line(note)}" for note in (title, *comparison.notes, *paired)]
     return "\n".join([*notes, *lines])
+
+
+def _latex_line(name: str, cells: list[str]) -> str:
+    return " & ".join([_escaped(name), *(cell.replace("±", r"$\pm$").replace("–", "--") for cell in cells)]) + r" \\"
 
 
 _LATEX = {character: "\\" + character for character in "&%$#_{}"}

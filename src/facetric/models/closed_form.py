@@ -56,10 +56,15 @@ def closed_form_head(features: ArrayLike, labels: ArrayLike, dim: int, *, shrink
     return _Spread.of(units, classes).head(dim, shrinkage)
 
 
+def can_span(dim: int, *, n_images: int, n_features: int) -> bool:
+    """Whether a whitened head can have `dim` dimensions: all features, or fewer than there are images."""
+    return dim == n_features or dim < min(n_images, n_features)
+
+
 def check_fit(n_features: int, labels: ArrayLike, dim: int) -> None:
     """Refuse what no whitened head can be fitted to."""
     classes = np.asarray(labels)
-    if len(classes) <= dim < n_features or n_features < dim:
+    if not can_span(dim, n_images=len(classes), n_features=n_features):
         raise ValueError(
             f"a whitened head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {len(classes)} "
             f"and {n_features}: lower dim or keep all features (--set model.dim=… or --set model.dim={n_features}), or do "

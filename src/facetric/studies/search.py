@@ -40,10 +40,9 @@ def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Paramete
     or extended later, makes the same trials as one that runs through.
     """
     trials = read_trials(path)
-    grid = _shuffled_grid(space, seed)
+    grid, first = _shuffled_grid(space, seed), [middle(space), *_one_in_each_quarter(space, seed)]
     for number in range(len(trials), most_trials(space, n_trials)):
         if grid is None:
-            first = [middle(space), *_one_in_each_quarter(space, seed)]
             parameters = first[number] if number < len(first) else _suggested(space, trials, seed * 10_000 + number)
         else:
             tried = [trial.parameters for trial in trials]

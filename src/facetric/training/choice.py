@@ -27,6 +27,7 @@ from facetric.data import ImageDataset
 from facetric.files import sealed, unsealed
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import retrieval_by_class
+from facetric.models.closed_form import can_span
 from facetric.models.embedder import WHOLE
 from facetric.runs.run import DivergedError, Run
 from facetric.training.display import Display
@@ -225,7 +226,7 @@ def check_choice(config: TrainConfig, dataset: ImageDataset, plan: Plan, *, n_pr
         what = f"{FEWEST_TO_CHOOSE} training classes of several images"
         raise ValueError(f"run.choose_minutes needs {what}; got {n_classes}: add some, or {off}")
     dim, n_images, n_features = plan.embedder.dim, len(plan.training), plan.embedder.n_features
-    if n_images <= dim < n_features or n_features < dim:
+    if not can_span(dim, n_images=n_images, n_features=n_features):
         raise ValueError(
             f"run.choose_minutes tries a closed-form head of {dim} dimensions, which needs more than {dim} training images and "
             f"at least {dim} features; got {n_images} and {n_features}: --set model.dim={n_features} takes any number of images, "

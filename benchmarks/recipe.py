@@ -24,8 +24,8 @@ from facetric.evaluation import evaluate
 from facetric.losses import SubsampledLoss
 from facetric.models.closed_form import closed_form_head
 from facetric.models.trunk_cache import extract_features
+from facetric.training.in_memory import hold_out, train_in_memory
 from facetric.training.session import torch_settings
-from facetric.training.trial import hold_out, run_trial
 from kept_results import keep, kept_results
 
 BASE = {
@@ -163,23 +163,23 @@ def scores(row, dataset, options):
     start = time.perf_counter()
     average = WeightAverage(tables["run"]["steps"])
     with torch_settings(threads=options.threads):
-        trial = run_trial(parse_config(tables), dataset, on_step=average)
-        assert trial is not None, f"{row} diverged"
-        trained, labels = time.perf_counter(), trial.plan.held_out.labels
-        vectors, found = trial.embed(), {}
+        trained = train_in_memory(parse_config(tables), dataset, on_step=average)
+        assert trained is not None, f"{row} diverged"
+        seconds, labels = time.perf_counter() - start, trained.plan.held_out.labels
+        vectors, found = trained.embed(), {}
         for width in WIDTHS:
             if width <= vectors.shape[1]:
                 found[f"head {width}"] = scored(vectors[:, :width], labels)
-        networks = {"refit": trial.session.embedder}
+        networks = {"refit": trained.session.embedder}
         if average.n:
-            networks["halfway"] = trial.session.embedder.interpolated(trial.session.refit.pretrained, 0.5)
-            networks["averaged"] = trial.session.embedder.interpolated(average.weights, 1.0)
+            networks["halfway"] = trained.session.embedder.interpolated(trained.session.refit.pretrained, 0.5)
+            networks["averaged"] = trained.session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
-            caches = trial.session.refit.cache, trial.validator.cache
+            caches = trained.session.refit.cache, trained.validator.cache
             known, new = (extract_features(embedder, cache, on_progress=lambda done, total: None) for cache in caches)
             for width in WIDTHS:
-                found[f"{name} {width}"] = scored(closed_form_head(known, trial.plan.training.labels, width)(new), labels)
-    return {"scores": found, "seconds": round(trained - start), "threads": options.threads}
+                found[f"{name} {width}"] = scored(closed_form_head(known, trained.plan.training.labels, width)(new), labels)
+    return {"scores": found, "seconds": round(seconds), "threads": options.threads}
 
 
 def scored(vectors, labels):
@@ -189,13 +189,31 @@ def scored(vectors, labels):
 
 def show(lines):
     columns = [f"{kind} {width}" for kind in ("head", "refit", "halfway", "averaged") for width in WIDTHS]
-    print("| Recall@1 / MAP@R / NMI | splits | " + " | ".join(columns) + " |\n|---|---:|" + "---|" * len(columns))
-    for row in ROWS:
-        of_row = [line["scores"] for line in lines if line["row"] == row]
-        if of_row:
-            cells = [[scores[column] for scores in of_row if column in scores] for column in columns]
-            words = [" / ".join(f"{value:.1f}" for value in np.mean(cell, axis=0)) if cell else "–" for cell in cells]
-            print(f"| {row} | {len(of_row)} | " + " | ".join(words) + " |")
+    rows = {row: {line["split"]: line["scores"] for line in lines if line["row"] == row} for row in ROWS}
+    print_table("Recall@1 / MAP@R / NMI", rows, columns, "{:.1f}")
+    for reference in ("base", "blocks.2, nested, GeM"):
+        changes = {row: differences(of_row, rows[reference]) for row, of_row in rows.items() if row != reference}
+        print_table(f"minus {reference}, split by split", changes, columns[:4], "{:+.1f}")
+
+
+def differences(of_row, reference):
+    shared = of_row.keys() & reference.keys()
+    return {
+        split: {
+            column: np.subtract(of_row[split][column], reference[split][column])
+            for column in of_row[split].keys() & reference[split].keys()
+        }
+        for split in shared
+    }
+
+
+def print_table(title, rows, columns, form):
+    print(f"\n| {title} | splits | " + " | ".join(columns) + " |\n|---|---:|" + "---|" * len(columns))
+    for row, splits in rows.items():
+        cells = [[scores[column] for scores in splits.values() if column in scores] for column in columns]
+        words = [" / ".join(map(form.format, np.mean(cell, axis=0))) if cell else "–" for cell in cells]
+        if splits:
+            print(f"| {row} | {len(splits)} | " + " | ".join(words) + " |")
 
 
 if __name__ == "__main__":

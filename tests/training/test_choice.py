@@ -32,9 +32,10 @@ from facetric.training.choice import (
     fitting_batches,
     halves,
     is_clear,
+    summary,
     with_settings,
 )
-from facetric.training.trial import hold_out, run_trial
+from facetric.training.in_memory import hold_out, train_in_memory
 from training.tiny_runs import tiny_config
 
 
@@ -135,6 +136,20 @@ def test_a_recipe_that_diverges_is_not_chosen(photos, caplog):
     assert f"{HEAD} has diverged on a half of the classes" in caplog.text
 
 
+def test_table_and_sentence_are_on_the_halves_that_every_recipe_was_scored_on():
+    free = {0: {"oak": (0.5, 0.25)}, 1: {"elm": (1.0, 0.75)}, 2: {"oak": (0.0, 0.0)}, 3: {"elm": (0.0, 0.0)}}
+    trained = {0: {"oak": (0.75, 0.5)}, 1: {"elm": (1.0, 1.0)}}
+    record = Record(90.0, {PRETRAINED: free, HEAD: trained}, HEAD)
+    rows, sentence = summary(record, decide(record.scores, [PRETRAINED, HEAD])[1])
+    assert rows[PRETRAINED] == {"recall_at_1": 0.75, "map_at_r": 0.5, "gain": 0.0, "± s.e.": 0.0}
+    assert (rows[HEAD]["recall_at_1"], rows[HEAD]["map_at_r"], rows[HEAD]["gain"]) == (0.875, 0.75, 0.1875)
+    assert "Recall@1 goes from 75.0 to 87.5 and MAP@R from 50.0 to 75.0 (2 splits, 1.5 minutes)" in sentence
+    apart = Record(0.0, {PRETRAINED: free, HEAD: {0: trained[0]}, FINE_TUNED: {1: trained[1]}}, HEAD)
+    rows, sentence = summary(apart, decide(apart.scores, [PRETRAINED, HEAD, FINE_TUNED])[1])
+    assert rows[FINE_TUNED]["map_at_r"] == 1.0
+    assert "from 50.0 to 75.0 and MAP@R from 25.0 to 50.0 (1 split" in sentence
+
+
 def test_choice_json_keeps_every_score(tmp_path):
     record = Record(3.5, {PRETRAINED: {0: {"oak": (0.25, 0.5)}, 1: {}}}, PRETRAINED, "chosen: …")
     assert Record.from_json(record.to_json()) == record
@@ -193,24 +208,24 @@ def photo_config(photos, name):
 def test_a_choice_that_is_stopped_continues_and_ends_with_the_same_weights(photos, monkeypatch):
     whole = train(photo_config(photos, "whole"))
     assert whole.finished
-    n_trials = []
+    tried = []
 
     def counted(config, dataset, *, stopped):
-        n_trials.append(config.model.freeze_through)
-        if len(n_trials) == 3:
+        tried.append(config.model.freeze_through)
+        if len(tried) == 3:
             os.kill(os.getpid(), signal.SIGTERM)
-        return run_trial(config, dataset, stopped=stopped)
+        return train_in_memory(config, dataset, stopped=stopped)
 
-    monkeypatch.setattr("facetric.training.choice.run_trial", counted)
+    monkeypatch.setattr("facetric.training.choice.train_in_memory", counted)
     stopped = train(photo_config(photos, "stopped"))
     assert (stopped.signal_number, stopped.finished) == (signal.SIGTERM, False)
     kept = json.loads((photos / "stopped" / "choice.json").read_text())
     assert (list(kept["scores"]), kept["chosen"]) == ([PRETRAINED, CLOSED_FORM], None)
     assert read_config(photos / "stopped" / "config.toml").run.choose_minutes == 10
-    n_trials.clear()
-    n_trials.extend(["", "", ""])
+    tried.clear()
+    tried.extend(["", "", ""])
     assert resume(photos / "stopped").finished
-    assert n_trials[3:] == ["all", "blocks.3"]  # the trained head and fine-tuning; the others are kept
+    assert tried[3:] == ["all", "blocks.3"]  # the trained head and fine-tuning; the others are kept
     first, second = (json.loads((photos / name / "choice.json").read_text()) for name in ("whole", "stopped"))
     assert first["scores"] == second["scores"]
     weights = [(photos / name / "checkpoints" / "last.safetensors").read_bytes() for name in ("whole", "stopped")]
@@ -224,10 +239,10 @@ def test_what_needs_no_training_is_scored_on_all_splits_before_anything_trains(p
         steps.append(config.run.steps)
         if config.run.steps:
             os.kill(os.getpid(), signal.SIGTERM)
-        return run_trial(config, dataset, stopped=stopped)
+        return train_in_memory(config, dataset, stopped=stopped)
 
     monkeypatch.setattr("facetric.training.choice.N_SPLITS", 3)
-    monkeypatch.setattr("facetric.training.choice.run_trial", counted)
+    monkeypatch.setattr("facetric.training.choice.train_in_memory", counted)
     assert train(photo_config(photos, "cheap")).signal_number == signal.SIGTERM
     assert steps == [0, 0, 0, 0, 0, 0, 2]
     kept = json.loads((photos / "cheap" / "choice.json").read_text())["scores"]
@@ -261,27 +276,27 @@ def test_batches_of_halves_fit_them_whatever_the_run_has(photos):
 def try_out(photos, settings):
     config = with_settings(photo_config(photos, "any"), settings)
     part = hold_out(new_images(config.data, validate=False), np.array([0, 1, 2]))
-    return run_trial(with_settings(config, {"batches": fitting_batches(config, part)}), part)
+    return train_in_memory(with_settings(config, {"batches": fitting_batches(config, part)}), part)
 
 
 def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
-    trial = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
-    vectors = trial.embed()
-    features = extract_features(trial.session.embedder, trial.validator.cache, on_progress=lambda done, total: None)
+    trained = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
+    vectors = trained.embed()
+    features = extract_features(trained.session.embedder, trained.validator.cache, on_progress=lambda done, total: None)
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, units @ units.T, atol=1e-5)
 
 
 def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitted_to_it(photos):
-    trial = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
+    run = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
     pretrained = build_embedder().backbone.state_dict()
-    trained, halfway = trial.session.embedder, trial.refitted(pretrained_fraction=0.5)
+    trained, halfway = run.session.embedder, run.refitted(pretrained_fraction=0.5)
     moved = 0
     for name, tensor in halfway.backbone.state_dict().items():
         mean = (pretrained[name].double() + trained.backbone.state_dict()[name].double()) / 2
         np.testing.assert_allclose(tensor.double(), mean, atol=1e-6)
         moved += not np.array_equal(tensor, pretrained[name])
     assert moved > 10
-    features = extract_features(halfway, trial.session.refit.cache, on_progress=lambda done, total: None)
-    head = closed_form_head(features, trial.plan.training.labels, halfway.dim)
+    features = extract_features(halfway, run.session.refit.cache, on_progress=lambda done, total: None)
+    head = closed_form_head(features, run.plan.training.labels, halfway.dim)
     np.testing.assert_allclose(halfway.head.weight.detach().numpy(), head.weight, rtol=1e-4, atol=1e-6)

@@ -32,8 +32,8 @@ from facetric.models.embedder import WHOLE
 from facetric.runs.run import DivergedError, Run
 from facetric.training.display import Display
 from facetric.training.health import refuse_bad_embeddings
+from facetric.training.in_memory import Trained, hold_out, train_in_memory
 from facetric.training.session import Plan
-from facetric.training.trial import Trial, hold_out, run_trial
 
 PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trained head"
 HALFWAY, FINE_TUNED = "halfway to fine-tuned", "fine-tuned"
@@ -148,12 +148,12 @@ def choose(
         if is_over() or (split % 2 == 1 and is_clear(record.scores, recipes, n_splits=split + 1)):
             break
     record.chosen, gains = decide(record.scores, [recipe.name for recipe in recipes])
-    record.why = _sentence(record)
+    rows, record.why = summary(record, gains)
     chosen = next(recipe for recipe in recipes if recipe.name == record.chosen)
     config = with_settings(config, {**chosen.settings, "run": {**chosen.settings.get("run", {}), "choose_minutes": 0.0}})
     run.save_choice(record.to_json())
     run.save_config(config)
-    display.table("On held-out halves of the training classes", _table(record.scores, gains))
+    display.table("On held-out halves of the training classes", rows)
     display.say(record.why)
     return config
 
@@ -214,6 +214,29 @@ def difference(scores: dict[int, ClassScores], others: dict[int, ClassScores]) -
     return float(gains.mean()), float(gains.std(ddof=1) / math.sqrt(len(gains)))
 
 
+def summary(record: Record, gains: dict[str, tuple[float, float]]) -> tuple[dict[str, dict[str, float]], str]:
+    """A row of scores for each candidate, and the choice in a sentence; all on the splits that every candidate was scored on.
+
+    A gain is over the splits that two candidates share, which may be more.
+    """
+    scored = [set(splits) for splits in record.scores.values() if splits]
+    chosen, rows = str(record.chosen), {}
+    splits = set.intersection(*scored) or set(record.scores[chosen])  # none in common: they diverged on different ones
+    for name, (gain, error) in gains.items():
+        recall, precision = _means(record.scores[name], splits & set(record.scores[name]) or set(record.scores[name]))
+        rows[name] = {"recall_at_1": recall, "map_at_r": precision, "gain": gain, "± s.e.": error}
+    how = f"{len(splits)} split{'s' * (len(splits) != 1)}, {record.seconds / 60:.1f} minutes"
+    if chosen == PRETRAINED:
+        return rows, f"chosen: {PRETRAINED}; nothing was better by more than its standard error ({how})"
+    (r_before, m_before), (r_after, m_after) = (
+        (100 * rows[name]["recall_at_1"], 100 * rows[name]["map_at_r"]) for name in (PRETRAINED, chosen)
+    )
+    return rows, (
+        f"chosen: {chosen}; on held-out classes Recall@1 goes from {r_before:.1f} to {r_after:.1f} and MAP@R "
+        f"from {m_before:.1f} to {m_after:.1f} ({how})"
+    )
+
+
 def check_choice(config: TrainConfig, dataset: ImageDataset, plan: Plan, *, n_processes: int) -> None:
     """Refuse what cannot be chosen, before the run folder is made."""
     off = "--set run.choose_minutes=0"
@@ -251,28 +274,28 @@ def _scores(
     n_images = int((part.splits == "train").sum())
     if n_images <= recipe_config.model.dim != n_features:  # fewer images than in the run span fewer directions
         recipe_config = with_settings(recipe_config, {"model": {"dim": n_images - 1}, "loss": {"nested": ()}})
-    trial = run_trial(recipe_config, part, stopped=stopped)
+    trained = train_in_memory(recipe_config, part, stopped=stopped)
     found = {}
-    for recipe in group if trial is not None else ():
-        assert trial is not None
+    for recipe in group if trained is not None else ():
+        assert trained is not None
         try:
-            found[recipe.name] = _class_scores(trial, recipe, part)
+            found[recipe.name] = _class_scores(trained, recipe, part)
         except DivergedError:
             if recipe_config.run.steps == 0:
                 raise
             _log.warning("%s has diverged on a half of the classes and counts for nothing there", recipe.name)
-    del trial
+    del trained
     gc.collect()
     return found
 
 
-def _class_scores(trial: Trial, recipe: Candidate, part: ImageDataset) -> ClassScores:
-    model, embedder = recipe.settings["model"], trial.session.embedder
+def _class_scores(trained: Trained, recipe: Candidate, part: ImageDataset) -> ClassScores:
+    model, embedder = recipe.settings["model"], trained.session.embedder
     if model["head_refit"]:
-        embedder = trial.refitted(pretrained_fraction=model["pretrained_fraction"])
+        embedder = trained.refitted(pretrained_fraction=model["pretrained_fraction"])
     metric: Metric = "cosine" if embedder.normalize else "euclidean"
-    labels, vectors = part.labels[part.splits == "validation"], trial.embed(embedder)
-    refuse_bad_embeddings(vectors, trial.n_steps, metric=metric)
+    labels, vectors = part.labels[part.splits == "validation"], trained.embed(embedder)
+    refuse_bad_embeddings(vectors, trained.n_steps, metric=metric)
     found = retrieval_by_class(vectors, labels, metric=metric)
     rows = zip(found.classes, found.recall_at_1, found.map_at_r, strict=True)
     return {part.class_names[label]: (float(recall), float(precision)) for label, recall, precision in rows}
@@ -307,26 +330,6 @@ def _means(scores: dict[int, ClassScores], splits: set[int]) -> tuple[float, flo
     rows = np.array([values for split in sorted(splits & scores.keys()) for values in scores[split].values()])
     recall, precision = rows.mean(axis=0)
     return float(recall), float(precision)
-
-
-def _table(scores: dict[str, dict[int, ClassScores]], gains: dict[str, tuple[float, float]]) -> dict[str, dict[str, float]]:
-    rows = {}
-    for name, (gain, error) in gains.items():
-        recall, precision = _means(scores[name], set(scores[name]))
-        rows[name] = {"recall_at_1": recall, "map_at_r": precision, "gain": gain, "± s.e.": error}
-    return rows
-
-
-def _sentence(record: Record) -> str:
-    splits = set(record.scores[str(record.chosen)])
-    how = f"{len(splits)} split{'s' * (len(splits) != 1)}, {record.seconds / 60:.1f} minutes"
-    if record.chosen == PRETRAINED:
-        return f"chosen: {PRETRAINED}; nothing was better by more than its standard error ({how})"
-    (r_before, m_before), (r_after, m_after) = (_means(record.scores[name], splits) for name in (PRETRAINED, str(record.chosen)))
-    return (
-        f"chosen: {record.chosen}; on held-out classes Recall@1 goes from {100 * r_before:.1f} to {100 * r_after:.1f} and MAP@R "
-        f"from {100 * m_before:.1f} to {100 * m_after:.1f} ({how})"
-    )
 
 
 def _words(record: Record, split: int) -> str:

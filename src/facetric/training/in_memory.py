@@ -1,4 +1,4 @@
-"""A recipe tried out: some training classes train, others are held out, and nothing is written."""
+"""Training in memory: some classes train, others are held out, and nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from facetric.training.validation import Validator
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class Trained:
     """A network after its last step, with the held-out images to score it on."""
 
     session: Session
@@ -39,13 +39,13 @@ class Trial:
         return refit.with_fraction(pretrained_fraction)(self.session.embedder)
 
 
-def run_trial(
+def train_in_memory(
     config: TrainConfig,
     dataset: ImageDataset,
     *,
     stopped: Callable[[], bool] = lambda: False,
     on_step: Callable[[int, Embedder], None] = lambda step, embedder: None,
-) -> Trial | None:
+) -> Trained | None:
     """Train on the training split of `dataset`, with its validation split held out; one process.
 
     None where the loss became non-finite or `stopped` said so.
@@ -67,7 +67,7 @@ def run_trial(
         if session.decay is not None:
             session.decay.step()
         on_step(step, session.embedder)
-    return Trial(session, plan, validator, config.run.steps)
+    return Trained(session, plan, validator, config.run.steps)
 
 
 def hold_out(dataset: ImageDataset, classes: NDArray[np.int64]) -> ImageDataset:

@@ -74,12 +74,12 @@ def test_it_trains_and_says_what_it_chose(trained):
     assert result.exit_code == 0, result.stderr
     assert "60 images of 12 classes; 8 classes (40 images) for training, none for validation, 4 for testing" in result.stderr
     assert (
-        "tf_efficientnet_lite0, pooled by GeM, frozen through blocks.3 and cached for 1 crops of each image (no GPU)"
+        "tf_efficientnet_lite0, pooled by GeM, frozen through blocks.3 and cached for 1 crop of each image (no GPU)"
         in result.stderr
     )
     choice = json.loads((run / "choice.json").read_text())
     assert list(choice["scores"]) == ["pretrained features", "closed-form head", "trained head", *FINE_TUNING]
-    assert choice["why"] in result.stderr
+    assert result.stderr.splitlines()[-2] == choice["why"]
     assert choice["why"].startswith(f"chosen: {choice['chosen']}; ")
     config = read_config(run / "config.toml")
     assert config.run.choose_minutes == 0  # done
@@ -93,7 +93,10 @@ def test_it_can_be_evaluated_and_reported(trained):
     assert "folder test: 20 images of 4 classes" in evaluated.stdout
     reported = facetric("report", run, "--no-pictures")
     assert reported.exit_code == 0, reported.stderr
-    assert "class 1" in (run / "report.html").read_text()
+    assert "not validated" not in reported.stderr
+    page = (run / "report.html").read_text()
+    assert "class 1" in page
+    assert f"Recipe {json.loads((run / 'choice.json').read_text())['why']}." in page
 
 
 def test_an_end_to_end_run_as_for_a_gpu_trains(tmp_path, monkeypatch):

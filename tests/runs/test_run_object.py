@@ -13,7 +13,7 @@ from evaluation.run_folders import make_config, make_pictures, make_run, nothing
 from facetric.evaluation import Embeddings
 from facetric.figures.report import report_run
 from facetric.figures.report.data import read_run
-from facetric.files import part_of, remove_stale_parts
+from facetric.files import part_of, remove_stale_parts, sealed
 from facetric.models import build_embedder
 from facetric.runs import Run, StaleResultError, evaluate_run, open_run
 from facetric.runs.metrics_log import MetricsLog, read_rows
@@ -156,3 +156,17 @@ def test_a_start_that_failed_leaves_no_folder_and_one_that_was_killed_is_told_ap
     Run.of(config).path.mkdir(parents=True)
     with pytest.raises(ValueError, match="killed at its start: remove it"):
         Run.of(config).refuse_existing()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", sealed({"chosen": "other"})])
+def test_a_run_without_a_readable_choice_says_nothing_about_it(tmp_path, content):
+    run = Run(tmp_path)
+    if content is not None:
+        run.choice_file.write_bytes(content)
+    assert run.why_chosen() == ""
+
+
+def test_a_choice_is_told_in_its_own_words(tmp_path):
+    run = Run(tmp_path)
+    run.choice_file.write_bytes(sealed({"why": "chosen: …"}))
+    assert run.why_chosen() == "chosen: …"

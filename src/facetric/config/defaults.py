@@ -279,7 +279,9 @@ def _about_network(config: TrainConfig, *, gpu: bool) -> str:
     pooled = "" if model.pooling == "average" else ", pooled by GeM"
     if model.freeze_through is None:
         return f"network: {model.backbone}{pooled}, trained end to end{' on the GPU' if gpu else ', which is slow without a GPU'}"
-    kept = f" and cached for {model.cached_views} crops of each image" if model.cached_views else ""
+    kept = (
+        f" and cached for {model.cached_views} crop{'s' * (model.cached_views != 1)} of each image" if model.cached_views else ""
+    )
     return (
         f"network: {model.backbone}{pooled}, frozen through {model.freeze_through}{kept}{'' if gpu else ' (no GPU)'}; "
         "the rest is trained"

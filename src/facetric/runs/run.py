@@ -226,6 +226,13 @@ class Run:
         with self.writing():
             write_atomically(self.choice_file, record)
 
+    def why_chosen(self) -> str:
+        """The sentence of choice.json: the recipe and what it gains. Empty where none was chosen or the file is damaged."""
+        try:
+            return str(unsealed(self.choice_file.read_bytes())["why"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return ""
+
     @cached_property
     def manifest(self) -> Manifest:
         """The data that the run was trained on."""

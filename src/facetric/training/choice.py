@@ -154,7 +154,7 @@ def choose(
     run.save_choice(record.to_json())
     run.save_config(config)
     display.table("On held-out halves of the training classes", rows)
-    display.say(record.why)
+    display.say(f"chosen: {record.chosen}")
     return config
 
 

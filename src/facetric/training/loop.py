@@ -273,6 +273,8 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
         display.table("Validation, on classes that were not trained on", rows)
         if (verdict := progress.verdict(config.run.best_metric)) is not None:
             display.say(verdict)
+        if why := run.why_chosen():
+            display.say(why)
         if config.data.all_classes:
             display.say(f"the run is in {run.path}; it was trained on all classes, which leaves none to score it on")
         else:

@@ -77,8 +77,8 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
         title=title,
         dataset=dataset,
         images=_images(run, class_names, metric, notes),
-        scores=ScoreTable() if evaluation is None else score_table(evaluation, dataset=dataset, run_name=title),
-        panels=_panels(run.metrics_file, notes),
+        scores=score_table(evaluation, dataset=dataset, run_name=title, chosen=run.why_chosen()) if evaluation else ScoreTable(),
+        panels=_panels(run, notes),
         config=config,
         environment=environment,
         command=_command(environment),
@@ -141,7 +141,8 @@ def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
         return None
 
 
-def _panels(path: Path, notes: list[str]) -> tuple[Panel, ...]:
+def _panels(run: Run, notes: list[str]) -> tuple[Panel, ...]:
+    path = run.metrics_file
     if not path.is_file():
         notes.append(f"There is no {path.name}, so there are no training curves.")
         return ()
@@ -153,7 +154,7 @@ def _panels(path: Path, notes: list[str]) -> tuple[Panel, ...]:
         notes.append(f"{path.name} is empty: no step was trained, and there are no training curves.")
     elif not made:
         notes.append(f"{path.name} has no rows with a step and a number, so there are no training curves.")
-    elif not any(panel.title.startswith("Validation") for panel in made):
+    elif not any(panel.title.startswith("Validation") for panel in made) and not run.why_chosen():
         notes.append("The run was not validated while it trained.")
     return made
 

@@ -66,8 +66,11 @@ class ScoreTable:
     notes: str = ""
 
 
-def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str) -> ScoreTable:
-    """The scores of a run, what there was before training, and the paper's rows when the dataset is one of the paper's."""
+def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str, chosen: str = "") -> ScoreTable:
+    """The scores of a run, what there was before training, and the paper's rows when the dataset is one of the paper's.
+
+    `chosen` says which recipe was chosen, and why.
+    """
     own = comparable_scores(evaluation)
     cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **other_scores(evaluation)}
     rows = [ScoreRow(run_name, tuple(percent(value) for value in own.values()), ours=True)]
@@ -84,7 +87,7 @@ def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str) ->
         cards=tuple(ScoreCard(name, percent(value), meaning(name, value)) for name, value in cards.items() if value is not None),
         columns=tuple(own),
         rows=tuple(rows) if own else (),
-        notes=_notes(evaluation, has_published=bool(published)),
+        notes=_notes(evaluation, has_published=bool(published)) + (f" Recipe {chosen}." if chosen else ""),
     )
 
 

@@ -13,14 +13,17 @@ import os
 import time
 from pathlib import Path
 
+import matplotlib
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
 from facetric.config.config_file import parse_config
 from facetric.data import load_dataset
 from facetric.evaluation import evaluate
+from facetric.figures.style import PALETTE, PLOT_STYLE, write_plot
 from facetric.losses import SubsampledLoss
 from facetric.models.closed_form import closed_form_head
 from facetric.models.trunk_cache import extract_features
@@ -131,9 +134,11 @@ def main():
     parser.add_argument("--splits", type=int, default=2)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--images", type=int, help="of each class; all when left out")
+    parser.add_argument("--refit-only", action="store_true", help="without halfway and averaged: half the time")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("recipe.jsonl"))
     parser.add_argument("--show", action="store_true")
+    parser.add_argument("--picture", type=Path, help="also draw the changes against the base row")
     options = parser.parse_args()
     done = kept_results(options.output, {"images": options.images})
     if not options.show:
@@ -149,7 +154,13 @@ def main():
                     line = {"row": row, "split": split, "steps": options.steps, "settings": {"images": options.images}}
                     done.append({**line, **scores(row, hold_out(dataset, held_out), options)})
                     keep(options.output, done[-1])
-    show([line for line in done if line["steps"] == options.steps])
+    rows = {
+        row: {line["split"]: line["scores"] for line in done if (line["row"], line["steps"]) == (row, options.steps)}
+        for row in ROWS
+    }
+    show(rows)
+    if options.picture is not None:
+        draw({row: differences(of_row, rows["base"]) for row, of_row in rows.items()}, options.picture)
 
 
 def scores(row, dataset, options):
@@ -171,7 +182,7 @@ def scores(row, dataset, options):
             if width <= vectors.shape[1]:
                 found[f"head {width}"] = scored(vectors[:, :width], labels)
         networks = {"refit": trained.session.embedder}
-        if average.n:
+        if average.n and not options.refit_only:
             networks["halfway"] = trained.session.embedder.interpolated(trained.session.refit.pretrained, 0.5)
             networks["averaged"] = trained.session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
@@ -187,9 +198,8 @@ def scored(vectors, labels):
     return [round(100 * value, 2) for value in (report.recall_at_k[1], report.map_at_r, report.nmi)]
 
 
-def show(lines):
+def show(rows):
     columns = [f"{kind} {width}" for kind in ("head", "refit", "halfway", "averaged") for width in WIDTHS]
-    rows = {row: {line["split"]: line["scores"] for line in lines if line["row"] == row} for row in ROWS}
     print_table("Recall@1 / MAP@R / NMI", rows, columns, "{:.1f}")
     for reference in ("base", "blocks.2, nested, GeM"):
         changes = {row: differences(of_row, rows[reference]) for row, of_row in rows.items() if row != reference}
@@ -214,6 +224,26 @@ def print_table(title, rows, columns, form):
         words = [" / ".join(map(form.format, np.mean(cell, axis=0))) if cell else "–" for cell in cells]
         if splits:
             print(f"| {row} | {len(splits)} | " + " | ".join(words) + " |")
+
+
+def draw(changes, path):
+    """A ring for each split, a dot for their mean; the refitted head."""
+    changes = {row: splits for row, splits in changes.items() if splits and row != "base"}
+    with matplotlib.rc_context(PLOT_STYLE):
+        figure = Figure(figsize=(11, 1 + 0.28 * len(changes)), layout="constrained")
+        figure.suptitle("Change against the base row, percentage points", x=0.01, ha="left", fontsize=11, fontweight="bold")
+        panels = [(width, score) for width in WIDTHS for score in (0, 1)]
+        for axes, (width, score) in zip(figure.subplots(1, len(panels), sharey=True), panels, strict=True):
+            axes.set_title(f"{('Recall@1', 'MAP@R')[score]}, d = {width}")
+            axes.axvline(0, color="gray", linewidth=0.8)
+            for place, splits in enumerate(changes.values()):
+                values = [scores[f"refit {width}"][score] for scores in splits.values()]
+                axes.plot(values, [place] * len(values), "o", markersize=4, color=PALETTE[6], markerfacecolor="white")
+                axes.plot(np.mean(values), place, "o", markersize=5, color=PALETTE[1])
+            axes.set_yticks(range(len(changes)), changes)
+            axes.set_ylim(len(changes) - 0.5, -0.5)
+            axes.tick_params(left=False)
+    write_plot(figure, path, dpi=110)
 
 
 if __name__ == "__main__":

@@ -56,12 +56,12 @@ def numba_threads() -> int:
     return n_threads
 
 
-def one_blas_thread() -> Any:
-    """A context in which NumPy's products take one thread each.
+def blas_threads(n: int) -> Any:
+    """A context in which NumPy's products take n threads each.
 
     The libraries are looked for once: a search through all that is loaded takes longer than a small clustering.
     """
-    return _libraries().limit(limits=1, user_api="blas")
+    return _libraries().limit(limits=n, user_api="blas")
 
 
 @functools.cache

@@ -5,8 +5,10 @@ from datetime import timedelta
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from evaluation.run_folders import make_pictures
+from facetric.machine import blas_threads
 from facetric.runs import Run, open_run
 from facetric.training import resume, session, train
 from training.tiny_runs import rows_of, tiny_config
@@ -78,6 +80,16 @@ def test_torch_is_as_it_was_before(tmp_path):
     assert torch.get_num_threads() == 2
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_numpys_products_take_the_threads_of_the_run_and_then_what_they_had():
+    def numbers():
+        return {library["num_threads"] for library in threadpool_info() if "numpy" in library["filepath"]}
+
+    with blas_threads(2):
+        with session.torch_settings(threads=1):
+            assert numbers() == {1}
+        assert numbers() == {2}
 
 
 def test_as_a_library_it_speaks_through_logging_only(tmp_path, caplog, capfd):

@@ -22,7 +22,7 @@ from facetric.clustering.levels import Cloud, Clusters
 from facetric.clustering.search import cheapest_to_close, exchange_gain, opening_gain, recount_losses
 from facetric.clustering.solve import TOLERANCE, renew
 from facetric.clustering.state import UNSERVED, Computed, State, close_facility, empty_state, open_facility
-from facetric.machine import numba_threads, one_blas_thread
+from facetric.machine import blas_threads, numba_threads
 
 _BLOCK_ENTRIES = 2**23  # products that are there at a time, for every thread: 32 MB
 _ROUNDING = 1.2e-7  # of a float32 product of two vectors, per dimension and unit of their squared lengths: twice the worst case
@@ -118,7 +118,7 @@ def _products(
     size = max(1, _BLOCK_ENTRIES // len(order))
     blocks = [order[first : first + size] for first in range(0, len(order), size)]
     n_threads = numba_threads()
-    with one_blas_thread(), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
+    with blas_threads(1), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
         ahead: deque[tuple[NDArray[np.int64], Future[NDArray[np.float32]]]] = deque()
         try:
             for block in islice(cycle(blocks), n_sweeps * len(blocks)):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from facetric.clustering.distances import pair_cost
-from facetric.machine import numba_threads, one_blas_thread
+from facetric.machine import blas_threads, numba_threads
 from facetric.progress import Progress
 
 MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
@@ -64,7 +64,7 @@ def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOC
 def _in_threads(function: Callable[[int], None], arguments: Iterable[int], on_done: Callable[[], None] = lambda: None) -> None:
     n_threads = numba_threads()
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, block after block.
-    with one_blas_thread(), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
+    with blas_threads(1), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
         for _ in pool.map(function, arguments):
             on_done()
 

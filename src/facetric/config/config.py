@@ -44,7 +44,7 @@ class RunTable(Table):
     )
     device: Literal["auto", "cpu", "cuda", "mps"] = Field("auto", description="Where to compute.")
     threads: int | None = Field(
-        None, ge=1, le=1024, description="CPU threads of torch; torch's default when left out, which is recorded."
+        None, ge=1, le=1024, description="CPU threads of torch and NumPy; torch's default when left out, which is recorded."
     )
     log_every: int = Field(10, ge=1, description="Steps between rows of metrics.jsonl.")
     validate_every: int = Field(

@@ -12,7 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.clustering.centers import fill_empty_clusters, weighted_means
-from facetric.machine import numba_threads, one_blas_thread
+from facetric.machine import blas_threads, numba_threads
 
 _SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
 _ROUNDS = 64  # above it, in this many rounds
@@ -62,7 +62,7 @@ def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
 @contextmanager
 def _workers() -> Iterator[ThreadPoolExecutor]:
     """Threads with one BLAS thread each: those of one product wait for each other, for long on a busy machine."""
-    with one_blas_thread(), ThreadPoolExecutor(numba_threads(), "facetric-kmeans") as pool:
+    with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-kmeans") as pool:
         yield pool
 
 

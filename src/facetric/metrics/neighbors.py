@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.machine import numba_threads, one_blas_thread
+from facetric.machine import blas_threads, numba_threads
 from facetric.metrics.rank_kernels import Gallery, Queries, count_others, read_ranks, sort_positives
 from facetric.progress import Progress
 
@@ -80,7 +80,7 @@ def rank_positives(
     n_threads = numba_threads()
     blocks = _blocks(n_positives, block_size, memory_gib / n_threads)
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, tile after tile.
-    with one_blas_thread(), ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-ranks") as pool:
+    with blas_threads(1), ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-ranks") as pool:
         for n_done in pool.map(rank_block, blocks):
             if on_progress is not None:
                 on_progress(n_done, n_queries)

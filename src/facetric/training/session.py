@@ -22,7 +22,7 @@ from torch.optim import Optimizer
 from facetric.config.config import RunTable, TrainConfig
 from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
 from facetric.losses import MarginDecay
-from facetric.machine import numba_threads
+from facetric.machine import blas_threads, numba_threads
 from facetric.models import Embedder, build_embedder
 from facetric.models.closed_form import check_fit
 from facetric.models.embedder import WHOLE
@@ -128,7 +128,8 @@ def _no_buffers() -> dict[str, Any]:
 def torch_settings(*, threads: int) -> Iterator[None]:
     """torch configured for a run; threads, random generators and the deterministic mode are restored afterwards.
 
-    Deterministic: the same sums in the same order every time, where torch can. Without it, equal runs may differ.
+    NumPy's products, which closed-form heads are made of, take as many threads. Deterministic: the same sums in the same order
+    every time, where torch can. Without it, equal runs may differ.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     n_threads, generator = torch.get_num_threads(), torch.get_rng_state()
@@ -142,7 +143,8 @@ def torch_settings(*, threads: int) -> Iterator[None]:
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = False  # otherwise every new tensor is written twice: a fifth of a step
     try:
-        yield
+        with blas_threads(threads):
+            yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filled

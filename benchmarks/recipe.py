@@ -71,6 +71,7 @@ ROWS = {
     "blocks.2": DEEP,
     "blocks.2, nested": {**DEEP, **NESTED},
     "blocks.2, nested, GeM": ALL,
+    "blocks.2, nested, GeM, start from PCA": {**ALL, "model.head_init": "pca"},
     "blocks.2, nested, GeM, C/m .5": {**ALL, "batches.class_ratio": 0.5},
     "blocks.2, nested, GeM, rate x 2.7": {**ALL, **FASTER},
     "blocks.2, nested, GeM, softmax from class means": {**ALL, **SOFTMAX_FROM_MEANS},

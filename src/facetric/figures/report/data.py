@@ -71,14 +71,14 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     environment = _text(run.environment_file, notes)
     dataset = _dataset_name(config, run.config_file, notes)
     notes += run.damage()
-    evaluation = _evaluation(run, notes)
+    evaluation, chosen = _evaluation(run, notes), run.why_chosen()
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
     return RunRecord(
         title=title,
         dataset=dataset,
         images=_images(run, class_names, metric, notes),
-        scores=score_table(evaluation, dataset=dataset, run_name=title, chosen=run.why_chosen()) if evaluation else ScoreTable(),
-        panels=_panels(run, notes),
+        scores=ScoreTable() if evaluation is None else score_table(evaluation, dataset=dataset, run_name=title, chosen=chosen),
+        panels=_panels(run.metrics_file, notes, may_lack_validation=bool(chosen)),
         config=config,
         environment=environment,
         command=_command(environment),
@@ -141,8 +141,7 @@ def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
         return None
 
 
-def _panels(run: Run, notes: list[str]) -> tuple[Panel, ...]:
-    path = run.metrics_file
+def _panels(path: Path, notes: list[str], *, may_lack_validation: bool) -> tuple[Panel, ...]:
     if not path.is_file():
         notes.append(f"There is no {path.name}, so there are no training curves.")
         return ()
@@ -154,7 +153,7 @@ def _panels(run: Run, notes: list[str]) -> tuple[Panel, ...]:
         notes.append(f"{path.name} is empty: no step was trained, and there are no training curves.")
     elif not made:
         notes.append(f"{path.name} has no rows with a step and a number, so there are no training curves.")
-    elif not any(panel.title.startswith("Validation") for panel in made) and not run.why_chosen():
+    elif not may_lack_validation and not any(panel.title.startswith("Validation") for panel in made):
         notes.append("The run was not validated while it trained.")
     return made
 

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from facetric.machine import available_cores
-from facetric.studies import Study
-from facetric.studies.jobs import validation_scores
-from facetric.studies.reproduction import reproduction
-from facetric.studies.workers import say, worker_pool
+from facetric.training.study import Study
+from facetric.training.study.jobs import validation_scores
+from facetric.training.study.reproduction import reproduction
+from facetric.training.study.workers import say, worker_pool
 
 Changes = dict[str, dict[str, Any]]  # what is changed → the keys of the configuration
 

@@ -16,9 +16,9 @@ from itertools import groupby
 
 import torch
 
-from facetric.models import Embedder, WeightsError, build_embedder
-from facetric.models.split import working_places
-from facetric.models.weights import default_weights
+from facetric.embedder import Embedder, WeightsError, build_embedder
+from facetric.embedder.split import working_places
+from facetric.embedder.weights import default_weights
 
 # Name and image_size; None for the backbone's own.
 TRIED: tuple[tuple[str, int | None], ...] = (

@@ -24,8 +24,8 @@ def step_seconds(n_steps: int) -> float:
     """The median of n_steps, after a few for warming up."""
     import torch
 
+    from facetric.embedder import build_embedder
     from facetric.losses import FacilityLocationLoss, SubsampledLoss
-    from facetric.models import build_embedder
 
     embedder = build_embedder("glyphnet", weights="none")
     loss = SubsampledLoss(FacilityLocationLoss(64.0), 16)

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 
 from facetric.clustering import Agreement, calibrate
-from facetric.groups.decisions import Constraints
-from facetric.groups.grouping import grouped
+from facetric.embedder import read_vectors
+from facetric.embedder.closed_form import USUAL_SHRINKAGE, closed_form_head
 from facetric.metrics.retrieval import retrieval
-from facetric.models.closed_form import USUAL_SHRINKAGE, closed_form_head
-from facetric.photos import read_vectors
+from facetric.photos.decisions import Constraints
+from facetric.photos.grouping import grouped
 
 N_LABELED, N_CALIBRATING, N_UNSORTED, N_UNSEEN = 40, 10, 30, 60
 PER_CLASS, N_ANSWERS, SMALLEST_NAMED = 20, 10, 5

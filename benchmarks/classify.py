@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import facetric
-from facetric.index.sqlite_store import SqliteStore
-from facetric.index.vote import Votes
-from facetric.photos import read_vectors
+from facetric.embedder import read_vectors
+from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import EmbeddedPhoto
+from facetric.photos.vote import Votes
 
 TOP = 10
 BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.01))  # of the promised precision

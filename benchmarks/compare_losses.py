@@ -15,10 +15,10 @@ import argparse
 import time
 
 from facetric.evaluation.tables import comparison_text
-from facetric.figures import save_comparison
 from facetric.machine import available_cores
-from facetric.studies.reproduction import reproduction
-from facetric.studies.spaces import METHODS
+from facetric.report import save_comparison
+from facetric.training.study.reproduction import reproduction
+from facetric.training.study.spaces import METHODS
 
 
 def main() -> None:

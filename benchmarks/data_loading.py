@@ -23,10 +23,10 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from facetric.data.loader import BatchLoader
-from facetric.data.prepared import prepare
-from facetric.data.sampler import ClassBalancedBatches
-from facetric.data.transforms import ImageFormat, RandomCrop
+from facetric.images.prepared import prepare
+from facetric.images.preprocessing import ImageFormat, RandomCrop
+from facetric.images.sources import BatchLoader
+from facetric.losses.sampler import ClassBalancedBatches
 
 BATCH_SIZE = 128
 

@@ -20,11 +20,10 @@ from facetric.machine import prepare_process
 
 prepare_process()
 
-from facetric.data import open_image  # noqa: E402
-from facetric.photos import list_photos  # noqa: E402
+from facetric.images import list_photos, open_image  # noqa: E402
+from facetric.images.sketches import drawn, read_sketches, stacked  # noqa: E402
 from facetric.photos.look_alikes import altered, look_alike_groups, similarity_of_copies  # noqa: E402
 from facetric.photos.near import near_groups  # noqa: E402
-from facetric.photos.sketches import drawn, read_sketches, stacked  # noqa: E402
 
 
 def compressed(image, quality):
@@ -98,7 +97,7 @@ def main():
 
 
 def look_alikes(few, sketches, sample, pictures):
-    from facetric.inference import load
+    from facetric.embedder import load
 
     model = load()
     paths = [few.root / sketch.path for sketch in sketches]

@@ -27,13 +27,13 @@ import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from facetric.data.images import open_image  # noqa: E402
-from facetric.data.loader import made_ahead, views  # noqa: E402
-from facetric.data.transforms import CenterCrop, resized  # noqa: E402
-from facetric.evaluation import embed, evaluate  # noqa: E402
-from facetric.models import Embedder, build_embedder  # noqa: E402
-from facetric.models.inference import inference, outputs_in_order  # noqa: E402
-from facetric.models.input_spec import image_format  # noqa: E402
+from facetric.embedder import Embedder, build_embedder, embed  # noqa: E402
+from facetric.embedder.encode import inference, outputs_in_order  # noqa: E402
+from facetric.embedder.input_spec import image_format  # noqa: E402
+from facetric.evaluation import evaluate  # noqa: E402
+from facetric.images.decoding import open_image  # noqa: E402
+from facetric.images.preprocessing import CenterCrop, resized  # noqa: E402
+from facetric.images.sources import made_ahead, views  # noqa: E402
 
 Vectors = NDArray[np.float32]
 PRECISIONS = ("32", "int8")

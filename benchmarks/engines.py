@@ -27,14 +27,13 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from facetric.data import CenterCrop, ImageFormat  # noqa: E402
-from facetric.data.images import open_image  # noqa: E402
-from facetric.export import OnnxNetwork, read_network  # noqa: E402
-from facetric.export.samples import sample_pictures  # noqa: E402
-from facetric.export.writing import Source, write_export  # noqa: E402
+from facetric.embedder import Embedder, OnnxNetwork, build_embedder, read_network  # noqa: E402  # noqa: E402
+from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors  # noqa: E402
+from facetric.embedder.onnx_export import Source, write_export  # noqa: E402
+from facetric.embedder.samples import sample_pictures  # noqa: E402
+from facetric.images import CenterCrop, ImageFormat  # noqa: E402
+from facetric.images.decoding import open_image  # noqa: E402
 from facetric.metrics import recall_at_k  # noqa: E402
-from facetric.models import Embedder, build_embedder  # noqa: E402
-from facetric.photos.encoder import PictureFormat, picture_pixels, picture_vectors  # noqa: E402
 
 BACKBONES = ("tf_efficientnet_lite0", "resnet18", "convnext_atto", "vit_tiny_patch16_224")
 ENGINES = ("torch", "torch, fused", "torch, bf16", "onnxruntime")

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.config import read_config
 from facetric.evaluation import evaluate
 from facetric.machine import prepare_process
-from facetric.runs import evaluate_run, open_run
+from facetric.runs import evaluate_run, open_run, read_config
 from facetric.training import resume, train
 from kept_results import keep, kept_results
 

@@ -31,14 +31,14 @@ from sklearn.cluster import HDBSCAN, KMeans
 
 import facetric
 from facetric.clustering import Agreement, calibrate
-from facetric.data import load_dataset
-from facetric.groups.decisions import Constraints
-from facetric.groups.grouping import Question, grouped
-from facetric.models.closed_form import closed_form_head
-from facetric.photos import read_vectors
-from facetric.photos.listing import list_photos
+from facetric.embedder import read_vectors
+from facetric.embedder.closed_form import closed_form_head
+from facetric.images.listing import list_photos
+from facetric.images.readers import load_dataset
+from facetric.photos.decisions import Constraints
+from facetric.photos.grouping import Question, grouped
 from facetric.runs import Run
-from facetric.runs.images import run_images
+from facetric.runs.splits import run_images
 
 N_ROUNDS, N_ANSWERS = 10, 10
 

@@ -48,7 +48,7 @@ def disk(place):
 
 class Facetric:
     def __init__(self, place, d):
-        from facetric.index.sqlite_store import SqliteStore
+        from facetric.photos.sqlite_store import SqliteStore
 
         self._open = lambda read_only: SqliteStore(
             place / "index.sqlite", fingerprint="f" * 64, dimensions=d, read_only=read_only

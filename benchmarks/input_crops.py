@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from facetric.data import CenterCrop, ImageFormat, load_dataset, prepare
-from facetric.data.loader import views
+from facetric.embedder import build_embedder
 from facetric.evaluation import evaluate
-from facetric.models import build_embedder
+from facetric.images import CenterCrop, ImageFormat, prepare
+from facetric.images.readers import load_dataset
+from facetric.images.sources import views
 
 CROPS = ((192, 224), (224, 224), (240, 240), (256, 224), (256, 256), (256, 320))  # pixels of the picture, of the input
 

@@ -16,9 +16,9 @@ from pytorch_metric_learning.distances import LpDistance
 from sklearn.metrics import normalized_mutual_info_score
 
 from facetric.losses import FacilityLocationLoss, LiftedStructureLoss, NPairsLoss, TripletLoss, TripletSemihardLoss
-from facetric.solver import ClusteringProblem, solve
-from facetric.solver.exchange import pam
-from facetric.solver.greedy import greedy, stochastic_greedy
+from facetric.losses.solver import ClusteringProblem, solve
+from facetric.losses.solver.exchange import pam
+from facetric.losses.solver.greedy import greedy, stochastic_greedy
 
 DIMENSION, GAMMA = 64, 1.0
 

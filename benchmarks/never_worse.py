@@ -17,10 +17,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from facetric.config.defaults import choose_run
-from facetric.data import load_dataset
+from facetric.images.readers import load_dataset
 from facetric.machine import prepare_process
 from facetric.runs import evaluate_run, open_run
+from facetric.runs.recipes import choose_run
 from facetric.training import train
 from kept_results import keep, kept_results
 

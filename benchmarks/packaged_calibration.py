@@ -5,7 +5,7 @@
     python benchmarks/packaged_calibration.py cub.npz --check
 
 Chosen on the 100 training classes of CUB-200-2011, so that its test classes can show what it is worth (benchmarks/grouping.py).
-Writes src/facetric/inference/packaged_calibration.json. --check writes nothing: it prints what the calibration of that file
+Writes src/facetric/embedder/packaged_calibration.json. --check writes nothing: it prints what the calibration of that file
 promises of long-tailed piles (20 to 2 photos per species) of 8 to 100 training and test species, and what comes true; r and f are
 how often two photos of one species, and of two, are joined.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from facetric.clustering import Agreement, Calibration, calibrate
 from facetric.clustering.promise import PairRates
-from facetric.photos import read_vectors
+from facetric.embedder import read_vectors
 
 TARGET = Path(__file__).parent.parent / "src" / "facetric" / "inference" / "packaged_calibration.json"
 

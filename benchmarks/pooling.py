@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from facetric.data import load_dataset
-from facetric.data.loader import views_in_order
-from facetric.data.transforms import CenterCrop
+from facetric.embedder import build_embedder
+from facetric.embedder.closed_form import USUAL_SHRINKAGE, closed_form_head
+from facetric.embedder.encode import inference, outputs_in_order
+from facetric.embedder.input_spec import image_format
+from facetric.embedder.split import feature_maps
+from facetric.images.preprocessing import CenterCrop
+from facetric.images.readers import load_dataset
+from facetric.images.sources import views_in_order
 from facetric.machine import prepare_process
 from facetric.metrics.retrieval import retrieval
-from facetric.models import build_embedder
-from facetric.models.closed_form import USUAL_SHRINKAGE, closed_form_head
-from facetric.models.inference import inference, outputs_in_order
-from facetric.models.input_spec import image_format
-from facetric.models.split import feature_maps
 from never_worse import draw_character
 
 AVERAGE, GEM = "average", "GeM, power 3"

@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from facetric.data import load_dataset
-from facetric.evaluation import embed, evaluate
-from facetric.models import build_embedder
-from facetric.models.closed_form import closed_form_head
-from facetric.models.pooling import Pooling
+from facetric.embedder import build_embedder, embed
+from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder.pooling import Pooling
+from facetric.evaluation import evaluate
+from facetric.images.readers import load_dataset
 
 FOLDERS = {"cub": "CUB_200_2011", "cars": "Cars196", "products": "Stanford_Online_Products"}
 

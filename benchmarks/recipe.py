@@ -20,13 +20,13 @@ from matplotlib.figure import Figure
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
-from facetric.config.config_file import parse_config
-from facetric.data import load_dataset
+from facetric.embedder.activations import extract_features
+from facetric.embedder.closed_form import closed_form_head
 from facetric.evaluation import evaluate
-from facetric.figures.style import PALETTE, PLOT_STYLE, write_plot
+from facetric.images.readers import load_dataset
 from facetric.losses import SubsampledLoss
-from facetric.models.closed_form import closed_form_head
-from facetric.models.trunk_cache import extract_features
+from facetric.report.style import PALETTE, PLOT_STYLE, write_plot
+from facetric.runs.config_file import parse_config
 from facetric.training.in_memory import hold_out, train_in_memory
 from facetric.training.session import torch_settings
 from kept_results import keep, kept_results

@@ -30,9 +30,8 @@ FINGERPRINT = "f" * 64
 def network(dimensions):
     import torch
 
-    from facetric.inference import Model
-    from facetric.models import build_embedder
-    from facetric.photos.encoder import PictureFormat
+    from facetric.embedder import Model, build_embedder
+    from facetric.embedder.encoder import PictureFormat
 
     torch.manual_seed(0)
     embedder = build_embedder("tf_efficientnet_lite0", dim=dimensions, weights="packaged").for_inference()
@@ -41,8 +40,8 @@ def network(dimensions):
 
 def write_index(place, n, d):
     """Noisy copies of 200 centers, labeled by center; there are no files."""
-    from facetric.index.contract import About
-    from facetric.index.sqlite_store import IndexFolder
+    from facetric.photos.contract import About
+    from facetric.photos.sqlite_store import IndexFolder
     from facetric.photos.store import EmbeddedPhoto
 
     rng = np.random.default_rng(0)

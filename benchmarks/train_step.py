@@ -27,11 +27,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from facetric.data import ClassBalancedBatches, RandomCrop, prepare
-from facetric.losses import FacilityLocationLoss
-from facetric.models import Embedder, build_embedder
-from facetric.models.input_spec import image_format
-from facetric.models.trunk_cache import build_trunk_cache
+from facetric.embedder import Embedder, build_embedder
+from facetric.embedder.activations import build_trunk_cache
+from facetric.embedder.input_spec import image_format
+from facetric.images import RandomCrop, prepare
+from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 
 
 def main() -> None:

@@ -19,11 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from facetric import open_run
-from facetric.data.glyphs import load_glyphs
-from facetric.evaluation import embed
-from facetric.models.closed_form import closed_form_head
-from facetric.photos import read_vectors
-from facetric.runs.images import new_images, padded
+from facetric.embedder import embed, read_vectors
+from facetric.embedder.closed_form import closed_form_head
+from facetric.images.glyphs import load_glyphs
+from facetric.runs.splits import new_images, padded
 
 DIMENSION = 64
 

@@ -12,14 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.data import load_dataset
-from facetric.evaluation import Embeddings, kmeans
-from facetric.figures import Thumbnails, draw_map, save_curves, tsne_positions
-from facetric.figures.failure_mode import FailureMode, draw_panels, draw_success_rates, save_animation
-from facetric.figures.neighbors import nearest_neighbors
-from facetric.figures.selection import worst_queries
-from facetric.figures.sheets import cluster_rows, confusion_rows, draw_sheet, retrieval_rows
+from facetric.embedder import Embeddings
+from facetric.evaluation import kmeans
+from facetric.images.readers import load_dataset
 from facetric.progress import progress_bar
+from facetric.report import Thumbnails, draw_map, save_curves, tsne_positions
+from facetric.report.failure_mode import FailureMode, draw_panels, draw_success_rates, save_animation
+from facetric.report.nearest_images import nearest_neighbors
+from facetric.report.selection import worst_queries
+from facetric.report.sheets import cluster_rows, confusion_rows, draw_sheet, retrieval_rows
 
 N_CLASSES, N_ROWS = 60, 6  # a small map of the first classes; rows of a sheet
 MARKS = "Tick: the same class. Cross: another class, named below."

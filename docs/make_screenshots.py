@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from facetric.data import load_dataset
+from facetric.images.readers import load_dataset
 
 FACETRIC = (sys.executable, "-m", "facetric")
 

@@ -96,7 +96,7 @@ def _glyphs_drawn_once(shared_folder):
     """Characters are drawn once for all workers, by the first that needs them; test_glyphs.py draws them again."""
     import numpy as np
 
-    from facetric.data import glyphs
+    from facetric.images import glyphs
 
     draw = glyphs._draw_all
 
@@ -121,7 +121,7 @@ def _glyphs_drawn_once(shared_folder):
 @pytest.fixture(scope="session", autouse=True)
 def glyphnet_widths():
     """A quarter of the channels, and the real ones for who asks: few tests are about what a network learns."""
-    from facetric.models import glyphnet
+    from facetric.embedder import glyphnet
 
     real = glyphnet.WIDTHS
     with pytest.MonkeyPatch.context() as patch:
@@ -132,7 +132,7 @@ def glyphnet_widths():
 @pytest.fixture(scope="session", autouse=True)
 def _matlab_files_read_once():
     """Each is read by a process that imports SciPy; the small copies of Cars196 are the same in all tests."""
-    from facetric.data.readers import cars, cars_names
+    from facetric.images.readers import cars, cars_names
 
     read, found = cars_names.read_mat, {}
 

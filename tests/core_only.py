@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 LINE = "pip install 'facetric[photos]'"
-NEED_PHOTOS = ["cli", "config", "data", "figures", "inference", "models", "photos", "runs", "studies", "training"]
+NEED_PHOTOS = ["cli", "embedder", "images", "photos", "report", "runs", "training"]
 LABELS = np.arange(40) % 8
 VECTORS = np.random.default_rng(0).normal(size=(8, 5))[LABELS] + 0.05 * np.random.default_rng(1).normal(size=(40, 5))
 
@@ -53,7 +53,7 @@ def the_clustering_engine_finds_clear_clusters():
 def packages_that_need_the_extra_say_so():
     from facetric import evaluation
 
-    modules = [f"facetric.{name}" for name in (*NEED_PHOTOS, "data.sampler", "evaluation.embedding")]
+    modules = [f"facetric.{name}" for name in (*NEED_PHOTOS, "embedder.embedding")]
     for attempt in (*(partial(importlib.import_module, name) for name in modules), lambda: evaluation.embed):
         message = "no error"
         try:

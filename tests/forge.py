@@ -28,8 +28,8 @@ WRITING = {f"os.{name}" for name in ("rename", "remove", "rmdir", "mkdir", "trun
 ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 NARROW = (8, 16, 32, 64)  # channels of the glyphnet that tests train
 LONGEST = 600  # seconds that a command may take
-TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.evaluation.embedding"]
-PHOTOS = ["facetric.inference", "facetric.photos.folder", "facetric.index.sqlite_store", "facetric.service.server"]
+TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.embedder.embedding"]
+PHOTOS = ["facetric.embedder", "facetric.photos.embed_folder", "facetric.photos.sqlite_store", "facetric.service.server"]
 
 
 def main(plan, place):
@@ -39,8 +39,8 @@ def main(plan, place):
     for name in Path(plan).read_text().split():
         importlib.import_module(name)
     from facetric.cli.compilation import compile_kernels
-    from facetric.data import glyphs
-    from facetric.models import glyphnet
+    from facetric.embedder import glyphnet
+    from facetric.images import glyphs
 
     compile_kernels()
     glyphnet.WIDTHS = NARROW

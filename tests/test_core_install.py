@@ -40,7 +40,7 @@ def test_the_modules_that_are_looked_for_are_those_of_the_extra():
 
 def test_every_package_belongs_to_the_core_or_to_the_extra():
     packages = {path.parent.name for path in Path(facetric.__file__).parent.glob("*/__init__.py")}
-    assert packages - NEED_PHOTOS == {"clustering", "losses", "solver", "metrics", "evaluation"}
+    assert packages - NEED_PHOTOS == {"clustering", "losses", "metrics", "evaluation"}
 
 
 def with_dependencies(names):

@@ -16,8 +16,8 @@ import typer
 from filelock import FileLock
 
 from facetric.cli.main import app
-from facetric.config.config import TABLES
 from facetric.losses import LOSSES
+from facetric.runs.config import TABLES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]

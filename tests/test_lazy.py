@@ -67,9 +67,8 @@ def test_subpackages_and_names_are_loaded_on_first_use(said):
     assert said[:3] == [
         "1.0 False",
         "True True",
-        "facetric.cli facetric.clustering facetric.config facetric.data facetric.evaluation facetric.export "
-        "facetric.figures facetric.groups facetric.index facetric.inference facetric.losses facetric.metrics facetric.models "
-        "facetric.photos facetric.runs facetric.service facetric.solver facetric.studies facetric.training",
+        "facetric.cli facetric.clustering facetric.embedder facetric.evaluation facetric.images facetric.losses facetric.metrics "
+        "facetric.photos facetric.report facetric.runs facetric.service facetric.training",
     ]
 
 

@@ -81,7 +81,7 @@ def test_the_archives_hold_what_they_should_and_no_more(built):
         source = {name.partition("/")[2] for name in archive.getnames()}
     package = set(zipfile.ZipFile(wheel).namelist())
     code = {path.relative_to(ROOT / "src").as_posix() for path in (ROOT / "src").rglob("*.py")}
-    assert code | {"facetric/py.typed", "facetric/figures/report/template/page.html"} <= package
+    assert code | {"facetric/py.typed", "facetric/report/template/page.html"} <= package
     assert {name.partition("/")[0] for name in package} == {"facetric", f"facetric-{PROJECT['version']}.dist-info"}
     assert {"mkdocs.yml", "docs/overview.svg", "configs/glyphs.toml", "tests/test_packaging.py", "LICENSE"} <= source
     junk = re.compile(r"__pycache__|\.(nbi|nbc|pyc|safetensors|log)$|^(runs|site|dist|\.venv)/")

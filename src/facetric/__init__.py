@@ -9,33 +9,27 @@ if TYPE_CHECKING:
     from facetric import (  # noqa: F401
         cli,
         clustering,
-        config,
-        data,
+        embedder,
         evaluation,
-        export,
-        figures,
-        groups,
-        index,
-        inference,
+        images,
         losses,
         metrics,
-        models,
         photos,
+        report,
         runs,
         service,
-        solver,
-        studies,
         training,
     )
-    from facetric.inference import Embedding, load
-    from facetric.losses import LOSSES, FacilityLocationLoss, GlobalBatch, SubsampledLoss
+    from facetric.embedder import Embedding, load
+    from facetric.losses import LOSSES, ClassBalancedBatches, FacilityLocationLoss, GlobalBatch, SubsampledLoss
+    from facetric.losses.solver import ClusteringProblem, Solution, solve
     from facetric.runs import open_run
-    from facetric.solver import ClusteringProblem, Solution, solve
 
     __version__: str
 
 __all__ = [
     "LOSSES",
+    "ClassBalancedBatches",
     "ClusteringProblem",
     "Embedding",
     "FacilityLocationLoss",
@@ -50,20 +44,21 @@ __all__ = [
 
 _HOMES = {
     "LOSSES": "losses",
+    "ClassBalancedBatches": "losses",
     "FacilityLocationLoss": "losses",
     "GlobalBatch": "losses",
     "SubsampledLoss": "losses",
-    "ClusteringProblem": "solver",
-    "Solution": "solver",
-    "Embedding": "inference",
-    "load": "inference",
+    "ClusteringProblem": "losses.solver",
+    "Solution": "losses.solver",
+    "Embedding": "embedder",
+    "load": "embedder",
     "open_run": "runs",
-    "solve": "solver",
+    "solve": "losses.solver",
 }
 
 _PACKAGES = (
-    "cli", "clustering", "config", "data", "evaluation", "export", "figures", "groups", "index", "inference", "losses", "metrics",
-    "models", "photos", "runs", "service", "solver", "studies", "training",
+    "cli", "clustering", "embedder", "evaluation", "images", "losses", "metrics", "photos", "report", "runs", "service",
+    "training",
 )  # fmt: skip
 
 _find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)

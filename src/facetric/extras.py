@@ -12,24 +12,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from types import ModuleType
 
-NEED_PHOTOS = frozenset(
-    {
-        "cli",
-        "config",
-        "data",
-        "export",
-        "figures",
-        "groups",
-        "index",
-        "inference",
-        "models",
-        "photos",
-        "runs",
-        "service",
-        "studies",
-        "training",
-    }
-)
+NEED_PHOTOS = frozenset({"cli", "embedder", "images", "photos", "report", "runs", "service", "training"})
 PHOTOS = (  # the modules of the extra; the packaged weights are left out, whoever needs them says so
     "PIL",
     "faiss",

@@ -15,9 +15,9 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.data import array_file, array_format, cache_key, prepare
-from facetric.models import build_embedder
-from facetric.models.trunk_cache import build_trunk_cache
+from facetric.embedder import build_embedder
+from facetric.embedder.activations import build_trunk_cache
+from facetric.images import array_file, array_format, cache_key, prepare
 
 DAY = 86_400
 

@@ -13,7 +13,7 @@ from facetric.metrics import rank_kernels
 print(is_compiled(rank_kernels.count_others), end=" ")
 start = time.perf_counter()
 {call}
-from facetric.solver import exchange
+from facetric.losses.solver import exchange
 print(is_compiled(rank_kernels.count_others), is_compiled(exchange._sweep), f"{{time.perf_counter() - start:.1f}}")
 """
 

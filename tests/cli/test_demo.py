@@ -11,13 +11,13 @@ import pytest
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.config import read_config
-from facetric.config.defaults import choose_run
-from facetric.evaluation import EvaluationReport, embed, evaluate
-from facetric.models.closed_form import closed_form_head
-from facetric.runs import open_run
-from facetric.runs.before import start_network
-from facetric.runs.images import new_images, padded, run_images
+from facetric.embedder import embed
+from facetric.embedder.closed_form import closed_form_head
+from facetric.evaluation import EvaluationReport, evaluate
+from facetric.runs import open_run, read_config
+from facetric.runs.baselines import start_network
+from facetric.runs.recipes import choose_run
+from facetric.runs.splits import new_images, padded, run_images
 from facetric.training.feed import split_images
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")

@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from facetric.cli.main import app
 from facetric.cli.train import _place
-from facetric.config import ConfigError, read_config
-from facetric.config.config_file import apply_override, parse_config
-from facetric.config.defaults import Sizes, _tables, batch_shape, choose_run
-from facetric.data import ClassBalancedBatches
+from facetric.losses import ClassBalancedBatches
+from facetric.runs import ConfigError, read_config
+from facetric.runs.config_file import apply_override, parse_config
+from facetric.runs.recipes import Sizes, _tables, batch_shape, choose_run
 from facetric.training import train
 
 SMALL = ("data.size=72", "model.image_size=64")  # pixels
@@ -163,7 +163,7 @@ def test_three_training_classes_are_too_few_to_choose_by_and_get_the_closed_form
 
 @pytest.mark.parametrize(("n_classes", "n_images"), [(4, 2), (4, 4), (5, 30), (24, 12), (60, 3), (300, 2)])
 def test_small_folders_give_batches_that_the_sampler_can_fill(tmp_path, n_classes, n_images):
-    from facetric.data import load_dataset
+    from facetric.images.readers import load_dataset
 
     root = name_photos(tmp_path / "photos", n_classes=n_classes, n_images=n_images)
     config = choose_run("folder", root).config

@@ -5,11 +5,11 @@ from dataclasses import fields
 import numpy as np
 from PIL import Image
 
-from facetric.config.config_file import parse_config
+from facetric.embedder import build_embedder
 from facetric.evaluation import ClusteringScores, EvaluationReport, KMeansClusterings
-from facetric.models import build_embedder
 from facetric.runs import Manifest, Run
-from facetric.runs.images import new_images
+from facetric.runs.config_file import parse_config
+from facetric.runs.splits import new_images
 
 
 def make_pictures(root, *, n_classes=12, n_images=4):

@@ -5,11 +5,10 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.data import CenterCrop, ImageFormat
-from facetric.evaluation import Embeddings, embed
-from facetric.evaluation import embedding as embedding_module
-from facetric.evaluation.embedding import VIEWS, EvalCrops
-from facetric.models import build_embedder
+from facetric.embedder import Embeddings, build_embedder, embed
+from facetric.embedder import embedding as embedding_module
+from facetric.embedder.embedding import VIEWS, EvalCrops
+from facetric.images import CenterCrop, ImageFormat
 
 
 @pytest.fixture(scope="module")

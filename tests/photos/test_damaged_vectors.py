@@ -6,10 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from facetric.groups.arrangement import RECORD, Placed, arrange
-from facetric.index.contract import About
-from facetric.index.sqlite_store import IndexFolder
-from facetric.photos import PhotoVectors, read_vectors, write_vectors
+from facetric.embedder import PhotoVectors, read_vectors, write_vectors
+from facetric.photos.arrangement import RECORD, Placed, arrange
+from facetric.photos.contract import About
+from facetric.photos.sqlite_store import IndexFolder
 from facetric.photos.store import EmbeddedPhoto, StoreError, VectorStore
 
 VECTORS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
@@ -135,7 +135,7 @@ def test_a_store_killed_while_its_tables_were_made_is_completed(tmp_path):
 
 
 def test_a_damaged_record_of_an_arrangement_removes_nothing(tmp_path, caplog):
-    from facetric.data.fingerprints import content_digest
+    from facetric.images.fingerprints import content_digest
 
     photo = tmp_path / "a.jpg"
     photo.write_bytes(b"picture")

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import facetric
 from facetric.cli.main import app
+from facetric.images.sketches import drawn, hash_codes
 from facetric.photos import find_duplicates
 from facetric.photos.look_alikes import altered, look_alike_groups
 from facetric.photos.near import aligned, near_groups, normalized
-from facetric.photos.sketches import drawn, hash_codes
 from photos.photo_files import photo
 
 SIZE = (640, 480)

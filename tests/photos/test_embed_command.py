@@ -12,11 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 import facetric
-from data.broken_files import write_broken_files
 from evaluation.run_folders import make_run
 from facetric.cli.main import app
-from facetric.data.fingerprints import content_digest
-from facetric.photos import embed_folder, read_vectors
+from facetric.embedder import read_vectors
+from facetric.images.fingerprints import content_digest
+from facetric.photos import embed_folder
+from images.broken_files import write_broken_files
 from photos.photo_files import photo, write_photos
 
 FORMATS = ("npz", "csv", "parquet")
@@ -257,7 +258,7 @@ def test_without_the_plugin_the_package_is_named(model, tmp_path, monkeypatch):
     (tmp_path / "photos").mkdir()
     photo(0).save(tmp_path / "photos" / "a.png")
     photo(0).save(tmp_path / "photos" / "b.heic")
-    monkeypatch.setattr("facetric.data.images.known_formats", lambda: ("JPEG", "PNG"))  # as Pillow is without it
+    monkeypatch.setattr("facetric.images.decoding.known_formats", lambda: ("JPEG", "PNG"))  # as Pillow is without it
     found = embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
     assert [problem.reason.partition("b.heic ")[2] for problem in found.problems] == [
         "is a picture in HEIF format, which needs a package: pip install pillow-heif, or save it as JPEG"

@@ -5,7 +5,7 @@ import os
 import pytest
 from PIL import Image
 
-from facetric.photos import list_photos
+from facetric.images import list_photos
 
 
 def touch(*paths):

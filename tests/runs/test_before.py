@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.evaluation import EvaluationReport, embed, evaluate
-from facetric.figures.report.data import read_run
-from facetric.models import build_embedder
-from facetric.models.closed_form import closed_form_head
+from facetric.embedder import build_embedder, embed
+from facetric.embedder.closed_form import closed_form_head
+from facetric.evaluation import EvaluationReport, evaluate
+from facetric.report.run_record import read_run
 from facetric.runs import Run, compare_runs, evaluate_run
-from facetric.runs.images import run_images
+from facetric.runs.splits import run_images
 
 
 @pytest.fixture(scope="module")

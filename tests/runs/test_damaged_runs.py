@@ -13,9 +13,8 @@ import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run
 from facetric.cli.main import app
 from facetric.clustering import calibrate
-from facetric.config import ConfigError, read_config
-from facetric.config.config_file import to_toml
-from facetric.runs import Run, RunFolderError, evaluate_run, open_run
+from facetric.runs import ConfigError, Run, RunFolderError, evaluate_run, open_run, read_config
+from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
 from facetric.runs.metrics_log import MetricsLog, read_rows
 from facetric.training.environment import say_differences

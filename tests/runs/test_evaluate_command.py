@@ -8,7 +8,8 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.evaluation import Embeddings, EvaluationReport, evaluate
+from facetric.embedder import Embeddings
+from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import evaluate_run
 
 

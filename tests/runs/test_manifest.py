@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from evaluation.run_folders import make_pictures, make_run
-from facetric.data import load_dataset
-from facetric.evaluation import Embeddings
+from facetric.embedder import Embeddings
+from facetric.images.readers import load_dataset
 from facetric.runs import Manifest, evaluate_run, open_run
-from facetric.runs.images import resumed_images
+from facetric.runs.splits import resumed_images
 
 
 def classes_of(path):

@@ -10,11 +10,10 @@ import pytest
 
 import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run, nothing
-from facetric.evaluation import Embeddings
-from facetric.figures.report import report_run
-from facetric.figures.report.data import read_run
+from facetric.embedder import Embeddings, build_embedder
 from facetric.files import part_of, remove_stale_parts, sealed
-from facetric.models import build_embedder
+from facetric.report import report_run
+from facetric.report.run_record import read_run
 from facetric.runs import Run, StaleResultError, evaluate_run, open_run
 from facetric.runs.metrics_log import MetricsLog, read_rows
 
@@ -82,7 +81,7 @@ def test_embedding_resumes_with_another_block_size(tmp_path):
     """Blocks of another size used to be read as if they were these."""
     root = make_pictures(tmp_path / "pictures")
     embedder = build_embedder("glyphnet", dim=16, weights="none")
-    dataset = facetric.data.load_dataset("folder", root).select("test")
+    dataset = facetric.images.load_dataset("folder", root).select("test")
     whole = facetric.evaluation.embed(embedder, dataset, size=36)
     blocks = tmp_path / "blocks"
     facetric.evaluation.embed(embedder, dataset, size=36, block_size=8, folder=blocks)

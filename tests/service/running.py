@@ -10,8 +10,8 @@ import numpy as np
 from PIL import Image
 
 from facetric.clustering import AverageLinkage
-from facetric.index import open_index
-from facetric.inference.index_groups import group_index
+from facetric.photos import open_index
+from facetric.photos.index_groups import group_index
 from facetric.service import Service, create_app
 from facetric.service.server import Server, bound_socket
 

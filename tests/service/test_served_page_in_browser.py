@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from facetric.groups import Decisions
+from facetric.photos import Decisions
 from facetric.service import Limits
 from service.running import COLORS, color_index, color_service, jpeg, served
 

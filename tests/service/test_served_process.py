@@ -18,7 +18,7 @@ import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.cli.serve import serve
-from facetric.groups import Decisions
+from facetric.photos import Decisions
 from facetric.service import Limits
 from forge import contains, wait_for
 from service.running import client

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.data.images import decode_image
-from facetric.groups import Decisions
+from facetric.images.decoding import decode_image
+from facetric.photos import Decisions
 from facetric.service import Limits, Service
 from facetric.service.server import bound_socket, check_access
 from service.running import COLORS, ColorEncoder, client, color_index, color_service, jpeg, opened, served

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.solver import ClusteringProblem, oracle_medoids, solve
+from facetric.losses.solver import ClusteringProblem, oracle_medoids, solve
 
 FILE = Path(__file__).with_suffix(".json")
 MARGINS = ["nmi", "vmeasure", "ami", "ari", "f1", "zero_one"]

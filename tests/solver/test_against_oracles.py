@@ -5,10 +5,10 @@ import pytest
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score, v_measure_score
 
 from facetric import metrics
-from facetric.solver import ClusteringProblem, assign, oracle_medoids, solve
-from facetric.solver import greedy as greedy_selection
-from facetric.solver.exchange import local_search, pam
-from facetric.solver.greedy import greedy
+from facetric.losses.solver import ClusteringProblem, assign, oracle_medoids, solve
+from facetric.losses.solver import greedy as greedy_selection
+from facetric.losses.solver.exchange import local_search, pam
+from facetric.losses.solver.greedy import greedy
 from oracles import batch_clustering as oracle
 from random_batches import distance_matrix, random_batch
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from facetric.solver import ClusteringProblem, solve
+from facetric.losses.solver import ClusteringProblem, solve
 
 GOOD = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]])
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facetric.solver import ClusteringProblem, solve
+from facetric.losses.solver import ClusteringProblem, solve
 from random_batches import distance_matrix, random_batch
 
 seeds = st.integers(0, 2**32 - 1)
@@ -106,8 +106,8 @@ def test_kernels_are_compiled_once_and_cached_on_disk():
     """A fresh process finds the kernels on disk: no compilation, only cache hits."""
     program = (
         "import numpy as np\n"
-        "from facetric.solver import ClusteringProblem, solve\n"
-        "from facetric.solver import exchange, greedy\n"
+        "from facetric.losses.solver import ClusteringProblem, solve\n"
+        "from facetric.losses.solver import exchange, greedy\n"
         "solve(ClusteringProblem(1.0 - np.eye(4), [0, 0, 1, 1]))\n"
         "hits = [sum(k.stats.cache_hits.values()) for k in (greedy._follow_steps, exchange._sweeps)]\n"
         "assert hits == [1, 1], hits\n"
@@ -117,5 +117,5 @@ def test_kernels_are_compiled_once_and_cached_on_disk():
 
 
 def test_the_solver_does_not_import_torch():
-    program = "import sys, facetric.solver, facetric.metrics; assert 'torch' not in sys.modules"
+    program = "import sys, facetric.losses.solver, facetric.metrics; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from stored_answers import FILE, answer, instance
 
-from facetric.solver import ClusteringProblem, distances, greedy, nearest, solve
-from facetric.solver.distances import euclidean_distances
+from facetric.losses.solver import ClusteringProblem, distances, greedy, nearest, solve
+from facetric.losses.solver.distances import euclidean_distances
 
 STORED = json.loads(FILE.read_text())
 

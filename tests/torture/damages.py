@@ -131,7 +131,7 @@ def _command(*arguments):
 
 
 def _model(place, said):
-    from facetric.models import load_embedder
+    from facetric.embedder import load_embedder
 
     embedder = load_embedder(place / "tiny" / "checkpoints" / "last.safetensors")
     return [float(tensor.double().sum()) for tensor in embedder.state_dict().values()], repr(embedder.input_spec)
@@ -156,7 +156,7 @@ def _run(place, said):
 
 
 def _report(place, said):
-    from facetric.figures.report.data import read_run
+    from facetric.report.run_record import read_run
 
     record = read_run(place / "tiny")
     said.write(" ".join(record.notes))
@@ -165,7 +165,7 @@ def _report(place, said):
 
 
 def _kept(place, said):
-    from facetric.figures.kept_results import kept_clusters, kept_positions
+    from facetric.report.kept_results import kept_clusters, kept_positions
     from facetric.runs import open_run
 
     found = open_run(place / "tiny").embeddings()
@@ -178,7 +178,7 @@ def _compare(place, said):
 
 
 def _loaded(place, said):
-    from facetric.inference import load
+    from facetric.embedder import load
 
     model = load(place / "tiny")
     return model.fingerprint, repr(model.calibration)
@@ -196,7 +196,7 @@ def _resumed(place, said):
 
 
 def _vectors(place, said):
-    from facetric.photos import read_vectors
+    from facetric.embedder import read_vectors
 
     (file,) = place.glob("v.*")
     found = read_vectors(file)
@@ -204,7 +204,7 @@ def _vectors(place, said):
 
 
 def _index(place, said):
-    from facetric.index.places import existing, place_of
+    from facetric.photos.places import existing, place_of
 
     about = existing(place / "index")
     with place_of(place / "index").store(about, read_only=True) as store:
@@ -220,15 +220,15 @@ def _groups(place, said):
 
 
 def _arranged(place, said):
-    from facetric.groups.arrangement import _read_record
+    from facetric.photos.arrangement import _read_record
 
     return repr(_read_record(place / "sorted"))
 
 
 def _cache(place, said):
     """The hashes of files and prepared pictures, from the cache or made again."""
-    from facetric.data.fingerprints import content_fingerprints
-    from facetric.data.prepared import prepare
+    from facetric.images.fingerprints import content_fingerprints
+    from facetric.images.prepared import prepare
 
     photos = sorted(Path((place / "about").read_text().splitlines()[0]).rglob("*.jpg"))[:8]
     os.environ["FACETRIC_CACHE"] = str(place / "cache")
@@ -238,8 +238,8 @@ def _cache(place, said):
 
 def _activations(place, said):
     """What the frozen part gives, from the cache or made again."""
-    from facetric.models import build_embedder
-    from facetric.models.trunk_cache import build_trunk_cache, embed_activations
+    from facetric.embedder import build_embedder
+    from facetric.embedder.activations import build_trunk_cache, embed_activations
 
     os.environ["FACETRIC_CACHE"] = str(place / "cache")
     images = np.random.default_rng(0).integers(0, 256, (12, 36, 36), dtype=np.uint8)
@@ -257,8 +257,8 @@ def _choice(place, said):
 
 def _blocks(place, said):
     """Blocks of embeddings are used again, or made again."""
-    from facetric.evaluation.embedding import embed
-    from facetric.models import build_embedder
+    from facetric.embedder import build_embedder
+    from facetric.embedder.embedding import embed
 
     images = np.random.default_rng(0).integers(0, 256, (12, 36, 36), dtype=np.uint8)
     network = build_embedder("glyphnet", weights="none", dim=4)
@@ -267,8 +267,8 @@ def _blocks(place, said):
 
 def _study(place, said):
     """What decides the runs of a study, its trials, and what another study takes from it."""
-    from facetric.studies.reproduction import _choices
-    from facetric.studies.search import read_trials
+    from facetric.training.study.reproduction import _choices
+    from facetric.training.study.trials import read_trials
 
     a_study(place)._keep_protocol()
     trials = [
@@ -278,20 +278,20 @@ def _study(place, said):
 
 
 def a_study(folder):
-    from facetric.studies.protocol import Setting, Study
-    from facetric.studies.spaces import METHODS
+    from facetric.training.study.spaces import METHODS
+    from facetric.training.study.study import Setting, Study
 
     return Study(folder, Setting({"run": {"steps": 10}}, {}), {"npairs": METHODS["npairs"]})
 
 
 def _decisions(place, said):
-    from facetric.groups import Decisions
+    from facetric.photos import Decisions
 
     return Decisions.read(place / "index" / "decisions.json")
 
 
 def _onnx(place, said):
-    from facetric.export.network import read_network
+    from facetric.embedder.onnx_engine import read_network
 
     network = read_network(place / "model.onnx")
     picture = np.full((network.description.size,) * 2, 99, dtype=np.uint8)[..., None]

@@ -101,7 +101,7 @@ def _torch_takes(array):
 
 
 def solver(draw):
-    from facetric.solver import ClusteringProblem, solve
+    from facetric.losses.solver import ClusteringProblem, solve
 
     points, _, (vectors, change), (labels, _) = batch(draw)
     distances = np.abs(points[:, None] - points[None]).sum(-1).astype(float)
@@ -216,7 +216,7 @@ def calibration(draw):
 
 
 def sampler(draw):
-    from facetric.data import ClassBalancedBatches
+    from facetric.losses import ClassBalancedBatches
 
     labels, _ = changed_labels(draw, np.arange(24) % 6)
     options = {

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from threading import get_ident
 
-from facetric.config.config_file import parse_config, to_toml
+from facetric.runs.config_file import parse_config, to_toml
 from forge import Forge
 from photos.photo_files import photo
 from torture.leftovers import rows_of, state_of

@@ -19,7 +19,7 @@ def decide(index, model, notes):
 
 
 def _decide(index, model, notes):
-    from facetric.inference import load
+    from facetric.embedder import load
     from facetric.service import Service
     from service.running import client, served
 

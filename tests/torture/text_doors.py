@@ -25,7 +25,7 @@ VALUES = st.one_of(
 
 
 def configuration(draw):
-    from facetric.config.config_file import apply_override, parse_config, to_toml
+    from facetric.runs.config_file import apply_override, parse_config, to_toml
 
     raw = {
         "run": {"name": "a", "steps": 5},
@@ -48,7 +48,7 @@ def configuration(draw):
 
 
 def decisions(draw):
-    from facetric.groups.decisions import Decisions
+    from facetric.photos.decisions import Decisions
 
     photo = st.fixed_dictionaries({"content": VALUES, "path": VALUES}) | VALUES
     kinds = st.sampled_from(["same", "different", "name", "reject", "x", 3])
@@ -62,7 +62,7 @@ def decisions(draw):
 
 def pictures(draw):
     """Bytes of a picture of every format, damaged or not: pixels as Pillow has them, or an ImageError of one line."""
-    from facetric.data.images import open_image
+    from facetric.images.decoding import open_image
 
     seed = draw(st.integers(0, 2**20))
     rng = np.random.default_rng(seed)
@@ -133,8 +133,7 @@ def command_lines(draw):
 
 def arrays(draw):
     """Files of embeddings made by hand: what is not one of ours is a ValueError of one line."""
-    from facetric.evaluation import Embeddings
-    from facetric.photos import read_vectors
+    from facetric.embedder import Embeddings, read_vectors
 
     _, _, (vectors, _), (labels, _) = batch(draw)
     names = ["vectors", "labels", "paths", "source", "sha256", "contents", "model", "about"]

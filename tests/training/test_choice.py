@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.config import ConfigError, read_config
-from facetric.config.defaults import choose_run
-from facetric.data import ImageDataset
-from facetric.models import build_embedder
-from facetric.models.closed_form import closed_form_head
-from facetric.models.trunk_cache import extract_features
-from facetric.runs import Run
-from facetric.runs.images import new_images
+from facetric.embedder import build_embedder
+from facetric.embedder.activations import extract_features
+from facetric.embedder.closed_form import closed_form_head
+from facetric.images import ImageDataset
+from facetric.runs import ConfigError, Run, read_config
+from facetric.runs.recipes import choose_run
+from facetric.runs.splits import new_images
 from facetric.training import resume, train
 from facetric.training.choice import (
     CLOSED_FORM,

@@ -7,8 +7,8 @@ import torch
 
 import facetric
 from facetric.runs import Run, open_run
-from facetric.studies.reproduction import reproduction
 from facetric.training import resume, train
+from facetric.training.study.reproduction import reproduction
 from training.tiny_runs import rows_of, tiny_config
 
 MODULE = """

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from facetric.cli.errors import one_line_errors
-from facetric.config.config_file import to_toml
+from facetric.runs.config_file import to_toml
 from training.tiny_runs import tiny_config
 
 
@@ -107,7 +107,7 @@ def test_weights_of_the_wrong_shape(server, config_file, tmp_path):
     import torch
     from safetensors.torch import save_file
 
-    from facetric.models import build_embedder
+    from facetric.embedder import build_embedder
 
     state = build_embedder("glyphnet", weights="none").backbone.state_dict()
     first = next(name for name, tensor in state.items() if tensor.ndim == 4)

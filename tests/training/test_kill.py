@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from facetric.config.config_file import to_toml
+from facetric.runs.config_file import to_toml
 from facetric.runs.states import read_newest_state, states
 from forge import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config

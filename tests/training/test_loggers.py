@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from facetric.config.config_file import apply_override, parse_config, read_config, to_toml
+from facetric.runs.config_file import apply_override, parse_config, read_config, to_toml
 from facetric.training import resume, train
 from facetric.training.loggers import scalars
 from training.tiny_runs import rows_of, tiny_config, tiny_tables

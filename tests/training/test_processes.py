@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from facetric.config.config_file import to_toml
+from facetric.runs.config_file import to_toml
 from facetric.training import resume, train
 from facetric.training.processes import Processes
 from forge import contains, wait_for

@@ -14,16 +14,15 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.config import read_config
-from facetric.models import load_embedder
-from facetric.models.closed_form import closed_form_head
-from facetric.models.input_spec import image_format
-from facetric.models.trunk_cache import build_trunk_cache, extract_features
-from facetric.runs import RunFolderError, evaluate_run, open_run
-from facetric.runs.before import start_network
-from facetric.runs.images import new_images
+from facetric.embedder import load_embedder
+from facetric.embedder.activations import build_trunk_cache, extract_features
+from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder.input_spec import image_format
+from facetric.runs import RunFolderError, evaluate_run, open_run, read_config
+from facetric.runs.baselines import start_network
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import DivergedError
+from facetric.runs.splits import new_images
 from facetric.runs.states import DamagedStateError, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
@@ -230,7 +229,7 @@ def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch, caplog):
 @pytest.fixture
 def _one_shrinkage(monkeypatch):
     """The choice takes seconds for the 1,024 features of the small network; models/test_closed_form.py tests it."""
-    monkeypatch.setattr("facetric.models.closed_form._chosen_shrinkage", lambda units, classes, dim: 3.0)
+    monkeypatch.setattr("facetric.embedder.closed_form._chosen_shrinkage", lambda units, classes, dim: 3.0)
 
 
 @pytest.mark.usefixtures("_one_shrinkage")

@@ -2,8 +2,8 @@
 
 import json
 
-from facetric.config.config_file import parse_config
 from facetric.runs import Run
+from facetric.runs.config_file import parse_config
 
 TINY = {
     "run": {"name": "tiny", "steps": 6, "log_every": 1, "validate_every": 3, "checkpoint_every": 2, "threads": 1},

@@ -13,7 +13,7 @@ LOSS_NAMES = ("facility_location", "triplet_semihard", "lifted_structure", "npai
 
 def global_batch():
     """24 characters of 6 classes."""
-    from facetric.data import load_dataset
+    from facetric.images.readers import load_dataset
 
     dataset = load_dataset("glyphs", min_images=17)
     chosen = [image for label in range(6) for image in np.flatnonzero(dataset.labels == label)[:4]]
@@ -23,8 +23,8 @@ def global_batch():
 
 def gradients_of_one_step(name, fabric, processes, images, labels):
     """The gradient of the loss of the global batch, by parameter, from this process's share of it; and how often it solved."""
-    from facetric.config.loss_table import LossTable
-    from facetric.models import build_embedder
+    from facetric.embedder import build_embedder
+    from facetric.runs.loss_table import LossTable
     from facetric.training.batch_norm import share_batch_norm
     from facetric.training.session import TrainedPart, build_loss
 
@@ -59,7 +59,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
 
 
 def gradients(folder, dtype):
-    from facetric.config.config import RunTable
+    from facetric.runs.config import RunTable
     from facetric.training.processes import Processes
     from facetric.training.session import start_fabric
 

@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.data.caches import Cache
+    from facetric.images.caches import Cache
 
 app = typer.Typer(no_args_is_help=True, epilog="Examples: facetric cache list; facetric cache clean --older-than 30")
 
@@ -62,7 +62,7 @@ def clean(
     """
     import time
 
-    from facetric.data.caches import BEING_BUILT, CURRENT, remove_cache
+    from facetric.images.caches import BEING_BUILT, CURRENT, remove_cache
 
     if everything and older_than is not None:
         raise typer.BadParameter("--all removes caches of any age: pass --all or --older-than, not both")
@@ -106,7 +106,7 @@ def verify() -> None:
 
     Exit status: 0 all intact, 1 some are damaged, 2 usage error.
     """
-    from facetric.data.caches import verify_caches
+    from facetric.images.caches import verify_caches
     from facetric.progress import progress_bar
 
     caches = [cache for cache in _found() if cache.kind not in ("unfinished", "lock") and cache.state != "old format"]
@@ -121,13 +121,13 @@ def verify() -> None:
 
 
 def _folder() -> Path:
-    from facetric.data.array_file import cache_folder
+    from facetric.images.array_file import cache_folder
 
     return cache_folder()
 
 
 def _found() -> list[Cache]:
-    from facetric.data.caches import find_caches
+    from facetric.images.caches import find_caches
 
     try:
         return find_caches()
@@ -152,7 +152,7 @@ def _print_table(caches: Sequence[Cache], *, state: str | None = None) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     table = Table()
     for column in ("kind", "dataset", "what", "images", "size", "last used", "made by", "state", "images in"):

@@ -12,7 +12,7 @@ from facetric.cli.errors import one_line_errors
 from facetric.cli.waiting import said_if_slow, steps_shown
 
 if TYPE_CHECKING:
-    from facetric.groups import PhotoGroups
+    from facetric.photos import PhotoGroups
 
 _FOLDERS = "Nothing is moved, deleted or overwritten."
 
@@ -52,9 +52,9 @@ def cluster(
     folders = [(target, how) for target, how in wanted if target is not None]
     with one_line_errors("cluster", when_interrupted="stopped; run it again to continue"):
         with said_if_slow("loading the model"):
-            from facetric.groups import Decisions
-            from facetric.groups.photo_groups import check_target
-            from facetric.inference import load
+            from facetric.embedder import load
+            from facetric.photos import Decisions
+            from facetric.photos.photo_groups import check_target
 
             for target, how in folders:
                 check_target(photos, target, how)
@@ -77,7 +77,7 @@ def cluster(
 
 
 def _print(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     rejected = int((found.clusters < 0).sum())
     counts = f"{len(found.photos):,} photos: {found.n_groups:,} groups, {found.n_alone:,} alone"

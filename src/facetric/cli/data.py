@@ -13,7 +13,7 @@ from facetric.progress import progress_bar
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from facetric.data.check import DatasetCheck, Finding
+    from facetric.images.check import DatasetCheck, Finding
 
 app = typer.Typer(no_args_is_help=True, help="Check datasets.", epilog="Example: facetric data check path/to/photos")
 
@@ -46,7 +46,7 @@ def check(
     from rich.console import Console
 
     with one_line_errors("data check"):
-        from facetric.data.check import check_dataset
+        from facetric.images.check import check_dataset
 
         try:
             with progress_bar("Opening images") as progress:
@@ -68,7 +68,7 @@ def _print(result: DatasetCheck, console: Console, *, everything: bool) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     console.print(Text(f"{printable(result.path)}: layout {result.layout}"))
     table = Table()
@@ -100,7 +100,7 @@ def _findings_table(title: str, findings: tuple[Finding, ...], *, n_shown: int) 
     from rich.table import Table
     from rich.text import Text
 
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     table = Table(title=title, title_justify="left")
     for column in ("what", "where", "why"):

@@ -14,9 +14,8 @@ from facetric.cli.errors import one_line_errors
 from facetric.cli.waiting import indented, steps_shown
 
 if TYPE_CHECKING:
-    from facetric.config import TrainConfig
     from facetric.evaluation import EvaluationReport
-    from facetric.runs import Run
+    from facetric.runs import Run, TrainConfig
 
 _NEXT = """Next, your own photos, one sub-folder per class:
   facetric data check path/to/photos
@@ -41,8 +40,8 @@ def demo(
     """
     started = time.monotonic()
     with one_line_errors("demo", when_interrupted="stopped; start it again to continue"):
-        from facetric.config.defaults import choose_run
         from facetric.runs import Run
+        from facetric.runs.recipes import choose_run
 
         config = choose_run("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
         run = Run.of(config)
@@ -83,7 +82,7 @@ def _train(config: TrainConfig, run: Run) -> None:
 
 def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
     """Refuse a run with other settings. Its folder and number of threads do not matter."""
-    from facetric.config.config import first_difference
+    from facetric.runs.config import first_difference
 
     if place := first_difference(config, run.config):
         name, key = place.split(".")

@@ -46,7 +46,7 @@ def duplicates(
             raise ValueError("--model is what look-alikes are compared by: pass --model or --no-look-alikes, not both")
         encoder = None
         if look_alikes:
-            from facetric.inference import load
+            from facetric.embedder import load
 
             encoder = load(model, device=device)
         found = find_duplicates(photos, encoder, on_step=on_step)
@@ -56,7 +56,7 @@ def duplicates(
 
 
 def _print(found: Duplicates, output: Path | None) -> None:
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     for kind, title in _TITLES.items():
         if groups := found.of_kind(kind):
@@ -73,7 +73,7 @@ def _print(found: Duplicates, output: Path | None) -> None:
 
 
 def _print_group(group: Group) -> None:
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     for photo, suggestion in list(zip(group.photos, group.suggestions, strict=True))[:_MEMBERS]:
         size = f"{photo.width} × {photo.height}, {photo.n_bytes / 1000:,.0f} kB"

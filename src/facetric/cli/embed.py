@@ -14,9 +14,9 @@ from facetric.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.inference.loading import Engine
-    from facetric.models.embedder import Precision
-    from facetric.photos import Problem
+    from facetric.embedder.load import Engine
+    from facetric.embedder.network import Precision
+    from facetric.images import Problem
 
 _SHOWN = 10  # broken photos on the screen; all of them are in a file
 
@@ -53,7 +53,7 @@ def embed(
     """
     with one_line_errors("embed", when_interrupted="stopped; run it again to continue"):
         with said_if_slow("loading the model"):
-            from facetric.inference import load
+            from facetric.embedder import load
             from facetric.photos import embed_folder
 
             loaded = load(
@@ -65,7 +65,7 @@ def embed(
             )
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     known = found.n_photos - found.n_new
     counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
@@ -77,7 +77,7 @@ def embed(
 
 def print_problems(problems: Sequence[Problem]) -> None:
     """The first of them, on stderr."""
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     for problem in problems[:_SHOWN]:
         typer.echo(f"left out: {printable(problem.reason)}", err=True)

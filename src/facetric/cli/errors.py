@@ -60,7 +60,7 @@ def _messages(*, quiet: bool) -> Iterator[None]:
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        from facetric.data.images import printable
+        from facetric.text import printable
 
         lines = record.getMessage().splitlines()
         typer.echo("\n".join(map(printable, lines)), err=True)  # to the current stderr, above a progress bar if there is one
@@ -68,7 +68,7 @@ class _Lines(logging.Handler):
 
 def say(command: str, line: str) -> None:
     """One line on stderr; names in it cannot send control characters to the terminal."""
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     typer.echo(f"facetric {command}: {printable(' '.join(line.split()))}", err=True)
 
@@ -79,7 +79,7 @@ def is_first_process() -> bool:
 
 
 def _report(command: str, error: Exception) -> None:
-    from facetric.data import ImageError
+    from facetric.images import ImageError
 
     line = str(error) or type(error).__name__
     if isinstance(error, OSError) and error.filename is not None and error.strerror:  # as the system gives it

@@ -65,7 +65,7 @@ def evaluate(
     if json:
         typer.echo(found.report.to_json(), nl=False)
     else:
-        from facetric.data.images import printable
+        from facetric.text import printable
 
         typer.echo(str(found.report))
         typer.echo(printable(f"Written: {found.report_path}, {found.embeddings_path}"))
@@ -89,8 +89,8 @@ def compare(
     Example: facetric compare runs/ours-seed* runs/triplet-seed* --reference runs/ours-seed0
     """
     with one_line_errors("compare"):
-        from facetric.data.dataset import SPLITS
         from facetric.evaluation.tables import comparison_text
+        from facetric.images.dataset import SPLITS
         from facetric.runs import compare_runs
 
         if split not in SPLITS:
@@ -98,7 +98,7 @@ def compare(
         comparison = compare_runs(runs, split=split, published=paper, reference=reference)
         text = comparison_text(comparison, format)  # type: ignore[arg-type]
         if picture is not None:
-            from facetric.figures import save_comparison
+            from facetric.report import save_comparison
 
             save_comparison(comparison, picture)
     if format == "text" and _is_terminal():

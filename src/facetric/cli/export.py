@@ -36,14 +36,14 @@ def export(
     Needs pip install 'facetric[onnx]'. `facetric embed --model model.onnx` uses the file.
     """
     with one_line_errors("export"):
-        from facetric.data.images import printable
+        from facetric.text import printable
 
         *runs, output = paths
         if len(runs) > 1:
             raise ValueError(f"pass a run folder and one file to write; got {len(paths)} paths: facetric export RUN model.onnx")
         with said_if_slow("exporting"):
-            from facetric.export.graph import InputKind
-            from facetric.inference import load
+            from facetric.embedder import load
+            from facetric.embedder.onnx_graph import InputKind
 
             model = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu")
             made = model.export(output, check=check, input=cast(InputKind, input), overwrite=overwrite)

@@ -15,8 +15,8 @@ from facetric.cli.waiting import said_if_slow
 from facetric.progress import progress_bar
 
 if TYPE_CHECKING:
-    from facetric.index import Added, Match, PhotoIndex, Status
-    from facetric.inference import Model
+    from facetric.embedder import Model
+    from facetric.photos import Added, Match, PhotoIndex, Status
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
@@ -99,7 +99,7 @@ def remove(
 ) -> None:
     """Forget the photos below a folder, or one photo. Files are never touched."""
     with one_line_errors("index remove"):
-        from facetric.index.places import remove_photos
+        from facetric.photos.places import remove_photos
 
         n_removed = remove_photos(index, photos)
     typer.echo(f"{_printable(index)}: {n_removed:,} photos removed from the index; their files are untouched")
@@ -115,7 +115,7 @@ def re_embed(
     """Embed all photos of an index with another model. Until it is done, searching uses the old one; labels stay."""
     with one_line_errors("index re-embed", when_interrupted=_RESUME):
         with said_if_slow("loading the model"):
-            from facetric.inference import load
+            from facetric.embedder import load
 
             loaded = load(model, device=device)
         with progress_bar("Embedding") as progress:
@@ -127,7 +127,7 @@ def re_embed(
 def status(index: Annotated[str, INDEX]) -> None:
     """How many photos, of which labels, by which model, and whether their files are still there."""
     with one_line_errors("index status"):
-        from facetric.index.places import status_of
+        from facetric.photos.places import status_of
 
         found = status_of(index)
     _print_status(index, found)
@@ -156,14 +156,14 @@ def search(
     Unknown: nothing is similar enough, or the label that the neighbors vote for is more likely wrong than right.
     """
     with one_line_errors("search"):
-        from facetric.index.places import existing
+        from facetric.photos.places import existing
 
         existing(index)
         opened = _opened(index, model, device)
         found = opened.search(photos, top=top, label=label, at_least=at_least, classify=classify, foreign=foreign)
         if page is not None:
             from facetric.files import write_atomically
-            from facetric.index.page import page as drawn
+            from facetric.photos.search_page import page as drawn
 
             write_atomically(page, drawn(found))
     if as_json:
@@ -182,8 +182,8 @@ def _opened(index: str, model: Path | None, device: str) -> PhotoIndex:
 def opened_model(index: str, model: Path | None, device: str) -> Model:
     """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
-        from facetric.index import recorded_run
-        from facetric.inference import load
+        from facetric.embedder import load
+        from facetric.photos import recorded_run
 
         about = recorded_run(index)
         run: Path | str | None = model if model is not None or about is None else about.run
@@ -213,7 +213,7 @@ def _print_status(index: str, found: Status) -> None:
 
 
 def _print_matches(found: list[Match]) -> None:
-    from facetric.index.page import verdict
+    from facetric.photos.search_page import verdict
 
     for match in found:
         typer.echo(f"{_printable(match.photo)}")
@@ -254,6 +254,6 @@ def _say_missing(index: str, count: int, first: str) -> None:
 
 
 def _printable(text: object) -> str:
-    from facetric.data.images import printable
+    from facetric.text import printable
 
     return printable(text)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from facetric.figures.thumbnails import Picture, Thumbnails
     from facetric.progress import OnStep
+    from facetric.report.image_thumbnails import Picture, Thumbnails
 
 
 def report(
@@ -37,8 +37,8 @@ def report(
     Figures (t-SNE map with the images in place, retrieval, clusters, curves) go to figures/ in the run folder.
     """
     with one_line_errors("report"):
-        from facetric.data.images import printable
         from facetric.runs import Run
+        from facetric.text import printable
 
         if output is not None and output.is_dir():
             raise ValueError(f"--output is the page to write, and {output} is a folder: pass {Run(output).report_file}")
@@ -81,9 +81,9 @@ def make_report(
 ) -> MadeReport:
     """Write the page, with images and class names from the dataset of the run."""
     import facetric
-    from facetric.figures.report import report_run
-    from facetric.figures.report.data import read_run
-    from facetric.figures.report.sprite_sheets import SIDES
+    from facetric.report import report_run
+    from facetric.report.run_record import read_run
+    from facetric.report.sprites import SIDES
     from facetric.runs import open_run
 
     known = read_run(folder)  # refuses what is not a run before anything long is done
@@ -115,9 +115,9 @@ def draw_pictures(folder: Path, made: MadeReport, *, seed: int = 0) -> list[Path
     """Draw figures/*.png; without pictures of the images only the curves."""
     import numpy as np
 
-    from facetric.figures.report.data import read_run
-    from facetric.figures.run_pictures import draw_run
-    from facetric.figures.thumbnails import Thumbnails
+    from facetric.report.image_thumbnails import Thumbnails
+    from facetric.report.run_pictures import draw_run
+    from facetric.report.run_record import read_run
 
     images = read_run(folder, class_names=made.class_names).images
     if images is None or made.thumbnails is None:
@@ -131,9 +131,9 @@ def _pictures(folder: Path, notes: list[str]) -> tuple[Thumbnails | None, int | 
     """Thumbnails in the order of the embeddings, and the side of the pictures where it is known."""
     import numpy as np
 
-    from facetric.data import open_image
-    from facetric.evaluation.embeddings import Embeddings
-    from facetric.figures.thumbnails import Thumbnails
+    from facetric.embedder.embeddings import Embeddings
+    from facetric.images import open_image
+    from facetric.report.image_thumbnails import Thumbnails
     from facetric.runs import Run
 
     names: Sequence[str] = Embeddings.load(Run(folder).embeddings_file()).images.tolist()
@@ -155,7 +155,7 @@ def _drawn_images(folder: Path, notes: list[str]) -> NDArray[np.uint8] | None:
     import numpy as np
 
     from facetric.runs import open_run
-    from facetric.runs.images import run_images
+    from facetric.runs.splits import run_images
 
     try:
         images = run_images(open_run(folder), "test")[0].images

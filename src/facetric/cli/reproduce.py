@@ -77,13 +77,13 @@ def reproduce(
     Exit status: 0 done, 1 failed while running, 2 usage error, 130 or 143 stopped by a signal.
     """
     from facetric.cli.report import make_report
-    from facetric.data.images import printable
     from facetric.evaluation.tables import comparison_text
-    from facetric.figures import save_comparison
     from facetric.machine import available_cores
-    from facetric.studies.reproduction import auto_setting, reproduction
-    from facetric.studies.spaces import PAPER_METHODS
-    from facetric.studies.workers import say
+    from facetric.report import save_comparison
+    from facetric.text import printable
+    from facetric.training.study.reproduction import auto_setting, reproduction
+    from facetric.training.study.spaces import PAPER_METHODS
+    from facetric.training.study.workers import say
 
     with one_line_errors("reproduce"):
         gpu = _has_gpu()

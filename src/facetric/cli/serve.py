@@ -47,9 +47,9 @@ def serve(
     Only this machine can reach it unless --host says otherwise. SIGTERM and Ctrl-C finish what is under way.
     """
     with one_line_errors("serve"):
-        from facetric.data.images import printable
         from facetric.extras import MissingExtraError
-        from facetric.index.places import existing
+        from facetric.photos.places import existing
+        from facetric.text import printable
 
         try:
             from facetric.service import Limits

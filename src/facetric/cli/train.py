@@ -16,7 +16,7 @@ from facetric.cli.waiting import said_if_slow
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from facetric.config import TrainConfig
+    from facetric.runs import TrainConfig
     from facetric.training import RunResult
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
@@ -131,14 +131,14 @@ def _chosen(
             raise ValueError(
                 f"{config} is a folder, not a TOML file; to train on its images: {own.replace('path/to/photos', str(config))}"
             )
-        from facetric.config import read_config
+        from facetric.runs import read_config
 
         return read_config(config, overrides=overrides, unset=unset)
     if data is None:
         rule = "--root says where the dataset is, and --data what it is" if root is not None else "pass a config file or --data"
         raise ValueError(f"{rule}: {own}")
-    from facetric.config.defaults import choose_run
-    from facetric.data.images import printable
+    from facetric.runs.recipes import choose_run
+    from facetric.text import printable
 
     with said_if_slow("loading torch"):
         import torch
@@ -151,8 +151,7 @@ def _chosen(
 
 def _final(run: Path, overrides: list[str], unset: list[str]) -> TrainConfig:
     """The recipe of a finished run, on all of its classes."""
-    from facetric.config import read_config
-    from facetric.runs import open_run
+    from facetric.runs import open_run, read_config
 
     opened = open_run(run)
     if opened.config.run.choose_minutes:
@@ -163,7 +162,7 @@ def _final(run: Path, overrides: list[str], unset: list[str]) -> TrainConfig:
 
 def _place(output: Path) -> list[str]:
     """The run folder as settings."""
-    from facetric.config.config import NAME_PATTERN
+    from facetric.runs.config import NAME_PATTERN
 
     path = output.expanduser().absolute()
     if not re.fullmatch(NAME_PATTERN, path.name):

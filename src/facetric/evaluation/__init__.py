@@ -1,36 +1,38 @@
-"""Embed a dataset, score the embeddings, print the tables."""
+"""Score vectors and print the tables."""
 
 from typing import TYPE_CHECKING
 
-from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores, FacilityClustering, KMeansClusterings
-from facetric.evaluation.lloyd import KMeans, kmeans
-from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.scores import evaluate
-from facetric.evaluation.tables import Comparison
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from facetric.evaluation.embedding import embed
-    from facetric.evaluation.embeddings import Embeddings
+    from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores, FacilityClustering, KMeansClusterings
+    from facetric.evaluation.lloyd import KMeans, kmeans
+    from facetric.evaluation.report import EvaluationReport
+    from facetric.evaluation.scores import evaluate
+    from facetric.evaluation.tables import Comparison
 
 __all__ = [
     "CalibratedClustering",
     "ClusteringScores",
     "Comparison",
-    "Embeddings",
     "EvaluationReport",
     "FacilityClustering",
     "KMeans",
     "KMeansClusterings",
-    "embed",
     "evaluate",
     "kmeans",
 ]
 
 _HOMES = {
-    "embed": "embedding",
-    "Embeddings": "embeddings",
+    "CalibratedClustering": "clustering",
+    "ClusteringScores": "clustering",
+    "Comparison": "tables",
+    "EvaluationReport": "report",
+    "FacilityClustering": "clustering",
+    "KMeans": "lloyd",
+    "KMeansClusterings": "clustering",
+    "evaluate": "scores",
+    "kmeans": "lloyd",
 }
 
-# Arrays are scored without torch.
 __getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

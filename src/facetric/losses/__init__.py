@@ -13,6 +13,7 @@ from facetric.losses.lifted_structure import LiftedStructureLoss
 from facetric.losses.margin_decay import MarginDecay
 from facetric.losses.nested import NestedLoss
 from facetric.losses.npairs import NPairsLoss
+from facetric.losses.sampler import ClassBalancedBatches
 from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation, facility_location_subsets
 from facetric.losses.triplet import TripletLoss
 from facetric.losses.triplet_semihard import TripletSemihardLoss
@@ -33,6 +34,7 @@ __all__ = [
     "LOSSES",
     "AffinityLoss",
     "BatchExplanation",
+    "ClassBalancedBatches",
     "ContrastiveLoss",
     "FacilityLocationLoss",
     "GlobalBatch",

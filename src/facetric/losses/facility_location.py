@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from facetric.losses.arguments import flag, nonnegative, whole
 from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
+from facetric.losses.solver import ClusteringProblem, Solution, oracle_medoids, solve
+from facetric.losses.solver.oracle import score_gap
+from facetric.losses.solver.problem import MarginFunction, check_margin
+from facetric.losses.solver.solve import Inference, Refinement, check_solver_options, inference_for
 from facetric.metrics import nmi
-from facetric.solver import ClusteringProblem, Solution, oracle_medoids, solve
-from facetric.solver.oracle import score_gap
-from facetric.solver.problem import MarginFunction, check_margin
-from facetric.solver.solve import Inference, Refinement, check_solver_options, inference_for
 
 _log = logging.getLogger("facetric")
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from facetric.losses.arguments import whole
 from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, Reduction
-from facetric.solver.problem import MarginFunction
-from facetric.solver.solve import Inference, Refinement
+from facetric.losses.solver.problem import MarginFunction
+from facetric.losses.solver.solve import Inference, Refinement
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,41 +1,58 @@
-"""New photos as they lie in folders: listed, embedded, kept in files of vectors, searched for duplicates."""
+"""A collection of photos: embedded, searched, grouped, corrected, searched for duplicates."""
 
 from typing import TYPE_CHECKING
 
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
+    from facetric.photos.cluster_folder import cluster_folder
+    from facetric.photos.contract import Entry, Hit, Store
+    from facetric.photos.decisions import Decisions
     from facetric.photos.duplicates import Duplicates, Group, find_duplicates
-    from facetric.photos.folder import FolderEmbedding, embed_folder
-    from facetric.photos.listing import PhotoList, Problem, list_photos
-    from facetric.photos.vector_file import PhotoVectors, read_vectors, write_vectors
+    from facetric.photos.embed_folder import FolderEmbedding, embed_folder
+    from facetric.photos.photo_groups import PhotoGroups
+    from facetric.photos.photo_index import Added, PhotoIndex, open_index
+    from facetric.photos.places import Status, recorded_run
+    from facetric.photos.queries import Match
 
 __all__ = [
+    "Added",
+    "Decisions",
     "Duplicates",
+    "Entry",
     "FolderEmbedding",
     "Group",
-    "PhotoList",
-    "PhotoVectors",
-    "Problem",
+    "Hit",
+    "Match",
+    "PhotoGroups",
+    "PhotoIndex",
+    "Status",
+    "Store",
+    "cluster_folder",
     "embed_folder",
     "find_duplicates",
-    "list_photos",
-    "read_vectors",
-    "write_vectors",
+    "open_index",
+    "recorded_run",
 ]
 
 _HOMES = {
+    "Added": "photo_index",
+    "Decisions": "decisions",
     "Duplicates": "duplicates",
-    "FolderEmbedding": "folder",
+    "Entry": "contract",
+    "FolderEmbedding": "embed_folder",
     "Group": "duplicates",
-    "PhotoList": "listing",
-    "PhotoVectors": "vector_file",
-    "Problem": "listing",
-    "embed_folder": "folder",
+    "Hit": "contract",
+    "Match": "queries",
+    "PhotoGroups": "photo_groups",
+    "PhotoIndex": "photo_index",
+    "Status": "places",
+    "Store": "contract",
+    "cluster_folder": "cluster_folder",
+    "embed_folder": "embed_folder",
     "find_duplicates": "duplicates",
-    "list_photos": "listing",
-    "read_vectors": "vector_file",
-    "write_vectors": "vector_file",
+    "open_index": "photo_index",
+    "recorded_run": "places",
 }
 
 __getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

@@ -13,17 +13,17 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.data.images import printable
+from facetric.embedder.encoder import Encoder
+from facetric.embedder.vector_file import readable
 from facetric.files import write_atomically
-from facetric.photos.embedding import embed_list
-from facetric.photos.encoder import Encoder
-from facetric.photos.listing import PhotoList, Problem, list_photos
+from facetric.images.listing import PhotoList, Problem, list_photos
+from facetric.images.sketches import Sketch, read_sketches, stacked
+from facetric.photos.ingest import embed_list
 from facetric.photos.look_alikes import look_alike_groups, similarity_of_copies
 from facetric.photos.near import near_groups
-from facetric.photos.sketches import Sketch, read_sketches, stacked
 from facetric.photos.store import VectorStore
-from facetric.photos.vector_file import readable
 from facetric.progress import OnStep
+from facetric.text import printable
 
 KINDS = ("exact", "near", "look-alike")
 COLUMNS = ("group", "kind", "suggestion", "path", "width", "height", "bytes", "content")

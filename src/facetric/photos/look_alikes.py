@@ -15,8 +15,8 @@ from numba import njit
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from facetric.data import open_image
-from facetric.photos.encoder import Encoder
+from facetric.embedder.encoder import Encoder
+from facetric.images import open_image
 from facetric.photos.near import join, roots
 from facetric.progress import Progress
 

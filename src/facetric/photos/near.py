@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter  # type: ignore[import-untyped]
 
-from facetric.photos.sketches import hash_codes
+from facetric.images.sketches import hash_codes
 from facetric.progress import Progress
 
 MAX_BITS = 30  # of 99 that may differ

@@ -21,7 +21,7 @@ from typing import Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.data.images import printable
+from facetric.text import printable
 
 _FORMAT = "facetric photos 2"
 _SCHEMA = """

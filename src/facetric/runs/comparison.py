@@ -10,11 +10,11 @@ from itertools import count, takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
-from facetric.data.images import printable
 from facetric.evaluation.published import CITATION, PUBLISHED
 from facetric.evaluation.report import EvaluationReport
 from facetric.evaluation.tables import Comparison, Difference, Row, Score, comparable_scores
 from facetric.runs.run import Run, open_run
+from facetric.text import printable
 
 _IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "loggers"}
 

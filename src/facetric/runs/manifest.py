@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.data import ImageDataset
-from facetric.data.dataset import SPLITS
-from facetric.data.fingerprints import content_fingerprints
-from facetric.data.readers.listing import name_some
+from facetric.images import ImageDataset
+from facetric.images.dataset import SPLITS
+from facetric.images.fingerprints import content_fingerprints
+from facetric.images.readers.annotations import name_some
 
 FORMAT = 1
 

@@ -31,13 +31,13 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.clustering import Calibration
-from facetric.config import ConfigError, TrainConfig, read_config
-from facetric.config.config_file import CONFIG_FILE, is_altered, to_toml, with_checksum
+from facetric.embedder import Embedder, load_embedder, save_embedder
+from facetric.embedder.checkpoint import embedder_fingerprint
+from facetric.embedder.embeddings import Embeddings, read_fingerprint
 from facetric.evaluation import EvaluationReport
-from facetric.evaluation.embeddings import Embeddings, read_fingerprint
 from facetric.files import refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
-from facetric.models import Embedder, load_embedder, save_embedder
-from facetric.models.storage import embedder_fingerprint
+from facetric.runs import ConfigError, TrainConfig, read_config
+from facetric.runs.config_file import CONFIG_FILE, is_altered, to_toml, with_checksum
 from facetric.runs.manifest import Manifest
 
 CHECKPOINTS = ("best", "last")

@@ -15,14 +15,15 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 
 import facetric
-from facetric.data.images import ImageError, printable
 from facetric.html_page import html_page
+from facetric.images.decoding import ImageError
 from facetric.service.decisions_file import ContradictionError
 from facetric.service.engine import Answer
 from facetric.service.guard import HEALTH, Guard, refused
 from facetric.service.pictures import media_type
 from facetric.service.records import Change, Clusters, Found, Health, Neighbor, Problem, Saved, Vector
 from facetric.service.service import Service
+from facetric.text import printable
 
 PICTURE = {  # the body of a request is the file of a picture
     "requestBody": {

@@ -8,10 +8,10 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.data.images import printable
 from facetric.files import sealed, write_atomically
-from facetric.groups import Decisions
-from facetric.groups.decisions import Decision
+from facetric.photos import Decisions
+from facetric.photos.decisions import Decision
+from facetric.text import printable
 
 MOST = 100_000  # decisions
 

@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.index import Hit, PhotoIndex
-from facetric.index.places import is_below
-from facetric.index.vote import Vote
-from facetric.inference.index_groups import common_folder
-from facetric.photos.encoder import Encoder
-from facetric.photos.vector_file import readable
+from facetric.embedder.encoder import Encoder
+from facetric.embedder.vector_file import readable
+from facetric.photos import Hit, PhotoIndex
+from facetric.photos.index_groups import common_folder
+from facetric.photos.places import is_below
+from facetric.photos.vote import Vote
 
 MOST_AT_ONCE = 32  # pictures
 N_VOTERS = 10  # neighbors that vote for a label, however many are shown

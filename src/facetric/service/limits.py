@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from facetric.data.images import MAX_PIXELS
+from facetric.images.decoding import MAX_PIXELS
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from facetric.groups import Decisions, PhotoGroups
-from facetric.groups.page import MOST_QUESTIONS, live_page
+from facetric.photos import Decisions, PhotoGroups
+from facetric.photos.groups_page import MOST_QUESTIONS, live_page
 
 State = tuple[int, Decisions]  # the version of the index, and what is decided
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.data.fingerprints import content_digest
-from facetric.data.images import ImageError, decode_image, open_file
-from facetric.groups.thumbnails import SIDE
-from facetric.photos.encoder import Encoder
+from facetric.embedder.encoder import Encoder
+from facetric.images.decoding import ImageError, decode_image, open_file
+from facetric.images.fingerprints import content_digest
+from facetric.photos.thumbnails import SIDE
 
 CONTENT = re.compile(r"[0-9a-f]{32}")
 _UPLOAD = Path("the picture")  # what error messages call it

@@ -13,8 +13,8 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from facetric.index.places import existing
-from facetric.inference import Model
+from facetric.embedder import Model
+from facetric.photos.places import existing
 from facetric.service.app import create_app
 from facetric.service.limits import Limits
 from facetric.service.service import Service

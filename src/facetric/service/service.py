@@ -10,16 +10,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from facetric.data.images import printable
-from facetric.groups import Decisions, PhotoGroups
-from facetric.index import PhotoIndex
+from facetric.embedder.encoder import Encoder
 from facetric.machine import available_cores
-from facetric.photos.encoder import Encoder
+from facetric.photos import Decisions, PhotoGroups, PhotoIndex
 from facetric.service.decisions_file import DecisionsFile
 from facetric.service.engine import Answer, Embed, Engine
 from facetric.service.limits import Limits
 from facetric.service.live_groups import LiveGroups
 from facetric.service.pictures import photo_bytes, picture_pixels, thumbnail
+from facetric.text import printable
 
 Result = TypeVar("Result")
 _N_THUMBNAILS = 2000  # kept in memory, about 10 KB each

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.config.config import TrainConfig
-from facetric.config.config_file import parse_config
-from facetric.config.defaults import batch_shape
-from facetric.config.own_photos import FEWEST_TO_CHOOSE
-from facetric.data import ImageDataset
+from facetric.embedder.closed_form import can_span
+from facetric.embedder.network import WHOLE
 from facetric.files import sealed, unsealed
+from facetric.images import ImageDataset
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import retrieval_by_class
-from facetric.models.closed_form import can_span
-from facetric.models.embedder import WHOLE
+from facetric.runs.config import TrainConfig
+from facetric.runs.config_file import parse_config
+from facetric.runs.own_photos import FEWEST_TO_CHOOSE
+from facetric.runs.recipes import batch_shape
 from facetric.runs.run import DivergedError, Run
 from facetric.training.display import Display
 from facetric.training.health import refuse_bad_embeddings

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from facetric.data.images import printable
 from facetric.progress import NotebookBar, in_notebook
+from facetric.text import printable
 
 _log = logging.getLogger("facetric")
 HEADINGS = {**{f"recall_at_{k}": f"R@{k}" for k in (1, 2, 4, 8)}, "map_at_r": "MAP@R", "nmi": "NMI"}

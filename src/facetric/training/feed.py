@@ -12,21 +12,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from facetric.config.config import BatchTable, DataTable
-from facetric.data import (
-    BatchLoader,
-    CenterCrop,
-    ClassBalancedBatches,
-    ImageDataset,
-    ImageFormat,
-    RandomCrop,
-    RandomResizedCrop,
-    prepare,
-)
-from facetric.data.loader import Images, made_ahead, take_images
-from facetric.data.transforms import Transform
-from facetric.models.trunk_cache import TrunkCache
-from facetric.runs.images import padded_pictures
+from facetric.embedder.activations import TrunkCache
+from facetric.images import BatchLoader, CenterCrop, ImageDataset, ImageFormat, RandomCrop, RandomResizedCrop, prepare
+from facetric.images.preprocessing import Transform
+from facetric.images.sources import Images, made_ahead, take_images
+from facetric.losses import ClassBalancedBatches
+from facetric.runs.config import BatchTable, DataTable
+from facetric.runs.splits import padded_pictures
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.config.config import TrainConfig
-from facetric.data import ImageDataset
-from facetric.models import Embedder
+from facetric.embedder import Embedder
+from facetric.images import ImageDataset
+from facetric.runs.config import TrainConfig
 from facetric.training.clock import StepClock
 from facetric.training.processes import Processes
 from facetric.training.refit import HeadRefit

@@ -7,8 +7,8 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from facetric.config.config import TrainConfig
 from facetric.files import write_atomically
+from facetric.runs.config import TrainConfig
 from facetric.runs.run import Run
 
 PROJECT = "facetric"  # of W&B; WANDB_PROJECT in the environment is another

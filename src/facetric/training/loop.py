@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from facetric.config.config import TrainConfig
-from facetric.config.config_file import resolve_paths
-from facetric.data import ImageDataset
-from facetric.runs.images import new_images, resumed_images
+from facetric.images import ImageDataset
+from facetric.runs.config import TrainConfig
+from facetric.runs.config_file import resolve_paths
 from facetric.runs.manifest import Manifest
 from facetric.runs.run import DivergedError, Run, open_run
+from facetric.runs.splits import new_images, resumed_images
 from facetric.runs.states import read_newest_state
 from facetric.training.choice import check_choice, choose
 from facetric.training.clock import StepClock

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from facetric.config.loss_table import LossTable
 from facetric.losses import (
     LOSSES,
     BatchExplanation,
@@ -20,6 +19,7 @@ from facetric.losses import (
     SubsetsExplanation,
 )
 from facetric.losses.external import external_loss, is_external
+from facetric.runs.loss_table import LossTable
 from facetric.training.processes import Processes
 
 

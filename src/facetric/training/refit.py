@@ -8,9 +8,9 @@ from typing import Self
 
 from torch import Tensor
 
-from facetric.data import ImageFormat
-from facetric.models import Embedder
-from facetric.models.trunk_cache import TrunkCache, extract_features
+from facetric.embedder import Embedder
+from facetric.embedder.activations import TrunkCache, extract_features
+from facetric.images import ImageFormat
 from facetric.runs.run import DivergedError
 from facetric.training.feed import LabeledImages
 from facetric.training.health import CALMER

@@ -19,17 +19,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.config.config import RunTable, TrainConfig
-from facetric.data import ClassBalancedBatches, ImageDataset, ImageFormat
-from facetric.losses import MarginDecay
+from facetric.embedder import Embedder, build_embedder
+from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
+from facetric.embedder.closed_form import check_fit
+from facetric.embedder.heads import FITTED_KINDS
+from facetric.embedder.input_spec import image_format
+from facetric.embedder.network import WHOLE
+from facetric.images import ImageDataset, ImageFormat
+from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
-from facetric.models import Embedder, build_embedder
-from facetric.models.closed_form import check_fit
-from facetric.models.embedder import WHOLE
-from facetric.models.head import FITTED_KINDS
-from facetric.models.input_spec import image_format
-from facetric.models.trunk_cache import TrunkCache, build_trunk_cache, extract_features
-from facetric.runs.images import new_images
+from facetric.runs.config import RunTable, TrainConfig
+from facetric.runs.splits import new_images
 from facetric.training.batch_norm import share_batch_norm
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
 from facetric.training.loss import build_decay, build_loss, load_loss_state, loss_state

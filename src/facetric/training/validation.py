@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.models import Embedder
-from facetric.models.trunk_cache import TrunkCache, embed_activations
+from facetric.embedder import Embedder
+from facetric.embedder.activations import TrunkCache, embed_activations
 from facetric.training.feed import LabeledImages
 from facetric.training.health import refuse_bad_embeddings
 
@@ -48,7 +48,7 @@ class Validator:
 
     def embed(self, embedder: Embedder) -> NDArray[np.float32]:
         """The embeddings (n, d); from the cached activations where the first part of the network is frozen."""
-        from facetric.evaluation import embed
+        from facetric.embedder import embed
 
         if self.cache is None:
             return embed(embedder, self.split.images, rank=0, world_size=1).vectors

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from facetric.config.config import TrainConfig
-from facetric.models import Embedder, load_embedder
-from facetric.models.weights import WeightsError
+from facetric.embedder import Embedder, load_embedder
+from facetric.embedder.weights import WeightsError
+from facetric.runs.config import TrainConfig
 from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import Run
 from facetric.runs.states import remove_earlier_states, write_state

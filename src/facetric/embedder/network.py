@@ -1,0 +1,253 @@
+"""The embedding: backbone → pooling → linear head, with a first part that can be frozen and run apart."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, Self, get_args
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from facetric.embedder.fused import fused
+from facetric.embedder.fused_training import fused_to_train
+from facetric.embedder.heads import initialize
+from facetric.embedder.input_spec import InputSpec
+from facetric.embedder.pooling import Pooling, pool_by_gem
+from facetric.embedder.quantized import quantized
+from facetric.embedder.split import NetworkSplit, feature_maps, first_part, second_part, split_after
+
+WHOLE = "all"  # freeze_through: the whole backbone
+Precision = Literal["32", "bf16", "int8"]  # of a backbone that embeds
+
+
+class Embedder(nn.Module):
+    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_embedder` or `load_embedder`.
+
+    With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen (the position
+    embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `embedder(x)` equals
+    `embedder.from_activations(embedder.trunk(x))`, so that the activations of the frozen part can be cached.
+    `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
+    With `normalize_features` the head takes features of length one, as a whitened head does.
+    `pooling` "gem" replaces the average over the last maps (`pooling.py`).
+    With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        input_spec: InputSpec,
+        *,
+        name: str,
+        dim: int = 64,
+        normalize: bool = True,
+        freeze_through: str | None = None,
+        freeze_batchnorm: bool = True,
+        normalize_features: bool = False,
+        pooling: Pooling = "average",
+    ) -> None:
+        super().__init__()
+        if dim < 1:
+            raise ValueError(
+                f"dim, the length of an embedding, must be at least 1; got {dim}: 64 is the paper's (--set model.dim=64)"
+            )
+        if pooling not in get_args(Pooling):
+            raise ValueError(
+                f"pooling must be one of {', '.join(get_args(Pooling))}; got {pooling!r}: choose one of these "
+                "(--set model.pooling=gem)"
+            )
+        self.name = name
+        self.input_spec = input_spec
+        self.normalize = normalize
+        self.freeze_through = freeze_through
+        self.freeze_batchnorm = freeze_batchnorm
+        self._inference: Precision | None = None  # of a copy for inference: its precision
+        self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
+        self.normalize_features = normalize_features
+        self.pooling = pooling
+        if pooling == "gem":
+            pool_by_gem(backbone, name)
+        self.backbone = backbone.to(memory_format=torch.channels_last).eval()
+        probe = self._probe()
+        self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
+        with torch.no_grad():
+            self.n_features: int = self.features(probe).shape[1]
+        self.head = nn.Linear(self.n_features, dim)
+        frozen = self.trunk_state()
+        for parameter_name, parameter in self.backbone.named_parameters():
+            if parameter_name in frozen:
+                parameter.requires_grad_(False)
+        self.train()
+
+    @property
+    def dim(self) -> int:
+        """Length of an embedding."""
+        return self.head.out_features
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Images (m, C, H, W) → embeddings (m, dim)"""
+        return self.from_activations(self.trunk(images))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Images (m, C, H, W) → pooled features of the backbone (m, n_features)"""
+        return self.features_from_activations(self.trunk(images))
+
+    def trunk(self, images: Tensor) -> Tensor:
+        """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
+        if self.freeze_through == WHOLE:
+            with torch.no_grad():
+                return self._pooled(feature_maps(self.backbone, self._input(images)))
+        if self._split is None:
+            return images
+        with torch.no_grad():
+            return first_part(self.backbone, self._split, self._input(images))
+
+    def from_activations(self, activations: Tensor) -> Tensor:
+        """Activations of the frozen first part → embeddings (m, dim)"""
+        features = self.features_from_activations(activations)
+        embeddings: Tensor = self.head(nn.functional.normalize(features, dim=1) if self.normalize_features else features)
+        return nn.functional.normalize(embeddings, dim=1) if self.normalize else embeddings
+
+    def features_from_activations(self, activations: Tensor) -> Tensor:
+        """Activations of the frozen first part → pooled features (m, n_features)"""
+        if self.freeze_through == WHOLE:
+            return activations
+        activations = self._input(activations)
+        network = self._faster_backbone(activations)
+        if self._split is None:
+            return self._pooled(feature_maps(network, activations))
+        return self._pooled(second_part(network, self._split, activations))
+
+    def for_inference(self, precision: Precision = "32") -> Embedder:
+        """A copy in eval mode to embed many images with; this embedder is put in eval mode too.
+
+        On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal
+        up to rounding. What is not fused is shared with this embedder: make another copy once it has been trained further.
+        With precision "bf16" the backbone computes in bfloat16, for processors that have it in hardware; with "int8" its
+        convolutions take 8-bit integers (`quantized.py`), for CPUs with VNNI.
+        """
+        if precision not in get_args(Precision):
+            raise ValueError(f"precision must be 32, bf16 or int8; got {precision!r}: choose one of these (--precision 32)")
+        if self._inference is not None:
+            if self._inference != precision:
+                raise ValueError(f"this copy for inference is not of precision {precision}: make another of the embedder itself")
+            return self
+        self.eval()
+        other = copy.copy(self)
+        other._inference = precision
+        with torch.inference_mode(False):  # where tensors have versions, which tell what follows what
+            backbone = copy.deepcopy(self.backbone).to(torch.bfloat16) if precision == "bf16" else self.backbone
+            probe = other._input(self._probe().to(next(self.parameters()).device))
+            faster = quantized if precision == "int8" else fused
+            other._modules = {**self._modules, "backbone": faster(backbone, probe, apart=self.freeze_through)}
+        return other
+
+    def trunk_state(self) -> dict[str, Tensor]:
+        """The tensors that decide what `trunk` gives, by name; empty when nothing is frozen."""
+        if self.freeze_through == WHOLE:
+            return dict(self.backbone.state_dict())
+        if self._split is None:
+            return {}
+        modules = tuple(f"{module}." for module in self._split.first)
+        return {
+            name: tensor
+            for name, tensor in self.backbone.state_dict().items()
+            if name.startswith(modules) or name in self._split.tensors
+        }
+
+    def initialize_head(
+        self,
+        features: ArrayLike | Tensor | None = None,
+        kind: str = "pca",
+        seed: int = 0,
+        *,
+        labels: ArrayLike | None = None,
+    ) -> None:
+        """Fill the head: "pca", the half-whitened PCA of training features (n, n_features) that `models/head.py` writes out;
+        "whitened", the closed form of `models/closed_form.py`, of features and labels; "orthogonal", orthonormal rows and no
+        bias; or torch's "default". The last two come from the seed, without features. `normalize_features` follows the kind."""
+        initialize(self.head, features, kind, seed, labels)
+        self.normalize_features = kind == "whitened"
+
+    def with_whitened_head(self, features: ArrayLike | Tensor, labels: ArrayLike) -> Self:
+        """The same network, which it shares, with a whitened head fitted to its training features (n, n_features)."""
+        other = copy.copy(self)
+        other._modules = dict(self._modules)
+        other.head = nn.Linear(self.n_features, self.dim, device=self.head.weight.device)
+        other.initialize_head(features, kind="whitened", labels=labels)
+        return other
+
+    def interpolated(self, backbone: Mapping[str, Tensor], fraction: float) -> Self:
+        """The same head on (1 − fraction)·this backbone + fraction·other weights of it, given by name."""
+        other = copy.copy(self)
+        other._modules, other._trained = {**self._modules, "backbone": copy.deepcopy(self.backbone)}, None
+        with torch.no_grad():
+            for name, tensor in other.backbone.state_dict().items():
+                if tensor.is_floating_point():
+                    tensor.lerp_(backbone[name], fraction)
+        return other
+
+    def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
+        """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group.
+
+        Each group has a name: backbone, backbone_no_decay, head, head_no_decay.
+        """
+        groups = []
+        for name, module, rate in (("backbone", self.backbone, backbone_lr), ("head", self.head, head_lr)):
+            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+            decayed = [parameter for parameter in trained if parameter.ndim > 1]
+            others = [parameter for parameter in trained if parameter.ndim <= 1]  # norms and biases are vectors
+            groups.append({"name": name, "params": decayed, "lr": rate, "weight_decay": weight_decay})
+            groups.append({"name": f"{name}_no_decay", "params": others, "lr": rate, "weight_decay": 0.0})
+        return [group for group in groups if group["params"]]
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
+        if mode and self._inference is not None:
+            raise ValueError("a copy for inference has no gradients: train the embedder that it was made from")
+        super().train(mode)
+        if self.freeze_batchnorm:
+            for module in self.backbone.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        for module in self._frozen_modules():
+            module.eval()
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_trained": None}  # made again when it is needed
+
+    def _faster_backbone(self, activations: Tensor) -> nn.Module:
+        """The backbone, with the passes of `fused_training.py` while it trains on a CPU with frozen batch normalization."""
+        if not (self.training and self.freeze_batchnorm and activations.device.type == "cpu" and torch.is_grad_enabled()):
+            return self.backbone
+        if self._trained is None:
+            self._trained = (fused_to_train(self.backbone, _channels_last(self._probe()), apart=self.freeze_through),)
+        return self._trained[0]
+
+    def _probe(self) -> Tensor:
+        """A picture of noise to try the network on."""
+        spec, generator = self.input_spec, torch.Generator().manual_seed(0)
+        return torch.randn(1, spec.channels, spec.size, spec.size, generator=generator)
+
+    def _input(self, values: Tensor) -> Tensor:
+        """As the backbone takes it."""
+        return _channels_last(values.to(torch.bfloat16) if self._inference == "bf16" else values)
+
+    def _pooled(self, maps: Tensor) -> Tensor:
+        pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
+        features = pool(maps, pre_logits=True)
+        return features.float() if self._inference == "bf16" else features
+
+    def _frozen_modules(self) -> list[nn.Module]:
+        if self.freeze_through == WHOLE:
+            return [self.backbone]
+        split: NetworkSplit | None = self._split
+        return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
+
+
+def _channels_last(values: Tensor) -> Tensor:
+    """The order in which convolutions on a CPU are fastest, by 1.4 times for the default backbone."""
+    return values.contiguous(memory_format=torch.channels_last) if values.ndim == 4 else values

@@ -1,0 +1,63 @@
+"""Image files, datasets of them, and the pixels that a network sees."""
+
+from typing import TYPE_CHECKING
+
+from facetric.lazy import loaded_on_use
+
+if TYPE_CHECKING:
+    from facetric.images.dataset import ImageDataset
+    from facetric.images.decoding import ImageError, open_image
+    from facetric.images.glyphs import contact_sheet, load_glyphs, look_alike_fraction
+    from facetric.images.listing import PhotoList, Problem, list_photos
+    from facetric.images.prepared import PreparedCacheError, PreparedImages, prepare
+    from facetric.images.preprocessing import CenterCrop, ImageFormat, RandomCrop, RandomResizedCrop
+    from facetric.images.readers.load_dataset import load_dataset
+    from facetric.images.sources import Batch, BatchLoader, views_in_order
+
+__all__ = [
+    "Batch",
+    "BatchLoader",
+    "CenterCrop",
+    "ImageDataset",
+    "ImageError",
+    "ImageFormat",
+    "PhotoList",
+    "PreparedCacheError",
+    "PreparedImages",
+    "Problem",
+    "RandomCrop",
+    "RandomResizedCrop",
+    "contact_sheet",
+    "list_photos",
+    "load_dataset",
+    "load_glyphs",
+    "look_alike_fraction",
+    "open_image",
+    "prepare",
+    "views_in_order",
+]
+
+_HOMES = {
+    "Batch": "sources",
+    "BatchLoader": "sources",
+    "CenterCrop": "preprocessing",
+    "ImageDataset": "dataset",
+    "ImageError": "decoding",
+    "ImageFormat": "preprocessing",
+    "PhotoList": "listing",
+    "PreparedCacheError": "prepared",
+    "PreparedImages": "prepared",
+    "Problem": "listing",
+    "RandomCrop": "preprocessing",
+    "RandomResizedCrop": "preprocessing",
+    "contact_sheet": "glyphs",
+    "list_photos": "listing",
+    "load_dataset": "readers.load_dataset",
+    "load_glyphs": "glyphs",
+    "look_alike_fraction": "glyphs",
+    "open_image": "decoding",
+    "prepare": "prepared",
+    "views_in_order": "sources",
+}
+
+__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

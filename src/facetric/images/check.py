@@ -1,0 +1,197 @@
+"""Check a dataset before training: report every problem at once, by file name."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from facetric.images.decoding import IMAGE_SUFFIXES
+from facetric.images.inspection import ImageFacts, inspect_images
+from facetric.images.readers.annotations import Listing, name_some
+from facetric.images.readers.published import PUBLISHED, SplitCount, count_differences
+from facetric.images.readers.survey import LAYOUTS, Survey, detect_layout, survey
+from facetric.progress import Progress
+from facetric.text import did_you_mean, printable
+
+PROBLEM, REMARK = "problem", "remark"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding: a problem must be fixed, a remark is worth a look."""
+
+    severity: str  # "problem" or "remark"
+    kind: str  # "truncated", "duplicate", "leak", …: findings are grouped by it
+    subject: str  # the file (from the root of the dataset), the class or the split
+    detail: str
+
+
+@dataclass(frozen=True)
+class DatasetCheck:
+    """The result of check_dataset."""
+
+    path: str
+    layout: str
+    counts: dict[str, SplitCount]  # split → its size; the split "all" when no file defines one
+    published: dict[str, SplitCount]  # empty for your own data
+    n_files: int  # files that were decoded
+    findings: tuple[Finding, ...]  # problems first
+    seconds: float
+
+    @property
+    def problems(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == PROBLEM)
+
+    @property
+    def remarks(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == REMARK)
+
+    @property
+    def ok(self) -> bool:
+        """No problem; there may be remarks."""
+        return not self.problems
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"ok": self.ok, "n_problems": len(self.problems), "n_remarks": len(self.remarks), **asdict(self)}
+
+
+def check_dataset(
+    path: str | os.PathLike[str],
+    *,
+    layout: str | None = None,
+    n_workers: int | None = None,
+    on_progress: Progress | None = None,
+) -> DatasetCheck:
+    """Open every image and compare the files with the dataset's own annotations.
+
+    * ``layout``: "cub", "cars", "products", "folder", "csv", "files" (no classes), or None to detect it.
+    * ``on_progress``: called with (files done, total files).
+    """
+    started = time.perf_counter()
+    root = Path(path).expanduser()
+    if not root.exists():
+        raise ValueError(f"{printable(root)} does not exist: pass the folder of a dataset, or a CSV file")
+    if layout is None and root.is_file() and root.suffix.lower() != ".csv":
+        raise ValueError(f"{printable(root)} is a file, but not a .csv file: pass the folder of a dataset, or a CSV file")
+    if layout is not None and layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}; got {layout!r}{did_you_mean(layout, LAYOUTS)}")
+    layout = layout or detect_layout(root)
+    try:
+        found = survey(root, layout)
+    except ValueError as error:
+        finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
+        return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
+    files = list(dict.fromkeys((*found.listing.paths, *found.strays)))
+    facts = {f.path: f for f in inspect_images(files, n_workers=n_workers, on_progress=on_progress)}
+    base = root if root.is_dir() else root.parent
+    findings = [
+        *_count_findings(found.listing),
+        *_class_findings(found),
+        *_file_findings(facts, base),
+        *_duplicate_findings(found.listing, facts, base),
+        *_beside_findings(found, base),
+    ]
+    findings.sort(key=lambda finding: finding.severity != PROBLEM)  # stable: the order above within each
+    return DatasetCheck(
+        path=str(root),
+        layout=layout,
+        counts=found.listing.counts(),
+        published=PUBLISHED.get(layout, {}),
+        n_files=len(files),
+        findings=tuple(findings),
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _count_findings(listing: Listing) -> Iterator[Finding]:
+    for difference in count_differences(listing.name, listing.counts()):
+        split, _, detail = difference.partition(" ")
+        yield Finding(
+            PROBLEM, "counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false"
+        )
+
+
+def _class_findings(found: Survey) -> Iterator[Finding]:
+    listing = found.listing
+    if not found.has_classes:
+        yield Finding(
+            PROBLEM, "no classes", ".", "there is no sub-folder: make one sub-folder per class, or a CSV file path,label"
+        )
+    elif len(listing.class_names) < 2:
+        yield Finding(PROBLEM, "too few classes", ", ".join(listing.class_names) or ".", "at least 2 classes are needed")
+    for name in found.empty_classes:
+        has_folders = any(path.parent.name == name and path.is_dir() for path in found.skipped)
+        way_out = "check it by itself if its sub-folders are the classes" if has_folders else "put some in or remove it"
+        yield Finding(PROBLEM, "empty class", printable(name), f"the folder holds no images: {way_out}")
+    homes: dict[int, set[str]] = defaultdict(set)
+    for label, split in zip(listing.labels.tolist(), listing.splits.tolist(), strict=True):
+        homes[label].add(split)
+    for label, splits in sorted(homes.items()):
+        if len(splits) > 1:
+            detail = (
+                f"class is in the splits {' and '.join(sorted(splits))}: move it to one, or accept it with "
+                "--set data.options.shared_classes=true"
+            )
+            yield Finding(PROBLEM, "leak", printable(listing.class_names[label]), detail)
+    for label in np.flatnonzero(np.bincount(listing.labels, minlength=len(listing.class_names)) == 1):
+        yield Finding(
+            REMARK, "single image", printable(listing.class_names[label]), "a class of one image has nothing to retrieve"
+        )
+
+
+def _file_findings(facts: dict[Path, ImageFacts], base: Path) -> Iterator[Finding]:
+    for path, fact in facts.items():
+        if fact.fault:
+            detail = fact.message.removeprefix(printable(path)).strip()
+            yield Finding(PROBLEM, fact.fault, _shown(path, base), detail)
+        for suspicion in fact.suspicions:
+            yield Finding(REMARK, "suspicious", _shown(path, base), suspicion)
+
+
+def _duplicate_findings(listing: Listing, facts: dict[Path, ImageFacts], base: Path) -> Iterator[Finding]:
+    """Files with the same bytes: a leak between splits, a contradiction between classes, or a plain duplicate."""
+    home = {path: image_id for image_id, path in enumerate(listing.paths)}
+    same: dict[str, list[Path]] = defaultdict(list)
+    for path, fact in facts.items():
+        if fact.digest and fact.fault != "empty":
+            same[fact.digest].append(path)
+    for paths in same.values():
+        if len(paths) < 2:
+            continue
+        image_ids = [home[path] for path in paths if path in home]
+        splits = sorted({str(listing.splits[i]) for i in image_ids})
+        classes = sorted({listing.class_names[listing.labels[i]] for i in image_ids})
+        others = f"the same content as {name_some(_shown(path, base) for path in paths[1:])}"
+        if len(splits) > 1:
+            yield Finding(PROBLEM, "leak", _shown(paths[0], base), f"{others}, in the splits {' and '.join(splits)}: keep one")
+        elif len(classes) > 1:
+            detail = f"{others}, in the classes {name_some(classes)}: keep it in the right one"
+            yield Finding(PROBLEM, "two classes", _shown(paths[0], base), detail)
+        else:
+            yield Finding(REMARK, "duplicate", _shown(paths[0], base), others)
+
+
+def _beside_findings(found: Survey, base: Path) -> Iterator[Finding]:
+    if found.has_classes:
+        for path in found.strays:
+            yield Finding(REMARK, "no class", _shown(path, base), "the image is outside the class folders, so it is not used")
+    for path in found.skipped:
+        if path.is_dir():
+            detail = "a folder inside a class folder is not searched" if found.has_classes else "is a folder"
+        elif path.suffix.lower() not in IMAGE_SUFFIXES:
+            detail = f"the suffix {path.suffix!r} is not an image suffix, so it is not used"
+        else:
+            detail = "the dataset does not list this file, so it is not used"
+        yield Finding(REMARK, "not used", _shown(path, base), detail)
+
+
+def _shown(path: Path, base: Path) -> str:
+    return printable(path.relative_to(base) if path.is_relative_to(base) else path)

@@ -1,0 +1,112 @@
+"""The photos in a folder as people keep them: nested, unsorted, with other files, links and unreadable folders among them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from facetric.images.decoding import PHOTO_SUFFIXES
+from facetric.text import printable
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A file or folder that cannot be used, and why, in one line."""
+
+    path: Path  # relative to the folder that was listed
+    reason: str
+
+
+@dataclass(frozen=True)
+class PhotoList:
+    """Every photo below `root`, by path; files without the suffix of a picture are counted only."""
+
+    root: Path
+    photos: tuple[Path, ...]  # relative to root
+    problems: tuple[Problem, ...] = ()  # folders that cannot be read
+    n_others: int = 0
+
+
+def list_photos(root: str | os.PathLike[str]) -> PhotoList:
+    """All photos in a folder and its sub-folders, or the one photo that a path names.
+
+    Hidden files and folders are left out. Links are followed, but every folder is listed once, under its own name rather than
+    that of a link, so that a link to a folder above ends nowhere.
+    """
+    path = Path(root).expanduser()
+    if path.is_file():
+        return PhotoList(path.parent, (Path(path.name),))
+    if not path.is_dir():
+        what = "is not a folder or a photo" if path.exists() else "does not exist"
+        raise ValueError(f"{printable(path)} {what}: pass a photo, or a folder of photos")
+    walk = _Walk(path)
+    return PhotoList(
+        path,
+        tuple(sorted(walk.photos, key=os.fsencode)),
+        tuple(sorted(walk.problems, key=lambda problem: os.fsencode(problem.path))),
+        walk.n_others,
+    )
+
+
+def not_empty(listed: PhotoList) -> PhotoList:
+    """The same list; a ValueError if it holds no photos: a wrong folder, or a disk that is not mounted."""
+    if listed.photos:
+        return listed
+    if listed.problems:
+        raise ValueError(f"there are no photos in {printable(listed.root)} that can be reached: {listed.problems[0].reason}")
+    others = f", only {listed.n_others:,} files of other kinds" if listed.n_others else ""
+    raise ValueError(f"there are no photos in {printable(listed.root)}{others}: pass a folder that holds some, nested or not")
+
+
+class _Walk:
+    """Folders first, then what links to folders lead to and has not been listed yet."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.photos: list[Path] = []
+        self.problems: list[Problem] = []
+        self.n_others = 0
+        self._seen: set[tuple[int, int]] = set()
+        waiting: list[Path] = [Path()]
+        links: list[Path] = []
+        while waiting or links:
+            if not waiting:
+                waiting, links = [min(links, key=os.fsencode)], sorted(links, key=os.fsencode)[1:]
+            folders, found = self._list(waiting.pop())
+            waiting += folders
+            links += found
+
+    def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
+        """The sub-folders of a folder, and links to folders; its photos are kept."""
+        folders: list[Path] = []
+        links: list[Path] = []
+        try:
+            status = (self.root / folder).stat()
+            if (status.st_dev, status.st_ino) in self._seen:
+                return [], []
+            with os.scandir(self.root / folder) as entries:
+                found = list(entries)
+        except OSError as error:
+            reason = f"the folder {printable(self.root / folder)} cannot be read ({error.strerror}): change its permissions"
+            self.problems.append(Problem(folder, reason))
+            return [], []
+        self._seen.add((status.st_dev, status.st_ino))
+        for entry in found:
+            path = folder / entry.name
+            if entry.name.startswith(".") or entry.name == "__MACOSX":
+                continue
+            if _is_folder(entry):
+                (links if entry.is_symlink() else folders).append(path)
+            elif path.suffix.lower() in PHOTO_SUFFIXES:
+                self.photos.append(path)
+            else:
+                self.n_others += 1
+        return folders, links
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads in a circle: reported when it is opened
+        return False

@@ -1,0 +1,137 @@
+"""What a dataset's files claim, unverified: every reader lists first, then checks, then returns the dataset."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.images.dataset import ImageDataset
+from facetric.images.readers.published import SplitCount, count_differences
+from facetric.text import printable
+
+UNDECIDED = "all"  # the split of images that no file assigns to one
+_N_NAMED = 5  # files that an error names before it only counts
+
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """Images that may be missing, in splits that may leak: ``dataset()`` refuses both, `facetric data check` reports them."""
+
+    name: str
+    paths: tuple[Path, ...]
+    labels: NDArray[np.int64]  # (n,) index into class_names
+    class_names: tuple[str, ...]
+    splits: NDArray[np.str_]  # (n,)
+
+    def counts(self) -> dict[str, SplitCount]:
+        """The size of every split, in order of first appearance."""
+        return {
+            split: SplitCount(len(np.unique(self.labels[self.splits == split])), int((self.splits == split).sum()))
+            for split in dict.fromkeys(self.splits.tolist())
+        }
+
+    def missing(self) -> list[Path]:
+        """The listed images that are not on disk. One listing per folder, not one stat per file: fast on network drives too."""
+        present = {folder: _file_names(folder) for folder in {path.parent for path in self.paths}}
+        # The second check is for file systems that store a name in another Unicode form than the list.
+        return [path for path in self.paths if path.name not in present[path.parent] and not path.is_file()]
+
+    def dataset(self, *, check_counts: bool = False, shared_classes: bool = False) -> ImageDataset:
+        """The dataset, or a ValueError about missing images, wrong counts or classes in two splits."""
+        if missing := self.missing():
+            raise ValueError(
+                f"{self.name}: {len(missing):,} of {len(self.paths):,} listed images do not exist: {name_some(missing)}: "
+                "restore them or take them off the list"
+            )
+        if check_counts and (differences := count_differences(self.name, self.counts())):
+            raise ValueError(
+                f"{self.name}: {'; '.join(differences)}: complete the copy, or use it as it is with check_counts=False "
+                "(--set data.options.check_counts=false)"
+            )
+        return ImageDataset(self.name, list(self.paths), self.labels, self.class_names, self.splits, shared_classes)
+
+
+def first_half_trains(listing: Listing) -> Listing:
+    """The paper's protocol: the first half of the classes for training, the second half for testing."""
+    n_train = len(listing.class_names) // 2
+    return replace(listing, splits=np.where(listing.labels < n_train, "train", "test"))
+
+
+def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> Listing:
+    """A random fraction of the classes for testing, the others for training; 1 tests on all, 0 trains on all."""
+    n_classes = len(listing.class_names)
+    if n_classes < 2:
+        raise ValueError(
+            f"{listing.name}: a dataset needs at least 2 classes to compare; found {n_classes} ({listing.class_names[0]!r}): "
+            "add another class"
+        )
+    if not 0 <= test_fraction <= 1:
+        raise ValueError(
+            f"test_fraction must be between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes "
+            "(--set data.options.test_fraction=0.5)"
+        )
+    n_test = round(test_fraction * n_classes)
+    if 0 < test_fraction < 1 and not 0 < n_test < n_classes:
+        raise ValueError(
+            f"test_fraction={test_fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
+            "both need at least one; change it (--set data.options.test_fraction=0.5)"
+        )
+    tests = np.random.default_rng(seed).permutation(n_classes)[:n_test]
+    return replace(listing, splits=np.where(np.isin(listing.labels, tests), "test", "train"))
+
+
+def existing_root(root: str | os.PathLike[str], what: str) -> Path:
+    """The folder as a Path, or a ValueError that says what should be there."""
+    path = Path(root).expanduser()
+    if not path.exists():
+        raise ValueError(f"{printable(path)} does not exist: pass {what} as root (--root)")
+    if not path.is_dir():
+        raise ValueError(f"{printable(path)} is not a folder: pass {what} as root (--root)")
+    return path
+
+
+def sub_folders(folder: Path) -> list[Path]:
+    """Sub-folders by name, without hidden ones and what macOS adds to archives."""
+    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name != "__MACOSX" and p.is_dir())
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a text file that comes with a dataset."""
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except FileNotFoundError:
+        raise ValueError(f"{printable(path)} does not exist: it belongs to the dataset, unpack the archive again") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{printable(path)} is not UTF-8 text ({error.reason} at byte {error.start}): save it as UTF-8"
+        ) from None
+    except OSError as error:
+        raise ValueError(f"{printable(path)} cannot be read ({error.strerror}): check the file and its permissions") from None
+
+
+def name_some(things: Iterable[object]) -> str:
+    """The first few, and how many more.
+
+    >>> name_some("abcdefgh")
+    'a, b, c, d, e and 3 more'
+    """
+    names = [printable(thing) for thing in things]
+    more = len(names) - _N_NAMED
+    return ", ".join(names[:_N_NAMED]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def label_array(labels: Sequence[int]) -> NDArray[np.int64]:
+    return np.asarray(labels, dtype=np.int64)
+
+
+def _file_names(folder: Path) -> set[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_file()}
+    except (FileNotFoundError, NotADirectoryError):
+        return set()

@@ -1,0 +1,90 @@
+"""Load any dataset by name: load_dataset(name, root)."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from facetric.images.dataset import ImageDataset
+from facetric.images.readers.cars import read_cars
+from facetric.images.readers.class_folders import read_folder
+from facetric.images.readers.csv_file import read_csv
+from facetric.images.readers.cub import read_cub
+from facetric.images.readers.products import read_products
+from facetric.text import did_you_mean
+
+READERS: dict[str, Callable[..., ImageDataset]] = {
+    "cub": read_cub,
+    "cars": read_cars,
+    "products": read_products,
+    "folder": read_folder,
+    "csv": read_csv,
+}
+BUILT_IN = "glyphs"
+DATASETS = (*READERS, BUILT_IN)
+
+
+def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> ImageDataset:
+    """Labeled images with a class-disjoint split.
+
+    * "cub", "cars", "products": the paper's datasets in their official layouts under ``root``, with the paper's split. Their
+      published counts are checked; ``check_counts=False`` accepts others.
+    * "folder": one sub-folder of ``root`` per class; ``test_fraction=0.5`` of the classes are test classes, drawn by ``seed=0``.
+    * "csv": a table ``path,label[,split]``; ``root`` is the file, or the folder its paths start from and ``file`` the table.
+      Without a split column, ``test_fraction`` and ``seed`` as for "folder"; ``shared_classes=True`` allows shared classes.
+    * "glyphs": built in, needs no root.
+    """
+    if name not in DATASETS:
+        raise ValueError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{did_you_mean(str(name), DATASETS)}")
+    if name == BUILT_IN:
+        if root is not None:
+            raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
+        from facetric.images.glyphs import load_glyphs
+
+        _check_options(name, load_glyphs, options)
+        return load_glyphs(**options)
+    reader = READERS[name]
+    _check_options(name, reader, options)
+    if root is None:
+        raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
+    return reader(root, **options)
+
+
+def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict[str, Any]) -> None:
+    """Refuse options that the reader does not have, and values of another type than it takes."""
+    parameters = inspect.signature(reader).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    known = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
+    types = get_type_hints(reader)
+    for option, value in options.items():
+        if option not in known:
+            offer = ", ".join(known) or "none"
+            raise ValueError(f"dataset {name!r} has no option {option!r}; it has {offer}{did_you_mean(option, known)}")
+        fits = _is_of(value, types[option])
+        if not fits or (option == "seed" and value is not None and value < 0):
+            default = parameters[option].default
+            way_out = "leave it out" if default is None else f"{str(default).lower()} is the default"
+            rule = _in_words(types[option]) + (", 0 or more" if fits else "")
+            raise ValueError(f"{option} must be {rule}; got {value!r}: {way_out} (--set data.options.{option}=…)")
+
+
+def _is_of(value: Any, kind: Any) -> bool:
+    """Whether a value is of a type, or of one of several; an integer is a number, True is not."""
+    if get_origin(kind) is UnionType:
+        return any(_is_of(value, one) for one in get_args(kind))
+    kind = get_origin(kind) or kind
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if kind is float:
+        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
+    return isinstance(value, kind)
+
+
+def _in_words(kind: Any) -> str:
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return next(words[one] for one in (kind, *get_args(kind)) if one in words)

@@ -1,0 +1,112 @@
+"""One door to the solver: initialize S (Algorithm 1), refine it (Algorithm 2 or Lemma 2), report the result."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.losses.solver.exchange import Refined, local_search, pam
+from facetric.losses.solver.greedy import greedy, random_medoids, stochastic_greedy
+from facetric.losses.solver.kernels import use_threads
+from facetric.losses.solver.margin import compiled_margin, count, delta
+from facetric.losses.solver.nearest import nearest_medoids
+from facetric.losses.solver.problem import ClusteringProblem, Solution
+
+Inference = Literal["greedy", "stochastic", "random", "auto"]
+Refinement = Literal["pam", "local_search"]
+
+# Loss and backward take about 3 ns · m²·ln|Y| on two cores (`benchmarks/loss_step.py`). Up to this limit for m·ln|Y| that is 2%
+# of a step in which the network takes 1 ms per image: m = 1,024 with up to 900 classes. A higher one would change "auto" runs.
+EXACT_LIMIT = 7_000
+
+
+def solve(
+    problem: ClusteringProblem,
+    *,
+    inference: Inference = "greedy",
+    refine: Refinement | None = "pam",
+    max_sweeps: int = 5,
+    rng: np.random.Generator | int | None = None,
+    n_threads: int | None = None,
+) -> Solution:
+    """Approximate the maximum over S of A(S) = F(X, S) + γ·Δ(g(S), y*), with |S| = the number of classes.
+
+    * ``inference``: "greedy" (Algorithm 1), "stochastic" (a random sample of candidates per step), "random" medoids, or "auto":
+      "greedy" as long as m·ln|Y| ≤ 7,000, "stochastic" for larger batches.
+    * ``refine``: "pam" (Algorithm 2, at most ``max_sweeps`` sweeps), "local_search" (until no exchange helps) or None.
+    * ``rng``: a generator or a seed for "stochastic" and "random"; None is seed 0. Everything else is deterministic.
+    * ``n_threads``: None takes NUMBA_NUM_THREADS, without it all available cores. It never changes the result.
+
+    >>> import numpy as np
+    >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+    >>> problem = ClusteringProblem(abs(points[:, None] - points), labels=[0, 0, 0, 1, 1, 1], margin_weight=0.1)
+    >>> solution = solve(problem)
+    >>> solution.assignment.tolist(), round(solution.facility_score, 6), round(solution.margin, 6)
+    ([0, 0, 0, 1, 1, 1], -0.4, 0.0)
+    """
+    check_solver_options(inference, refine, max_sweeps)
+    if inference == "auto":
+        inference = inference_for(problem.n_points, problem.n_clusters)
+    with use_threads(n_threads) as threads:
+        if inference == "greedy":
+            medoids = greedy(problem, threads=threads)
+        elif inference == "stochastic":
+            medoids = stochastic_greedy(problem, _generator(rng))
+        else:
+            medoids = random_medoids(problem, _generator(rng))
+        if refine == "pam":
+            refined = pam(problem, medoids, max_sweeps=max_sweeps, threads=threads)
+        elif refine == "local_search":
+            refined = local_search(problem, medoids, threads=threads)
+        else:
+            refined = Refined(medoids, assign(problem, medoids), 0, ())
+    return _solution(problem, refined)
+
+
+def _generator(rng: np.random.Generator | int | None) -> np.random.Generator:
+    return np.random.default_rng(0 if rng is None else rng)
+
+
+def inference_for(n_points: int, n_clusters: int) -> Literal["greedy", "stochastic"]:
+    """What "auto" is for a batch of this size. A rule, not a measurement: a run repeats itself on any machine.
+
+    >>> inference_for(1024, 256), inference_for(2048, 512)
+    ('greedy', 'stochastic')
+    """
+    return "greedy" if n_points * math.log(n_clusters) <= EXACT_LIMIT else "stochastic"
+
+
+def check_solver_options(inference: str, refine: str | None, max_sweeps: int) -> None:
+    """Refuse unknown options before any work is done."""
+    if inference not in get_args(Inference):
+        raise ValueError(f"inference must be one of {', '.join(get_args(Inference))}; got {inference!r}: choose one of these")
+    if refine is not None and refine not in get_args(Refinement):
+        raise ValueError(f"refine must be one of {', '.join(get_args(Refinement))} or None; got {refine!r}: choose one of these")
+    if not isinstance(max_sweeps, int | np.integer) or isinstance(max_sweeps, bool) or max_sweeps < 0:
+        raise ValueError(f"max_sweeps must be a whole number, 0 or more; got {max_sweeps!r}: the paper uses 5")
+
+
+def assign(problem: ClusteringProblem, medoids: NDArray[np.int64]) -> NDArray[np.int64]:
+    """g(S): the position of each point's nearest medoid; ties to the first position, a medoid always to itself. (m,)"""
+    with use_threads(None) as threads:
+        return nearest_medoids(problem, np.asarray(medoids, np.int64), threads).first.astype(np.int64)
+
+
+def _solution(problem: ClusteringProblem, refined: Refined) -> Solution:
+    facility_score = problem.facility_score(refined.medoids[refined.assignment])
+    with compiled_margin(problem) as margin:
+        counts = count(margin, refined.assignment.astype(np.uint32), problem.n_clusters)
+        margin_value = float(delta(margin, counts, problem.n_clusters))
+    objective = facility_score + problem.margin_weight * margin_value
+    return Solution(
+        medoids=refined.medoids,
+        assignment=refined.assignment,
+        facility_score=facility_score,
+        margin=margin_value,
+        objective=objective,
+        n_sweeps=refined.n_sweeps,
+        trace=refined.trace or (objective,),
+    )

@@ -1,0 +1,251 @@
+"""An index in a collection of Milvus, for more photos than one machine holds: milvus://host:19530/collection.
+
+milvus:///folder/file.db/collection is Milvus Lite, the same engine in a local file. Vectors are in a FLAT index, which compares
+with all of them; what it proposes is decided in float64, as in memory. Several processes may write: a photo is one row, by
+its path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote, unquote_to_bytes
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.photos.contract import About, Entry, Hit
+from facetric.photos.exact import rounding, similarities, unit
+from facetric.photos.store import EmbeddedPhoto
+from facetric.text import printable
+
+_FORMAT, _PROPERTY = "facetric index 1", "facetric"
+_MAX_TOP = 16_384  # of Milvus
+_AT_ONCE = 1000  # rows of a request
+_ADDRESS = re.compile(r"milvus://(?P<host>[^/]*)(?P<file>/.+)?/(?P<collection>[A-Za-z_]\w*)")
+_TEXTS = {"path": 16_384, "state": 256, "content": 64, "label": 4096}  # and how long they may be
+
+
+class MilvusStore:
+    """The photos of an index as rows of a collection; paths and labels are percent-encoded."""
+
+    def __init__(self, client: Any, collection: str, *, dimensions: int) -> None:
+        self.dimensions = dimensions
+        self._client = client
+        self._collection = collection
+        self._labels: dict[str, str] = {}  # of photos that are added later
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]:
+        rows = self._at(map(str, photos), "path", "state", "content")
+        return {_decoded(row["path"]): (row["state"], bytes.fromhex(row["content"])) for row in rows}
+
+    def contents(self) -> set[bytes]:
+        return set()  # a hundred million hashes would not fit; `known` is asked batch by batch
+
+    def known(self, contents: Iterable[bytes]) -> set[bytes]:
+        return set(self._known(contents))
+
+    def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
+        contents = list(contents)
+        known = self._known(contents)
+        found = np.array([known[content] for content in contents], dtype=np.float32)
+        return found.reshape(len(contents), self.dimensions)
+
+    def add(self, photos: Iterable[EmbeddedPhoto]) -> None:
+        photos = list(photos)
+        vectors: dict[bytes, Any] = {photo.content: photo.vector for photo in photos if photo.vector is not None}
+        vectors = self._known({photo.content for photo in photos} - vectors.keys()) | vectors
+        labels = {_decoded(row["path"]): row["label"] for row in self._at([str(photo.path) for photo in photos], "path", "label")}
+        labels |= {path: _encoded(label) for path, label in self._labels.items()}
+        self._upsert(
+            {
+                "path": _encoded(str(photo.path)),
+                "state": photo.state,
+                "content": photo.content.hex(),
+                "label": labels.get(str(photo.path), ""),
+                "vector": vectors[photo.content],
+            }
+            for photo in photos
+        )
+
+    def set_labels(self, labels: Mapping[str, str]) -> None:
+        self._labels |= labels
+        rows = list(self._at(labels, *_TEXTS, "vector"))
+        self._upsert(row | {"label": _encoded(labels[_decoded(row["path"])])} for row in rows)
+
+    def remove(self, paths: Iterable[str]) -> None:
+        paths = list(paths)
+        for path in paths:
+            self._labels.pop(path, None)
+        for start in range(0, len(paths), _AT_ONCE):
+            with milvus_errors():
+                self._client.delete(self._collection, ids=[_encoded(path) for path in paths[start : start + _AT_ONCE]])
+
+    def version(self) -> int:
+        return int(time.monotonic() // 60)  # others write too, and nobody is told
+
+    def entries(self) -> list[Entry]:
+        return sorted(map(_entry, self._rows("", "path", "content", "label")), key=lambda entry: os.fsencode(entry.path))
+
+    def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
+        wanted = "" if label is None else f'label == "{_encoded(label)}"'
+        return [self._nearest(query, top, wanted) for query in unit(queries)]
+
+    def _nearest(self, query: NDArray[np.float32], top: int, wanted: str) -> list[Hit]:
+        k = min(2 * top + 8, _MAX_TOP)
+        while True:
+            with milvus_errors():
+                (found,) = self._client.search(
+                    self._collection, [query], filter=wanted, limit=k, output_fields=["path", "content", "label", "vector"]
+                )
+            rows = [hit["entity"] for hit in found]
+            vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(-1, self.dimensions)
+            exact = similarities(unit(vectors), query)
+            hits = [Hit(_entry(row), similarity) for row, similarity in zip(rows, exact.tolist(), strict=True)]
+            hits = sorted(hits, key=lambda hit: (-hit.similarity, os.fsencode(hit.entry.path)))[:top]
+            if len(rows) < k or k == _MAX_TOP or found[-1]["distance"] + 2 * rounding(self.dimensions) < hits[-1].similarity:
+                return hits
+            k = min(4 * k, _MAX_TOP)
+
+    def _known(self, contents: Iterable[bytes]) -> dict[bytes, Any]:
+        """The vectors of those contents that have one."""
+        names = [content.hex() for content in contents]
+        found: dict[bytes, Any] = {}
+        for start in range(0, len(names), _AT_ONCE):
+            some = json.dumps(names[start : start + _AT_ONCE])
+            found |= {
+                bytes.fromhex(row["content"]): row["vector"] for row in self._rows(f"content in {some}", "content", "vector")
+            }
+        return found
+
+    def _at(self, paths: Iterable[str], *fields: str) -> Iterator[dict[str, Any]]:
+        names = [_encoded(path) for path in paths]
+        for start in range(0, len(names), _AT_ONCE):
+            yield from self._rows(f"path in {json.dumps(names[start : start + _AT_ONCE])}", *fields)
+
+    def _rows(self, wanted: str, *fields: str) -> Iterator[dict[str, Any]]:
+        with milvus_errors():
+            rows = self._client.query_iterator(self._collection, batch_size=_AT_ONCE, filter=wanted, output_fields=list(fields))
+            while some := rows.next():
+                yield from ({field: row[field] for field in fields} for row in some)
+            rows.close()
+
+    def _upsert(self, rows: Iterable[dict[str, Any]]) -> None:
+        rows = list(rows)
+        for start in range(0, len(rows), _AT_ONCE):
+            with milvus_errors():
+                self._client.upsert(self._collection, rows[start : start + _AT_ONCE])
+
+
+class MilvusPlace:
+    """A collection by its address."""
+
+    def __init__(self, address: str) -> None:
+        match = _ADDRESS.fullmatch(address)
+        if match is None or bool(match["host"]) == bool(match["file"]):
+            raise ValueError(
+                f"an index on Milvus is milvus://host:19530/collection; got {printable(address)}: pass such an address"
+            )
+        self.address = address
+        self._uri = match["file"] or f"http://{match['host']}"
+        self._is_local = bool(match["file"])
+        self._collection = match["collection"]
+
+    def about(self) -> About | None:
+        client = self._client()
+        try:
+            with milvus_errors():
+                if not client.has_collection(self._collection):
+                    return None
+                found = client.describe_collection(self._collection)
+        finally:
+            client.close()
+        try:
+            record = json.loads(found["description"] or found["properties"][_PROPERTY])
+            if record.pop("format") != _FORMAT:
+                raise ValueError
+            return About(**record)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{printable(self.address)} exists and is not an index of facetric: choose another name") from None
+
+    def write(self, about: About) -> None:
+        """Nothing to do: a collection is made with its description."""
+
+    def store(self, about: About, *, read_only: bool) -> MilvusStore:
+        found = self.about()
+        if found is not None and found.model != about.model:
+            raise ValueError(f"a collection keeps its model: use another one, `{self.embed_again('--model RUN')}`")
+        client = self._client()
+        with milvus_errors():
+            if found is None and not read_only:
+                self._create(client, about)
+            client.load_collection(self._collection)
+        return MilvusStore(client, self._collection, dimensions=about.dimensions)
+
+    def embed_again(self, model: str) -> str:
+        return f"facetric index add {self.address}_2 PHOTOS {model}".rstrip()
+
+    def lock(self) -> None:
+        """Several may write."""
+
+    def unlock(self) -> None:
+        """Several may write."""
+
+    def _create(self, client: Any, about: About) -> None:
+        from pymilvus import DataType
+
+        description = json.dumps({"format": _FORMAT, **vars(about)})
+        kept = {"properties": {_PROPERTY: description}} if self._is_local else {}  # Milvus Lite drops descriptions
+        schema = client.create_schema(auto_id=False, description=description)
+        for name, length in _TEXTS.items():
+            schema.add_field(name, DataType.VARCHAR, max_length=length, is_primary=name == "path")
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=about.dimensions)
+        index = client.prepare_index_params()
+        index.add_index("vector", index_type="FLAT", metric_type="COSINE")
+        client.create_collection(self._collection, schema=schema, index_params=index, consistency_level="Strong", **kept)
+
+    def _client(self) -> Any:
+        try:
+            from pymilvus import MilvusClient
+        except ImportError:
+            raise ValueError("milvus:// needs pymilvus: pip install 'facetric[milvus]'") from None
+        with milvus_errors():
+            return MilvusClient(self._uri)
+
+
+@contextmanager
+def milvus_errors() -> Iterator[None]:
+    """What Milvus says, in one line."""
+    from pymilvus import MilvusException
+
+    try:
+        yield
+    except MilvusException as error:
+        raise OSError(f"Milvus: {error.message}: check the address, and that the server runs") from error
+
+
+def _encoded(text: str) -> str:
+    return quote(os.fsencode(text))
+
+
+def _decoded(text: str) -> str:
+    return os.fsdecode(unquote_to_bytes(text))
+
+
+def _entry(row: Mapping[str, Any]) -> Entry:
+    return Entry(_decoded(row["path"]), bytes.fromhex(row["content"]), _decoded(row["label"]))

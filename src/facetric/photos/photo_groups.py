@@ -1,0 +1,173 @@
+"""`PhotoGroups`: the photos of a folder in groups, as a record, as a table and as folders."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.clustering import Calibration, Promise
+from facetric.embedder.vector_file import readable
+from facetric.files import write_atomically
+from facetric.images.listing import Problem
+from facetric.photos.arrangement import Placed, arrange, folder_name
+from facetric.photos.decisions import Decisions
+from facetric.photos.grouping import Clusterer, Question, grouped
+from facetric.progress import OnStep, Progress
+from facetric.text import printable
+
+COLUMNS = ("path", "cluster", "medoid", "doubt")
+LONELY = "alone"  # the folder of photos that are alone
+
+
+@dataclass(frozen=True, eq=False)
+class PhotoGroups:
+    """The photos of a folder in groups, the largest first; files with the same bytes are always in one group."""
+
+    root: Path
+    photos: tuple[Path, ...]  # relative to root, by path
+    contents: tuple[str, ...]  # the hash of each file, in hex
+    clusters: NDArray[np.int64]  # (n,) −1 for photos that were rejected
+    medoids: NDArray[np.int64]  # (n_clusters,) a photo of each
+    doubt: NDArray[np.float64]  # (n,)
+    names: Mapping[int, str]  # of clusters that have one
+    questions: tuple[Question, ...]  # pairs of photos, the most doubtful first
+    decisions: Decisions
+    promise: Promise | None  # what the calibration promises of these photos
+    made_by: str  # the model, and what it was calibrated on
+    problems: tuple[Problem, ...]
+    n_new: int  # photos that were embedded now
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(n_clusters,)"""
+        return np.bincount(self.clusters[self.clusters >= 0], minlength=len(self.medoids))
+
+    @property
+    def first_of_each_content(self) -> list[int]:
+        """Photos, one for each distinct content, in the order in which contents appear."""
+        first: dict[str, int] = {}
+        for row, content in enumerate(self.contents):
+            first.setdefault(content, row)
+        return list(first.values())
+
+    @property
+    def n_groups(self) -> int:
+        """Clusters of two photos or more."""
+        return int((self.sizes > 1).sum())
+
+    @property
+    def n_alone(self) -> int:
+        return int((self.sizes == 1).sum())
+
+    def members(self, cluster: int) -> list[Path]:
+        """The photos of a cluster, the medoid first, then the most doubtful."""
+        rows = np.flatnonzero(self.clusters == cluster)
+        order = np.lexsort((rows, -self.doubt[rows], rows != self.medoids[cluster]))
+        return [self.photos[row] for row in rows[order]]
+
+    def save_table(self, path: str | os.PathLike[str]) -> None:
+        """Write path,cluster,medoid,doubt and, where there are names, name: a row per photo, paths from the table's folder."""
+        check_table(Path(path))
+        write_atomically(Path(path), self.table(Path(path)))
+
+    def table(self, path: Path) -> bytes:
+        """What `save_table` writes there."""
+        start = os.path.relpath(self.root.resolve(), path.resolve().parent)
+        paths = [readable(Path(start) / photo) for photo in self.photos]
+        text = io.StringIO(newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow((*COLUMNS, "name") if self.names else COLUMNS)
+        for path_, cluster, doubt in zip(paths, self.clusters.tolist(), self.doubt.tolist(), strict=True):
+            rejected = cluster < 0
+            row = (path_, "", "", "") if rejected else (path_, cluster + 1, paths[self.medoids[cluster]], f"{doubt:.4f}")
+            rows.writerow((*row, self.names.get(cluster, "")) if self.names else row)
+        return text.getvalue().encode()
+
+    def arrange(
+        self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, on_progress: Progress | None = None
+    ) -> int:
+        """A folder for every group, with copies of its photos or links to them; how many of them are new there.
+
+        Originals stay where they are, and no file is overwritten. Rejected photos are left out.
+        """
+        folder = Path(target).expanduser()
+        check_target(self.root, folder, how)
+        return arrange(self._placed(), folder, how, on_progress=on_progress)
+
+    def _placed(self) -> Iterator[Placed]:
+        sizes, digits = self.sizes, len(str(self.n_groups))
+        taken: dict[str, int] = {}
+        for photo, content, cluster in zip(self.photos, self.contents, self.clusters.tolist(), strict=True):
+            if cluster < 0:
+                continue
+            folder = folder_name(self.names.get(cluster, LONELY if sizes[cluster] == 1 else f"group {cluster + 1:0{digits}}"))
+            if folder != LONELY and taken.setdefault(folder, cluster) != cluster:  # names that differ in characters left out
+                folder = f"{folder} ({cluster + 1})"
+            yield Placed(folder, self.root / photo, content)
+
+
+def group_photos(
+    root: Path,
+    photos: Sequence[Path],
+    contents: Sequence[str],
+    vectors: NDArray[np.float32],
+    clusterer: Clusterer,
+    *,
+    decisions: Decisions,
+    calibration: Calibration | None = None,
+    made_by: str = "",
+    problems: tuple[Problem, ...] = (),
+    n_new: int = 0,
+    on_step: OnStep | None = None,
+) -> PhotoGroups:
+    """Group photos below `root` whose contents are known; `vectors` are those of the distinct contents, by first appearance."""
+    unique = list(dict.fromkeys(contents))
+    point = {content: i for i, content in enumerate(unique)}
+    points = np.array([point[content] for content in contents])
+    photo = np.unique(points, return_index=True)[1]  # the first of each content
+    by_path = {readable(path): content for path, content in zip(photos, contents, strict=True)}
+    found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), on_step=on_step)
+    used = found.labels >= 0
+    promise = calibration.promise(vectors[used], found.labels[used]) if calibration and used.any() else None
+    return PhotoGroups(
+        root=root,
+        photos=tuple(photos),
+        contents=tuple(contents),
+        clusters=found.labels[points],
+        medoids=photo[found.medoids],
+        doubt=found.doubt[points],
+        names=found.names,
+        questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.doubt) for q in found.questions),
+        decisions=decisions,
+        promise=promise,
+        made_by=made_by,
+        problems=problems,
+        n_new=n_new,
+    )
+
+
+def check_target(root: Path, target: Path, how: Literal["copy", "link"]) -> None:
+    """A ValueError if groups cannot become folders below `target`."""
+    if target.expanduser().resolve().is_relative_to(root.expanduser().resolve()):
+        raise ValueError(
+            f"{printable(target)} lies in the folder of photos, and would be clustered next time: choose a place outside "
+            f"(--{how}-to)"
+        )
+    if target.expanduser().is_file():
+        raise ValueError(f"{printable(target)} is a file: pass a folder (--{how}-to)")
+
+
+def check_table(path: Path) -> None:
+    """A ValueError if there is something else in the place of the table."""
+    header = ",".join(COLUMNS).encode()
+    if path.exists() and (path.is_dir() or not path.read_bytes().removeprefix(codecs.BOM_UTF8).startswith(header)):
+        raise ValueError(f"{printable(path)} exists and was not written by `facetric cluster`: choose another --output")

@@ -1,0 +1,108 @@
+"""The images of a run: split once when it starts, afterwards those of its manifest."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.images import ImageDataset
+from facetric.images.readers import load_dataset
+from facetric.images.readers.annotations import name_some
+from facetric.runs.config import DataTable
+from facetric.runs.manifest import DataChanges
+from facetric.runs.run import Run
+
+SPLITS = ("test", "validation", "train")
+_MOST_PADDED = 8_000_000_000  # bytes
+
+
+def new_images(data: DataTable, *, validate: bool) -> ImageDataset:
+    """The dataset of a new run, with validation classes held out from the training classes."""
+    dataset = load_run_dataset(data)
+    if data.all_classes:
+        return replace(dataset, splits=np.full(len(dataset), "train"))
+    if validate and "validation" not in dataset.splits:
+        dataset = dataset.with_validation(data.validation_fraction, seed=data.validation_seed)
+    return dataset
+
+
+def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageDataset, DataChanges]:
+    """All images of a resumed run. Training images that are missing or have changed since it started are refused.
+
+    `accept_changes` accepts changed content; missing images are always refused.
+    """
+    data, manifest = run.config.data, run.manifest
+    dataset, changes = manifest.match(_current_dataset(run), data.root)
+    trained = {name for name, split in zip(manifest.images, manifest.splits, strict=True) if split != "test"}
+    gone = [name for name in (*changes.removed, *changes.leaked) if name in trained]
+    changed = [name for name in changes.changed if name in trained]
+    if gone:
+        raise ValueError(
+            f"{_counted(gone)} needed to resume {run.path} cannot be found ({name_some(gone)}): restore them in {data.root}, or "
+            "train again"
+        )
+    if changed and not accept_changes:
+        raise ValueError(
+            f"{_counted(changed)} changed since {run.path} started ({name_some(changed)}): restore them, or continue "
+            f"with `{run.resume_command} --accept-changes`"
+        )
+    return dataset, changes
+
+
+def run_images(run: Run, split: str) -> tuple[ImageDataset, DataChanges]:
+    """The images of a split as training saw it and as they are now, and what has changed in that split since."""
+    n_images, n_classes = run.manifest.count(split)
+    if n_images == 0:
+        have = ", ".join(name for name in SPLITS if run.manifest.count(name)[0])
+        way_out = f"pass --split with one of {have}"
+        if split == "validation":
+            way_out = f"its validation was off (run.validate_every = 0) or it had too few classes; {way_out}"
+        elif split == "test":
+            way_out = f"all of its classes were trained on; {way_out}, or train with test classes held out"
+        raise ValueError(f"{run.path} has no {split} images: {way_out}")
+    data = run.config.data
+    matched, changes = run.manifest.match(_current_dataset(run), data.root, splits=(split,))
+    if len(np.unique(matched.labels)) < min(2, n_classes):
+        raise ValueError(
+            f"of the {n_images:,} {split} images of {run.path}, {len(matched):,} are still in {data.root}: restore them, or set "
+            "data.root in its config.toml to where they are now"
+        )
+    return matched, changes
+
+
+def _counted(names: list[str]) -> str:
+    return f"{len(names):,} image{'s' * (len(names) != 1)}"
+
+
+def _current_dataset(run: Run) -> ImageDataset:
+    root = run.config.data.root
+    if root is not None and not Path(root).expanduser().exists():
+        raise ValueError(f"the data of {run.path} is no longer in {root}: set data.root in {run.config_file} to where it is")
+    return load_run_dataset(run.config.data)
+
+
+def load_run_dataset(data: DataTable) -> ImageDataset:
+    """The dataset that a configuration names, as it is now."""
+    return load_dataset(data.name, data.root, **data.options)
+
+
+def padded(dataset: ImageDataset, pad: int) -> ImageDataset:
+    """Pictures in memory get `pad` black pixels on every side, so that crops shift them; files stay as they are."""
+    if not pad or not isinstance(dataset.images, np.ndarray):
+        return dataset
+    return replace(dataset, images=padded_pictures(dataset.images, pad))
+
+
+def padded_pictures(pictures: NDArray[np.uint8], pad: int) -> NDArray[np.uint8]:
+    """Pictures (n, height, width) with `pad` black pixels on every side; a ValueError if they would fill the memory."""
+    n, height, width = pictures.shape
+    n_bytes = n * (height + 2 * pad) * (width + 2 * pad)
+    if n_bytes > _MOST_PADDED:
+        raise ValueError(
+            f"data.pad is too large: with {pad} pixels on every side {n:,} pictures of {height} × {width} take "
+            f"{n_bytes / 1e9:.0f} GB of memory, {_MOST_PADDED / 1e9:.0f} at most: lower it (--set data.pad=2)"
+        )
+    return np.pad(pictures, ((0, 0), (pad, pad), (pad, pad)))

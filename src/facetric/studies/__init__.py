@@ -1,5 +1,0 @@
-"""Studies: many runs under one protocol, from the search on validation classes to the table on test classes."""
-
-from facetric.studies.protocol import Setting, Study
-
-__all__ = ["Setting", "Study"]

@@ -1,0 +1,22 @@
+"""Words for messages: a path as one line, the nearest known name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def printable(path: object) -> str:
+    """The path as one line that any terminal can show: control characters and undecodable bytes are escaped."""
+    text = str(path)
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A half sentence for an error message, empty when nothing is near.
+
+    >>> did_you_mean("product", ["cub", "cars", "products"])
+    "; did you mean 'products'?"
+    """
+    near = get_close_matches(name.lower(), list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

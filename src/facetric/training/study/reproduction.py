@@ -1,0 +1,232 @@
+"""The studies of `facetric reproduce`: a dataset under a setting, with the paper's losses or any others.
+
+head       photos: a linear head of 64 dimensions is trained on the features of a frozen backbone (minutes)
+finetune   photos: the last part of the backbone is trained too, from cached activations (hours on two cores)
+paper      photos: the paper's own setting, GoogLeNet end to end, 10k or 20k steps; for a GPU and a model hub
+scratch    glyphs: a small network from random weights
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from facetric.files import unsealed
+from facetric.runs.config_file import parse_override
+from facetric.runs.keys import dotted_keys, renamed
+from facetric.runs.recipes import PAPER_RATIOS, choose_run
+from facetric.text import did_you_mean
+from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
+from facetric.training.study.study import Setting, Study
+
+DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
+
+# configs/paper/*.toml are these, with the facility-location loss.
+PAPER_STEPS = {"cub": 10_000, "cars": 20_000, "products": 20_000}
+BACKBONE_RATES = (1e-4, 3e-4)  # 3e-5 was not enough for any loss but one
+HEAD_RATES = (1.0, 1 / 3)  # of the rate that was found for a head alone: while the features move too, less is often better
+
+# What a study decides itself, and the option that changes it.
+_DECIDED = {
+    "data.name": "the dataset is the first argument of the command",
+    "data.root": "use --root",
+    "data.validation_seed": "it numbers the folds of the search",
+    "loss.name": "choose losses with --method",
+    "run.choose_minutes": "all losses get the same recipe, that of --setting",
+    "run.folder": "use --output",
+    "run.name": "use --output",
+    "run.seed": "the final runs have seeds 0, 1, …; --seeds says how many",
+    "run.validate_every": "trials are validated after their last step, final runs are not",
+}
+
+Tables = dict[str, dict[str, Any]]
+
+
+def reproduction(
+    dataset: str,
+    folder: str | Path,
+    *,
+    root: str | None = None,
+    setting: str,
+    methods: Sequence[str] = tuple(PAPER_METHODS),
+    overrides: Iterable[str] = (),
+    n_trials: int | None = None,
+    n_seeds: int | None = None,
+    steps: int | None = None,
+    trial_steps: int | None = None,
+    options_from: str | Path | None = None,
+) -> Study:
+    """The study of a dataset, without the methods whose batches the dataset cannot fill.
+
+    `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of the search. `options_from` is the
+    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches the two learning rates alone, four pairs,
+    which is affordable on a CPU.
+    """
+    _refuse_unknown(dataset, setting, methods)
+    if options_from is not None and setting != "finetune":
+        raise ValueError(f"--options-from is for --setting finetune; got {setting!r}: leave it out")
+    overrides = list(overrides)
+    given = dict(parse_override(override) for override in overrides)
+    if steps is not None and "run.steps" in given:
+        raise ValueError(f"--steps {steps} and --set run.steps={given['run.steps']} set the same: give one")
+    if given.get("run.steps") == 0:
+        raise ValueError("--set run.steps=0: a study trains: use --steps with 10 or more")
+    for key in given.keys() & _DECIDED.keys():
+        raise ValueError(f"--set {key} is not for a study: {_DECIDED[key]}")
+    chosen = replace(_setting(dataset, setting, root, steps, overrides), overrides=given)
+    if given.keys() & {"batches.class_ratio", "batches.images_per_class"}:
+        chosen = replace(chosen, searched={key: where for key, where in chosen.searched.items() if key != CLASS_RATIO})
+    if "batches.images_per_class" in given:
+        chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
+    if options_from is not None:
+        n_grid = len(BACKBONE_RATES) * len(HEAD_RATES)
+        chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=n_grid)
+    if trial_steps is not None and "run.steps" in chosen.searched:
+        raise ValueError(f"--trial-steps {trial_steps}: this study searches the number of steps: give it with --steps too")
+    chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds, trial_steps=trial_steps)
+    found = {} if options_from is None else _choices(Path(options_from), methods)
+    suited = {name: _suited(METHODS.get(name, Method(name, {"name": name}, {})), setting) for name in methods}
+    suited |= {name: _kept(suited[name], options) for name, options in found.items()}
+    study = Study(Path(folder).expanduser().absolute(), chosen, suited)
+    _refuse_set_keys(study)
+    return study.feasible()
+
+
+def auto_setting(dataset: str, *, gpu: bool) -> str:
+    """The setting for a dataset on a machine."""
+    if dataset == "glyphs":
+        return "scratch"
+    return "paper" if gpu and dataset in PAPER_STEPS else "finetune"
+
+
+def paper_tables(dataset: str, root: str | None) -> Tables:
+    """The paper's own setting, without the loss."""
+    steps = PAPER_STEPS[dataset]
+    return {
+        "run": {"steps": steps, "precision": "bf16", "validate_every": 1000, "checkpoint_every": 500, "log_every": 20},
+        "data": {"name": dataset, "root": root or f"datasets/{dataset}", "size": 256, "threads": 8},
+        "model": {"backbone": "googlenet", "weights": "hub", "head_init": "pca"},
+        "batches": {"size": 128, "class_ratio": PAPER_RATIOS.get(dataset, 0.25)},
+        "optimizer": {"name": "rmsprop", "backbone_lr": 1e-5, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 500},
+    }
+
+
+def _refuse_unknown(dataset: str, setting: str, methods: Sequence[str]) -> None:
+    settings = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
+    asked = [("dataset", dataset, DATASETS), (f"--setting for {dataset}", setting, settings)]
+    for what, name, known in [*asked, *(("--method", name, tuple(METHODS)) for name in methods if "." not in name)]:
+        if name not in known:
+            hint = did_you_mean(name, known) or ": choose one of these"
+            raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}{hint}")
+
+
+def _setting(dataset: str, setting: str, root: str | None, steps: int | None, overrides: list[str]) -> Setting:
+    if setting == "paper":
+        return Setting(
+            _with_steps(paper_tables(dataset, root), steps),
+            {"optimizer.head_lr": Range(1e-5, 1e-3), "optimizer.backbone_lr": Range(1e-6, 1e-4)},
+            n_trials=8,
+        )
+    tables = _chosen_tables(dataset, root, overrides)
+    if setting == "scratch":
+        tables["run"]["steps"] = 250  # fewer than in configs/glyphs.toml: enough to rank the losses
+        return Setting(
+            _with_steps(tables, steps),
+            {"optimizer.head_lr": Range(3e-4, 1e-2), **_ratios(tables)},
+            tied={"optimizer.backbone_lr": "optimizer.head_lr"},
+            n_trials=6,
+        )
+    if setting == "head":
+        tables["model"] |= {"freeze_through": "all", "cached_views": 1}
+        tables["data"]["augment"] = "none"
+        searched: Space = {"optimizer.head_lr": Range(1e-5, 1e-3), **_ratios(tables)}
+        if steps is None:
+            searched["run.steps"] = (150, 300, 600)
+        return Setting(_with_steps(tables, steps), searched, n_folds=3)
+    return Setting(
+        _with_steps(tables, steps),
+        {"optimizer.head_lr": Range(1e-5, 3e-4), "optimizer.backbone_lr": BACKBONE_RATES, **_ratios(tables)},
+        n_trials=6,
+    )
+
+
+def _ratios(tables: Tables) -> Space:
+    """How many classes a batch has: searched with the rate, because either alone does little."""
+    usual = tables["batches"].get("class_ratio")
+    return {} if usual is None else {CLASS_RATIO: tuple(dict.fromkeys((usual, *CLASS_RATIOS)))}
+
+
+def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tables:
+    """What `facetric train --data` would train, without the loss, its name and its place."""
+    kept = [override for override in overrides if not override.startswith("loss.")]
+    chosen = choose_run(dataset, root, overrides=kept, choose=False)
+    config = chosen.config.model_dump(exclude_none=True)
+    tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimizer")}
+    for key in ("name", "folder"):
+        del tables["run"][key]
+    if tables["batches"]["size"] > 3:
+        tables["batches"]["size"] -= tables["batches"]["size"] % 2  # N-pairs needs pairs, and all losses get the same batch
+    return tables
+
+
+def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The hyper-parameters that a study has chosen for these methods, without the number of steps."""
+    path = folder / "study.json"
+    if not path.is_file():
+        raise ValueError(f"--options-from {folder}: study.json is missing, the study is not finished: finish it first")
+    try:
+        record = unsealed(path.read_bytes(), required=False)
+        kept = {name: entry["chosen"] for name, entry in record.items() if "chosen" in entry}
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"--options-from {folder}: study.json is damaged ({error}): restore it") from None
+    missing = [name for name in methods if name not in kept]
+    if missing:
+        raise ValueError(
+            f"--options-from {folder}: the study has no {', '.join(missing)}; it has {', '.join(kept)}: choose losses of these "
+            "with --method"
+        )
+    return {name: {renamed(key) or key: value for key, value in kept[name].items() if key != "run.steps"} for name in methods}
+
+
+def _kept(method: Method, found: dict[str, Any]) -> Method:
+    """The method with the hyper-parameters of another study, but for the rate of its head."""
+    fixed = {key: value for key, value in found.items() if key != "optimizer.head_lr"}
+    rate = found.get("optimizer.head_lr")
+    searched: Space = {} if rate is None else {"optimizer.head_lr": tuple(rate * factor for factor in HEAD_RATES)}
+    return replace(method, searched=searched, fixed=fixed)
+
+
+def _refuse_set_keys(study: Study) -> None:
+    """A key that is searched, or that a method decides, cannot be set for every run."""
+    setting = study.setting
+    for key in setting.overrides:
+        for name, method in study.methods.items():
+            own = dotted_keys({"loss": method.loss})
+            if _meets(key, [*study.space(name), *setting.tied]):
+                way_out = "use --steps" if key == "run.steps" else "leave it out"
+                raise ValueError(f"--set {key}: the study searches this setting for {name}: {way_out}")
+            if _meets(key, method.fixed):
+                raise ValueError(f"--set {key}: --options-from gives this setting for {name}: leave one of them out")
+            if _meets(key, own):
+                raise ValueError(
+                    f"--set {key}: this setting belongs to {name}: leave it out, or choose other losses with --method"
+                )
+
+
+def _meets(key: str, others: Iterable[str]) -> bool:
+    """Whether one of the others is this key, or lies in the same inline table."""
+    names = [other.removesuffix(PER_IMAGE) for other in others]
+    return any(key == other or other.startswith(key + ".") or key.startswith(other + ".") for other in names)
+
+
+def _with_steps(tables: Tables, steps: int | None) -> Tables:
+    return tables if steps is None else {**tables, "run": {**tables["run"], "steps": steps}}
+
+
+def _suited(method: Method, setting: str) -> Method:
+    """The method in a setting. A head that is not made from features has the scale of random weights, which is not searched."""
+    if setting != "scratch":
+        return method
+    return replace(method, searched={key: where for key, where in method.searched.items() if key != "model.head_scale"})

@@ -1,0 +1,141 @@
+"""Hyper-parameter search: the middle of every range, every quarter of it once, then Optuna's TPE; a shuffled grid for choices.
+
+Resumable.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from itertools import product
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from facetric.files import sealed, unsealed, write_atomically
+from facetric.training.study.spaces import Range, Space, Value
+
+Parameters = dict[str, Value]
+
+_N_QUARTERS = 4  # trials that fill the space evenly, after the middle and before TPE; random ones can miss half of a range
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of hyper-parameters and its scores on the validation classes."""
+
+    parameters: Parameters
+    objective: float  # mean of Recall@1 and NMI after the last step, averaged over the folds
+    scores: list[dict[str, float]]  # one per fold
+    seconds: float
+
+
+def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Parameters], Trial], *, seed: int = 0) -> list[Trial]:
+    """Up to `n_trials` trials, those already in `path` included. A space of choices only ends with its last combination.
+
+    Which parameters come next depends on the seed and on the earlier trials, never on `n_trials`: a search that is interrupted,
+    or extended later, makes the same trials as one that runs through.
+    """
+    trials = read_trials(path)
+    grid, first = _shuffled_grid(space, seed), [middle(space), *_one_in_each_quarter(space, seed)]
+    for number in range(len(trials), most_trials(space, n_trials)):
+        if grid is None:
+            parameters = first[number] if number < len(first) else _suggested(space, trials, seed * 10_000 + number)
+        else:
+            tried = [trial.parameters for trial in trials]
+            parameters = next(point for point in grid if point not in tried)
+        trials.append(run(number, parameters))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, sealed({"trials": [asdict(trial) for trial in trials]}))
+    return trials
+
+
+def middle(space: Space) -> Parameters:
+    """Of every range on the log scale, and the first of every list: what a search begins with."""
+    return {key: _at(where, 0.5) if isinstance(where, Range) else where[0] for key, where in space.items()}
+
+
+def _one_in_each_quarter(space: Space, seed: int) -> list[Parameters]:
+    """A Latin hypercube: every quarter of every range or list once, combined at random."""
+    rng = np.random.default_rng(seed)
+    places = {key: (rng.permutation(_N_QUARTERS) + 0.5) / _N_QUARTERS for key in space}
+    return [{key: _at(where, float(places[key][i])) for key, where in space.items()} for i in range(_N_QUARTERS)]
+
+
+def _at(where: Range | tuple[Value, ...], place: float) -> Value:
+    """A value by its place in [0, 1): on the log scale of a range, or in a list."""
+    return where.low ** (1 - place) * where.high**place if isinstance(where, Range) else where[int(place * len(where))]
+
+
+def most_trials(space: Space, n_trials: int) -> int:
+    """`n_trials`, or the number of combinations if the space has choices only and fewer of them."""
+    grid = _shuffled_grid(space, 0)
+    return n_trials if grid is None else min(n_trials, len(grid))
+
+
+def require_optuna() -> Any:
+    """Optuna, or a ValueError that says how to install it."""
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError("the search needs Optuna, which is not installed: pip install 'facetric[reproduce]'") from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def read_trials(path: Path) -> list[Trial]:
+    """The trials in a file; none if there is no file."""
+    if not path.is_file():
+        return []
+    data = path.read_bytes()
+    try:
+        if data.startswith(b"["):  # of facetric 0.1
+            return [Trial(**raw) for raw in json.loads(data)]
+        return [Trial(**raw) for raw in unsealed(data)["trials"]]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path} is damaged ({error}): restore it, or remove it to search again") from None
+
+
+def best_trial(trials: list[Trial]) -> Trial:
+    """The trial with the highest objective, the first among equals."""
+    return max(trials, key=lambda trial: trial.objective)
+
+
+def at_the_edge(trial: Trial, space: Space) -> list[str]:
+    """The keys whose value lies within a tenth of either end of its range, on the log scale: a wider range may be better."""
+    found = []
+    for key, where in space.items():
+        if isinstance(where, Range):
+            place = log(float(trial.parameters[key]) / where.low) / log(where.high / where.low)
+            if not 0.1 <= place <= 0.9:
+                found.append(key)
+    return found
+
+
+def _shuffled_grid(space: Space, seed: int) -> list[Parameters] | None:
+    """Every combination in random order; None if the space has a range."""
+    choices = [where for where in space.values() if isinstance(where, tuple)]
+    if len(choices) < len(space):
+        return None
+    grid = [dict(zip(space, values, strict=True)) for values in product(*choices)]
+    return [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
+
+
+def _suggested(space: Space, trials: list[Trial], seed: int) -> Parameters:
+    """What TPE tries next."""
+    optuna = require_optuna()
+    distributions = {key: _distribution(optuna, where) for key, where in space.items()}
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=1))
+    for trial in trials:
+        study.add_trial(optuna.trial.create_trial(params=trial.parameters, distributions=distributions, value=trial.objective))
+    found: Parameters = study.ask(distributions).params
+    return found
+
+
+def _distribution(optuna: Any, where: Range | tuple[Value, ...]) -> Any:
+    if isinstance(where, Range):
+        return optuna.distributions.FloatDistribution(where.low, where.high, log=True)
+    return optuna.distributions.CategoricalDistribution(where)

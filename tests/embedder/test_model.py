@@ -1,0 +1,223 @@
+"""`facetric.load`: one model for paths, folders, images and arrays, with the vectors that `facetric evaluate` gives."""
+
+import pickle
+
+import numpy as np
+import pytest
+from PIL import Image
+from sklearn.base import clone
+from sklearn.pipeline import make_pipeline
+
+import facetric
+from evaluation.run_folders import make_pictures, make_run
+from facetric.clustering import FacilityLocation
+from facetric.embedder import Embeddings, build_embedder
+from facetric.images.readers import load_dataset
+from facetric.photos import embed_folder
+from facetric.runs import Manifest, Run, evaluate_run
+from facetric.runs.config_file import parse_config
+from facetric.runs.splits import new_images
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_pictures(tmp_path_factory.mktemp("data") / "pictures")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory, root):
+    return make_run(tmp_path_factory.mktemp("runs"), root=root)
+
+
+@pytest.fixture(scope="module")
+def packaged():
+    return facetric.load()
+
+
+def photo(seed=0, size=(300, 200)):
+    """Soft shapes: a picture that a network sees something in."""
+    small = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Image.fromarray(small).resize(size, Image.Resampling.BICUBIC)
+
+
+def test_the_vectors_are_those_of_evaluate(run):
+    evaluate_run(run, n_restarts=1, facility=False)
+    kept = Embeddings.load(run / "embeddings.npz")
+    model = facetric.load(run)
+    np.testing.assert_allclose(model.embed(kept.images.tolist()), kept.vectors, atol=1e-6)
+    assert model.fingerprint == kept.source["model"]
+    assert model.dimensions == kept.vectors.shape[1] == 16
+
+
+def test_the_vectors_of_padded_drawings_are_those_of_evaluate(tmp_path):
+    config = parse_config(
+        {
+            "run": {"name": "drawn", "folder": str(tmp_path), "validate_every": 0},
+            "data": {"name": "glyphs", "options": {"min_images": 17, "size": 40}, "pad": 3},
+            "loss": {"name": "facility_location", "margin_weight": 1.0},
+        }
+    )
+    opened = Run.of(config)
+    opened.create(config, {}, Manifest.of(new_images(config.data, validate=False), None))
+    opened.save_embedder(build_embedder("glyphnet", dim=8, weights="none"), "last")
+    evaluate_run(opened.path, n_restarts=1, facility=False)
+    pictures = load_dataset("glyphs", min_images=17, size=40).select("test").images
+    found = facetric.load(opened.path).embed(pictures[:, :, :, None].repeat(3, axis=3)[:50])
+    np.testing.assert_allclose(found, opened.embeddings().vectors[:50], atol=1e-6)
+
+
+def test_paths_folders_images_arrays_and_lists_of_them_are_one_thing(run, root):
+    model = facetric.load(run)
+    first = sorted((root / "class00").iterdir())
+    by_folder = model.embed(root / "class00")
+    images = [Image.open(path) for path in first]
+    arrays = [np.asarray(image) for image in images]
+    for same in (first, [str(path) for path in first], images, arrays, np.stack([np.asarray(i.convert("RGB")) for i in images])):
+        np.testing.assert_array_equal(model.embed(same), by_folder)
+    assert by_folder.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(by_folder, axis=1), 1, atol=1e-6)
+    mixed = model.embed([root / "class00", [images[1], arrays[2]], str(first[3])])
+    np.testing.assert_allclose(mixed, by_folder[[0, 1, 2, 3, 1, 2, 3]], atol=1e-6)
+    assert model.embed(first[0]).shape == (1, 16)
+    assert model.embed([]).shape == (0, 16)
+
+
+def test_pictures_are_turned_upright_as_in_training(packaged, tmp_path):
+    upright = photo()
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as turned:
+        for same in (tmp_path / "turned.png", turned):
+            np.testing.assert_allclose(packaged.embed(same), packaged.embed(upright), atol=1e-6)
+    assert (packaged.embed(upright.rotate(90, expand=True)) @ packaged.embed(upright).T).item() < 0.999
+
+
+def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
+    vectors = packaged.embed([photo(0), photo(0, (150, 100)), photo(1)])
+    assert vectors.shape == (3, packaged.dimensions)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert 1 - vectors[0] @ vectors[1] < (1 - vectors[0] @ vectors[2]) / 2
+    assert packaged.calibration is not None
+    assert "CUB-200-2011" in packaged.calibrated_on
+    assert packaged.fingerprint == facetric.load().fingerprint
+    assert "packaged" in repr(packaged)
+
+
+def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(packaged):
+    pixels = [packaged.pixels(photo(seed)) for seed in range(35)]
+    together = packaged.vectors(pixels)
+    np.testing.assert_array_equal(packaged.vectors(pixels[:1]), together[:1])
+    np.testing.assert_array_equal(packaged.vectors(pixels[30:]), together[30:])
+
+
+def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
+    run = make_run(tmp_path, root=root)
+    assert facetric.load(run).calibration is None  # not evaluated
+    evaluate_run(run, n_restarts=1, facility=False)
+    calibration = facetric.load(run).calibration
+    assert calibration is not None
+    assert 0 < calibration.expected.bcubed_f1 <= 1
+    Run(run).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    assert facetric.load(run).calibration is None  # of another model
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (3, "embed takes a path of a photo or a folder, a PIL image, a uint8 array .*; got int"),
+        (None, "got NoneType"),
+        ([["a.jpg", 3.5]], "got float"),
+        (np.zeros((4, 4, 3), dtype=np.float32), r"uint8 array of shape .*; got float32 of shape \(4, 4, 3\)"),
+        (np.zeros((4, 4, 2), dtype=np.uint8), r"got uint8 of shape \(4, 4, 2\)"),
+        (np.zeros((0, 4, 3), dtype=np.uint8), r"got uint8 of shape \(0, 4, 3\)"),
+        ("nowhere.jpg", "nowhere.jpg does not exist"),
+    ],
+)
+def test_a_wrong_thing_gets_a_line_that_says_what_is_taken(run, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        facetric.load(run).embed(wrong)
+
+
+def test_a_folder_without_photos_is_refused(run, tmp_path):
+    with pytest.raises(ValueError, match="there are no photos in"):
+        facetric.load(run).embed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [("nowhere", "nowhere does not exist: pass a run folder"), (7, "load takes the path of a run folder, or nothing; got int")],
+)
+def test_what_is_not_a_run_is_refused(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        facetric.load(wrong)
+
+
+def test_a_pickled_model_is_loaded_again_and_never_becomes_another(tmp_path, root):
+    run = make_run(tmp_path, root=root)
+    model = facetric.load(run)
+    stored = pickle.dumps(model)
+    assert len(stored) < 1000
+    assert pickle.loads(stored).fingerprint == model.fingerprint
+    Run(run).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    with pytest.raises(OSError, match="is no longer the model that it was"):
+        pickle.loads(stored)
+
+
+def test_a_pipeline_clusters_a_folder(run, root):
+    pipeline = make_pipeline(facetric.Embedding(str(run)), FacilityLocation(n_clusters=2))
+    clusters = pipeline.fit_predict([root / "class00", root / "class01"])
+    assert len(clusters) == 8
+    expected = FacilityLocation(n_clusters=2).fit_predict(facetric.load(run).embed([root / "class00", root / "class01"]))
+    np.testing.assert_array_equal(clusters, expected)
+
+
+def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, root):
+    one = facetric.Embedding(str(run), checkpoint="best")
+    assert one.get_params() == {"run": str(run), "checkpoint": "best", "device": "auto"}
+    vectors = one.fit(None).transform(root / "class00")
+    copies = (clone(one), pickle.loads(pickle.dumps(one)))
+    for copy in copies:
+        assert copy.get_params() == one.get_params()
+        np.testing.assert_array_equal(copy.transform(root / "class00"), vectors)
+    assert len(pickle.dumps(one)) < 1000
+    assert one.get_feature_names_out()[[0, 15]].tolist() == ["embedding0", "embedding15"]
+    with pytest.raises(ValueError, match="does not exist"):
+        one.set_params(run="nowhere").transform(root / "class00")
+
+
+def test_vectors_of_another_precision_are_those_of_another_model(tmp_path, root, packaged):
+    half = facetric.load(precision="bf16")
+    assert half.fingerprint != packaged.fingerprint
+    assert half.embed(photo()) @ packaged.embed(photo()).T > 0.99
+    assert not np.array_equal(half.embed(photo()), packaged.embed(photo()))
+    assert pickle.loads(pickle.dumps(half)).fingerprint == half.fingerprint
+    run = make_run(tmp_path / "runs", root=root)
+    few = sorted(root.rglob("*.png"))[0].parent
+    embed_folder(few, facetric.load(run), tmp_path / "vectors.npz")
+    with pytest.raises(ValueError, match="holds vectors of another model"):
+        embed_folder(few, facetric.load(run, precision="bf16"), tmp_path / "vectors.npz")
+    facetric.load(run).index(tmp_path / "index").add(few)
+    with pytest.raises(ValueError, match="holds vectors of another model"):
+        facetric.load(run, precision="bf16").index(tmp_path / "index").add(few)
+
+
+def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
+    run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures", n_classes=6))
+    with pytest.raises(ValueError, match=r"has no evaluated classes .*: run `facetric evaluate"):
+        facetric.load(run).cluster(tmp_path / "pictures")
+    evaluate_run(run, n_restarts=1, facility=False)
+    with pytest.raises(ValueError, match=r"fewer than four classes, .*: train with more, or pass a number of groups"):
+        facetric.load(run).cluster(tmp_path / "pictures")
+    assert len(facetric.load(run).cluster(tmp_path / "pictures", n_clusters=3).sizes) == 3
+
+
+def test_a_calibration_is_for_vectors_of_one_precision(tmp_path, root):
+    run = make_run(tmp_path, root=root)
+    with pytest.raises(ValueError, match=r"run `facetric evaluate \S+ --precision bf16`"):
+        facetric.load(run, precision="bf16").cluster(root)
+    evaluate_run(run, n_restarts=1, facility=False, precision="bf16")
+    assert facetric.load(run, precision="bf16").calibration is not None
+    assert facetric.load(run).calibration is None
+    with pytest.raises(ValueError, match="is calibrated for precision 32 only: load it without precision='bf16'"):
+        facetric.load(precision="bf16").cluster(root)

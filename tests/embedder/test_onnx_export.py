@@ -1,0 +1,331 @@
+"""`facetric export` and the ONNX engine: the vectors of torch, or no file."""
+
+import hashlib
+import json
+import os
+import pickle
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import facetric
+from evaluation.run_folders import make_pictures, make_run
+from facetric.cli.main import app
+from facetric.embedder import build_embedder, read_network, read_vectors
+from facetric.embedder import onnx_export as writing
+from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors
+from facetric.embedder.onnx_export import Source, exported_network, write_export
+from facetric.embedder.onnx_graph import PictureGraph, onnx_graph
+from facetric.embedder.samples import sample_pictures
+from facetric.photos import embed_folder
+from facetric.runs import Run
+from photos.photo_files import write_photos
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _exported_once():
+    """torch's exporter takes seconds: equal networks with equal preprocessing are exported once."""
+    made = {}
+
+    def kept(graph):
+        weights = b"".join(tensor.numpy().tobytes() for tensor in graph.state_dict().values())
+        options = (graph.kind, graph.features, graph.spec, graph.form, graph.normalize, graph.normalize_features)
+        key = (str(graph), options, PictureGraph._crops, hashlib.sha256(weights).digest())
+        if key not in made:
+            made[key] = onnx_graph(graph)
+        return made[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(writing, "onnx_graph", kept)
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(evaluated_run):
+    return evaluated_run
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    write_photos(root, 9)
+    return root
+
+
+@pytest.fixture(scope="module")
+def exported(run, tmp_path_factory):
+    """The file of the run, written by the command."""
+    path = tmp_path_factory.mktemp("exported") / "model.onnx"
+    result = invoke("export", run, path)
+    assert result.exit_code == 0, result.stderr
+    assert "input: uint8 (n, 36, 36, 1): an upright gray picture, stretched to 36 × 36" in result.stdout
+    assert "pictures differ from torch by at most" in result.stdout
+    assert os.listdir(path.parent) == ["model.onnx"]
+    return path
+
+
+def metadata(path):
+    return json.loads({entry.key: entry.value for entry in onnx.load(path).metadata_props}["facetric"])
+
+
+def test_an_exported_file_gives_the_vectors_of_the_run(run, exported, photos):
+    model, other = facetric.load(run), facetric.load(exported)
+    np.testing.assert_allclose(other.embed(photos), model.embed(photos), atol=2e-6)
+    assert other.fingerprint == model.fingerprint
+    assert other.dimensions == model.dimensions == 16
+    assert other.calibration == model.calibration is not None
+    assert other.calibrated_on == model.calibrated_on
+    assert "model.onnx" in repr(other)
+    assert other.embed([]).shape == (0, 16)
+
+
+@pytest.mark.parametrize("n", [1, 2, 9])
+def test_onnxruntime_alone_takes_any_number_of_pictures(run, exported, photos, n):
+    session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
+    paths = sorted(photos.rglob("*.jpg"))[:n]
+    pictures = [np.asarray(Image.open(path).convert("L").resize((36, 36), Image.Resampling.BILINEAR)) for path in paths]
+    (vectors,) = session.run(["vectors"], {"pictures": np.stack(pictures)[..., None]})
+    np.testing.assert_allclose(vectors, facetric.load(run).embed(paths), atol=2e-6)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run, exported):
+    onnx.checker.check_model(exported)
+    record, model = metadata(exported), facetric.load(run)
+    assert record["fingerprint"] == model.fingerprint
+    assert record["calibration"]["position"] == model.calibration.position
+    assert record["input_spec"] == {"size": 32, "channels": 1, "mean": [0.5], "std": [0.5]}
+    assert (record["kind"], record["size"], record["pad"], record["dimensions"]) == ("uint8", 36, 0, 16)
+    assert record["n_checked"] == min(64, Run(run).manifest.count("test")[0])
+    assert 0 <= record["difference"] < 1e-5
+    for secret in (b"secret-pictures", b"class0", os.fsencode(run.parent), b"site-packages", b".py"):
+        assert secret not in exported.read_bytes()
+
+
+def test_a_graph_that_crops_elsewhere_is_never_put_in_place(run, tmp_path, monkeypatch):
+    def shifted(self, pictures):
+        cropped = pictures[:, : self.spec.size, : self.spec.size].float()
+        return ((cropped / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
+
+    (tmp_path / "kept.onnx").write_bytes(b"before")
+    monkeypatch.setattr(PictureGraph, "_crops", shifted)
+    for path, options in ((tmp_path / "new.onnx", ()), (tmp_path / "kept.onnx", ("--overwrite",))):
+        result = invoke("export", run, path, *options)
+        assert result.exit_code == 1
+        assert "onnxruntime and torch differ by" in result.stderr
+        assert "more than 1e-04: nothing was written" in result.stderr
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("kept.onnx", b"before")]
+
+
+def test_an_existing_file_is_replaced_when_asked_to(run, photos, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"mine")
+    result = invoke("export", run, path)
+    assert (result.exit_code, path.read_bytes()) == (2, b"mine")
+    assert "exists: choose another name, or pass --overwrite" in result.stderr
+    result = invoke("export", run, path, "--overwrite", "--check", photos)
+    assert result.exit_code == 0, result.stderr
+    assert metadata(path)["n_checked"] == 9
+
+
+def test_where_the_data_is_gone_photos_of_the_install_are_compared(tmp_path):
+    run = make_run(tmp_path, root=make_pictures(tmp_path / "pictures"))
+    (tmp_path / "pictures").rename(tmp_path / "moved")
+    result = invoke("export", run, tmp_path / "model.onnx")
+    assert result.exit_code == 0, result.stderr
+    assert "photos of the install are" in result.stderr
+    assert "there is no calibration to include: run `facetric evaluate" in result.stderr
+    assert metadata(tmp_path / "model.onnx")["n_checked"] == 16
+    assert facetric.load(tmp_path / "model.onnx").calibration is None
+
+
+def test_normalized_crops_are_the_other_input(run, photos, tmp_path):
+    path = tmp_path / "crops.onnx"
+    result = invoke("export", run, path, "--input", "float32")
+    assert result.exit_code == 0, result.stderr
+    assert "float32 (n, 1, 32, 32): an upright gray picture" in result.stdout
+    assert "with mean [0.5] and std [0.5]" in result.stdout
+    np.testing.assert_allclose(facetric.load(path).embed(photos), facetric.load(run).embed(photos), atol=2e-6)
+
+
+def test_drawings_are_padded_in_the_graph():
+    embedder = build_embedder("glyphnet", dim=8, weights="none").eval()
+    form = PictureFormat(26, pad=4)  # 34 pixels, cropped to 32
+    pictures = [picture.convert("L") for picture in sample_pictures(5)]
+    network = exported_network(Source(embedder, form, "f"), pictures)
+    expected = picture_vectors(embedder.for_inference(), [picture_pixels(embedder, picture, form) for picture in pictures])
+    unpadded = [picture_pixels(embedder, picture, PictureFormat(26)) for picture in pictures]
+    np.testing.assert_allclose(network.vectors(unpadded), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet10t", {"freeze_through": "layer2", "normalize_features": True, "normalize": False}),
+        pytest.param("resnet10t", {"freeze_through": "layer2"}, marks=pytest.mark.slow),
+        pytest.param("convnext_atto", {"normalize_features": True}, marks=pytest.mark.slow),
+        pytest.param("vit_tiny_patch16_224", {"normalize": False}, marks=pytest.mark.slow),
+    ],
+)
+def test_other_networks_frozen_whitened_or_of_any_length_are_the_same(name, options, tmp_path):
+    embedder = build_embedder(name, dim=8, weights="none", image_size=64, **options).eval()
+    pictures, form = sample_pictures(6), PictureFormat(72)
+    made = write_export(Source(embedder, form, "f"), tmp_path / "m.onnx", pictures, made_by="a test")
+    assert made.description.difference < 1e-5
+    assert made.description.unit_length == embedder.normalize
+    pixels = [picture_pixels(embedder, picture, form) for picture in pictures]
+    found, expected = read_network(made.path).vectors(pixels), picture_vectors(embedder.for_inference(), pixels)
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(exported):
+    model = facetric.load(exported)
+    pixels = [model.pixels(picture) for picture in sample_pictures(11)]
+    together = model.vectors(pixels)
+    np.testing.assert_array_equal(model.vectors(pixels[4:5]), together[4:5])
+    torch.set_num_threads(torch.get_num_threads() + 1)
+    try:
+        np.testing.assert_array_equal(model.vectors(pixels), together)
+    finally:
+        torch.set_num_threads(torch.get_num_threads() - 1)
+
+
+def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(run, exported, photos, tmp_path):
+    model = facetric.load(run)
+    embed_folder(photos, model, tmp_path / "torch.npz")
+    for name, options in {"engine": ("--model", run, "--engine", "onnx"), "file": ("--model", exported)}.items():
+        result = invoke("embed", photos, *options, "-o", tmp_path / f"{name}.npz")
+        assert result.exit_code == 0, result.stderr
+        found, expected = read_vectors(tmp_path / f"{name}.npz"), read_vectors(tmp_path / "torch.npz")
+        assert (found.paths, found.contents, found.model) == (expected.paths, expected.contents, expected.model)
+        np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-6)
+    assert "(0 embedded now" in invoke("embed", photos, "--model", exported, "-o", tmp_path / "torch.npz").stdout
+
+
+@pytest.mark.slow  # each process imports torch; that a model is pickled and loaded again is tested below
+def test_two_processes_with_an_exported_file_write_the_same_bytes(server, exported, tmp_path):
+    write_photos(tmp_path / "photos", 70)
+    for n in (1, 2):
+        output = ["-o", tmp_path / f"{n}.npz", "--processes", n]
+        done = server.command("embed", tmp_path / "photos", "--model", exported, *output)
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
+
+
+def test_an_index_made_with_torch_is_searched_with_the_file(run, exported, photos, tmp_path):
+    index = facetric.load(run).index(tmp_path / "photos.index")
+    index.add(photos)
+    path = next(photos.rglob("*.jpg"))
+    (match,) = facetric.load(exported).index(tmp_path / "photos.index").search(path, top=1)
+    assert match.hits[0].similarity > 0.99999
+    assert match.hits[0].entry.path.endswith(path.name)
+
+
+def test_an_index_made_with_the_file_is_searched_without_naming_it(exported, photos, tmp_path):
+    index, path = tmp_path / "photos.index", next(photos.rglob("*.jpg"))
+    assert invoke("index", "add", index, photos, "--model", exported).exit_code == 0
+    found = invoke("search", index, path, "--top", 1)
+    assert found.exit_code == 0, found.stderr
+    assert f"1.000  {path}" in found.stdout
+
+
+def test_pickled_models_are_loaded_again_by_the_same_engine(exported, photos):
+    model = facetric.load(exported)
+    stored = pickle.dumps(model)
+    assert len(stored) < 1000
+    np.testing.assert_array_equal(pickle.loads(stored).embed(photos), model.embed(photos))
+
+
+def damaged(path, tmp_path, what):
+    """A copy of the file with something wrong."""
+    content, other = bytearray(path.read_bytes()), tmp_path / "other.onnx"
+    if what == "changed weights":
+        content[len(content) // 3] ^= 1
+    elif what == "changed record":
+        content[content.rindex(b'"n_checked": ') + 13] ^= 1  # another digit
+    elif what == "longer":
+        content += b"more"
+    elif what == "cut":
+        del content[len(content) // 2 :]
+    elif what == "text":
+        content = bytearray(b"not a model")
+    other.write_bytes(content)
+    if what == "another program's":
+        value = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])
+        node = onnx.helper.make_node("Identity", ["x"], ["y"])
+        graph = onnx.helper.make_graph([node], "g", [value], [onnx.helper.make_tensor_value_info("y", 1, [1])])
+        imports = [onnx.helper.make_opsetid("", 18)]
+        onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=9), other)
+    if what == "saved again":
+        model = onnx.load(path)
+        model.graph.name = "optimized"
+        onnx.save(model, other)
+    if what == "missing":
+        other.unlink()
+    return other
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("changed weights", r"was changed after its export .* its vectors may not be those of the model: export it again"),
+        ("saved again", r"was changed after its export .* its vectors may not be those of the model: export it again"),
+        ("changed record", r"was changed after its export \(its checksum is wrong\)"),
+        ("longer", "was changed after its export"),
+        ("cut", "was changed after its export|does not end with a record of facetric"),
+        ("text", "does not end with a record of facetric"),
+        ("another program's", "does not end with a record of facetric, it is of another program or cut off: export it again"),
+        ("missing", "does not exist: pass a file that `facetric export` wrote"),
+    ],
+)
+def test_a_file_that_is_not_what_was_exported_is_refused_in_one_line(exported, photos, tmp_path, what, message):
+    other = damaged(exported, tmp_path, what)
+    with pytest.raises(ValueError, match=message):
+        facetric.load(other)
+    result = invoke("embed", photos, "--model", other, "-o", tmp_path / "v.npz")
+    assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1), result.stderr
+
+
+def test_the_checksum_is_that_of_everything_before_the_record(exported):
+    record, content = metadata(exported), exported.read_bytes()
+    assert hashlib.sha256(content[: record["graph_bytes"]]).hexdigest() == record["graph_sha256"]
+
+
+def test_what_cannot_be_is_refused_with_the_way_out(run, exported, tmp_path):
+    for wrong, message in [
+        (lambda: facetric.load(run, engine="tensorrt"), "engine must be torch or onnx; got 'tensorrt'"),
+        (lambda: facetric.load(exported, engine="torch"), "is run by onnxruntime, not by torch: leave --engine out"),
+        (lambda: facetric.load(run, engine="onnx", device="cuda"), "onnxruntime is used on the CPU only; got device 'cuda'"),
+        (lambda: facetric.load(exported).export(tmp_path / "a.onnx"), "is exported already"),
+        (lambda: facetric.load(run).export(tmp_path / "a.onnx", input="int8"), "input must be uint8 or float32; got 'int8'"),
+        (lambda: facetric.load(run).export(tmp_path / "model.pt"), "exported to .onnx files; got .*: name it model.onnx"),
+        (lambda: facetric.load(run).export(tmp_path / "no" / "a.onnx"), "no does not exist: create it"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            wrong()
+    assert invoke("export", run, run, tmp_path / "a.onnx").exit_code == 2
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_missing_onnxruntime_is_named(run, exported, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for attempt in (lambda: facetric.load(exported), lambda: facetric.load(run).export(tmp_path / "a.onnx")):
+        with pytest.raises(ValueError, match=r"not installed: pip install 'facetric\[onnx\]'"):
+            attempt()
+
+
+def test_a_run_folder_may_be_named_like_a_file(tmp_path):
+    run = make_run(tmp_path, name="first.onnx", root=make_pictures(tmp_path / "pictures"))
+    model = facetric.load(run)
+    assert not model.is_exported
+    assert model.calibration is None  # and not an error

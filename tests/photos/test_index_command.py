@@ -1,0 +1,360 @@
+"""`facetric index` and `facetric search`: nothing lost, nothing doubled, and a clear line for whatever is in the way."""
+
+import json
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import facetric
+from evaluation.run_folders import make_pictures, make_run
+from facetric.cli.main import app
+from facetric.embedder import build_embedder
+from facetric.photos import open_index
+from facetric.photos.contract import Entry, Hit
+from facetric.photos.queries import Match
+from facetric.photos.search_page import page
+from facetric.photos.sqlite_store import IndexFolder
+from facetric.photos.vote import Vote
+from facetric.runs import Run, evaluate_run
+from photos.photo_files import photo, write_photos
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def pictures(tmp_path):
+    """12 classes of 4 pictures that are alike."""
+    return make_pictures(tmp_path / "pictures")
+
+
+def test_from_photos_to_matches_in_two_commands(run, model, pictures, tmp_path):
+    index = tmp_path / "birds.index"
+    done = invoke("index", "add", index, pictures, "--model", run, "--labels-from-folders")
+    assert done.exit_code == 0, done.stderr
+    assert "48 photos (48 embedded now)" in done.stdout
+    query = pictures / "class03" / "1.png"
+    found = invoke("search", index, query, "--top", "3", "--json", "--at-least", "-1")  # the model is the index's
+    assert found.exit_code == 0, found.stderr
+    (record,) = json.loads(found.stdout)
+    vectors = model.embed(pictures).astype(np.float64)
+    similarities = vectors @ model.embed(query)[0]
+    assert record["hits"][0]["path"] == str(query)
+    np.testing.assert_allclose([hit["similarity"] for hit in record["hits"]], np.sort(similarities)[::-1][:3], atol=1e-5)
+    table = invoke("search", index, pictures / "class00", "--label", "class05", "--at-least", "-1")
+    assert table.stdout.count("[class05]") == 16
+    status = invoke("index", "status", index)
+    assert "48 photos, 0 of them exact copies" in status.stdout
+    assert "      4  class11" in status.stdout
+    assert str(run) in status.stdout
+
+
+def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp_path):
+    root = tmp_path / "photos"
+    write_photos(root, 12)
+    index = model.index(tmp_path / "i")
+    assert index.add(root, label="bird").n_new == 12
+    assert index.add(root).n_new == 0
+    (root / "00" / "deep" / "000.jpg").rename(root / "moved.jpg")
+    (root / "01" / "deep" / "010.jpg").unlink()
+    photo(99).save(root / "00" / "deep" / "001.jpg")
+    done = index.update(root)
+    assert (done.n_photos, done.n_new, done.n_removed) == (11, 1, 2)
+    assert [entry.path for entry in index.entries()] == sorted(str(path) for path in root.rglob("*.jpg"))
+    assert {entry.label for entry in index.entries() if "moved" not in entry.path} == {"bird"}
+    (match,) = index.search(root / "00" / "deep" / "001.jpg", top=1)
+    assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
+
+
+@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
+def test_several_processes_make_the_same_index(server, run, model, tmp_path, forked):
+    root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
+    write_photos(root, 70)  # three batches
+    model.index(alone).add(root)
+    done = server.command("index", "add", together, root, "--model", run, "--processes", 2, fork_workers=forked)
+    assert done.returncode == 0, done.stderr
+    assert "70 photos (70 embedded now)" in done.stdout
+    query = next(root.rglob("*.jpg"))
+    first, second = (model.index(place).search(query, top=70, at_least=-1)[0].hits for place in (alone, together))
+    assert [(hit.entry, hit.similarity) for hit in first] == [(hit.entry, hit.similarity) for hit in second]
+    assert len(first) == 70
+
+
+def test_a_moved_folder_is_one_line_and_is_taken_over_without_embedding(run, tmp_path):
+    index, old, new = tmp_path / "i", tmp_path / "old", tmp_path / "new"
+    write_photos(old, 6)
+    assert invoke("index", "add", index, old, "--model", run).exit_code == 0
+    old.rename(new)
+    refused = invoke("index", "update", index, old)
+    assert refused.exit_code == 2
+    assert f"old is not there: if it was moved, `facetric index add {index} NEW_FOLDER` takes it over" in refused.stderr
+    searched = invoke("search", index, new / "00" / "deep" / "000.jpg")
+    assert searched.exit_code == 0
+    assert "6 photos are not where they were, the first is" in searched.stderr
+    assert "6 photos (0 embedded now, 6 known)" in invoke("index", "add", index, new).stdout
+    assert "6 photos removed from the index" in invoke("index", "remove", index, old).stdout
+    assert "not where they were" not in invoke("index", "status", index).stderr
+    assert invoke("index", "remove", index, old).exit_code == 2
+
+
+def said(stderr):
+    """Lines, without what a slow machine prints while it waits."""
+    return [line for line in stderr.splitlines() if line != "loading the model"]
+
+
+def test_a_model_that_changed_is_refused_and_the_command_that_it_names_embeds_again(run, pictures, tmp_path):
+    changed = tmp_path / "run"
+    shutil.copytree(run, changed)
+    index = tmp_path / "i"
+    assert invoke("index", "add", index, pictures, "--model", changed, "--labels-from-folders").exit_code == 0
+    Run(changed).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    query = pictures / "class00" / "0.png"
+    for command in (["search", index, query], ["index", "add", index, pictures], ["index", "update", index, pictures]):
+        result = invoke(*command)
+        assert (result.exit_code, len(said(result.stderr))) == (2, 1), result.stderr
+        assert "holds vectors of another model" in result.stderr
+    named = result.stderr.rpartition("with `facetric ")[2].rstrip("`\n").split()
+    done = invoke(*named)
+    assert done.exit_code == 0, done.stderr
+    assert "48 photos (48 embedded now)" in done.stdout
+    (match,) = facetric.load(changed).index(index).search(query, top=1)
+    assert (match.hits[0].entry.path, match.hits[0].entry.label) == (str(query), "class00")
+    assert len(list(index.glob("*.sqlite"))) == 1
+
+
+def n_photos(index):
+    about = IndexFolder(index).about()
+    if about is None:
+        return 0
+    with IndexFolder(index).store(about, read_only=True) as store:
+        return len(store.entries())
+
+
+@pytest.mark.slow
+def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(server, tmp_path):
+    root, index = tmp_path / "photos", tmp_path / "i"
+    write_photos(root, 160)  # with the packaged network: seconds
+    command, log = ["index", "add", index, root, "--label", "bird"], tmp_path / "log"
+    kept = 0
+    for _ in range(2):
+        child = server.start(*command, log=log)
+        until = time.monotonic() + 300
+        while n_photos(index) <= kept and time.monotonic() < until:  # a reader during writes
+            time.sleep(0.01)
+        os.kill(child, signal.SIGKILL)
+        assert server.wait(child) == -signal.SIGKILL, log.read_text()
+        before, kept = kept, n_photos(index)
+        assert before < kept < 160
+    done = server.command(*command)
+    assert done.returncode == 0, done.stderr
+    assert f"160 photos ({160 - kept} embedded now, {kept} known)" in done.stdout
+    entries = facetric.load().index(index).entries()
+    assert [entry.path for entry in entries] == sorted(str(path) for path in root.rglob("*.jpg"))
+    assert {entry.label for entry in entries} == {"bird"}
+
+
+def test_a_second_writer_is_one_line_and_readers_go_on(run, model, pictures, tmp_path):
+    index = tmp_path / "i"
+    model.index(index).add(pictures)
+    writer = IndexFolder(index)
+    writer.lock()
+    try:
+        refused = invoke("index", "add", index, pictures, "--model", run)
+        assert (refused.exit_code, len(said(refused.stderr))) == (1, 1)
+        assert "i is being written by another process: wait for it, or stop it; searching works meanwhile" in refused.stderr
+        assert invoke("search", index, pictures / "class00" / "0.png").exit_code == 0
+    finally:
+        writer.unlock()
+    assert invoke("index", "add", index, pictures, "--model", run).exit_code == 0
+
+
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(server, run, tmp_path):
+    """On Linux, a limit on the size of files is what a full disk is to a program that writes."""
+    write_photos(tmp_path / "photos", 96)
+    arguments = ["index", "add", tmp_path / "i", tmp_path / "photos", "--model", run]
+    done = server.command(*arguments, file_size_limit=60_000)
+    assert done.returncode == 1, done.stderr
+    lines = [line for line in done.stderr.splitlines() if "loading" not in line]
+    assert [line.startswith("facetric index add: ") and "free some space" in line for line in lines] == [True]
+    assert invoke(*arguments).exit_code == 0
+    assert n_photos(tmp_path / "i") == 96
+
+
+@pytest.mark.parametrize("file", ["index.json", "sqlite"])
+def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path, file):
+    index = tmp_path / "i"
+    model.index(index).add(pictures)
+    broken = index / "index.json" if file == "index.json" else next(index.glob("*.sqlite"))
+    broken.write_bytes(b"not what it was" * 1000)
+    result = invoke("search", index, pictures / "class00" / "0.png", "--model", run)
+    assert result.exit_code in (1, 2)
+    assert ("damaged" in result.stderr, len(said(result.stderr))) == (True, 1), result.stderr
+
+
+def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
+    run = make_run(tmp_path, root=pictures)
+    evaluate_run(run, n_restarts=1, facility=False)
+    loaded = facetric.load(run)
+    index = loaded.index(tmp_path / "i")
+    limit = 1 - loaded.calibration.threshold**2 / 2
+    index.add(pictures / "class00")
+    strange = tmp_path / "strange.png"
+    photo(3).rotate(90, expand=True).save(strange)
+    (match,) = index.search(strange, top=50, at_least=-1)
+    (known,) = index.search(pictures / "class00" / "0.png", top=50)
+    assert all(hit.similarity >= limit for hit in known.hits)
+    assert known.hits
+    (found,) = index.search(strange)
+    assert bool(found.hits) == (match.hits[0].similarity >= limit)
+    result = invoke("search", tmp_path / "i", strange, "--at-least", "1")
+    assert "unknown: nothing in the index is similar enough" in result.stdout
+
+
+def test_neighbors_vote_for_the_label_that_most_have(model, pictures, tmp_path):
+    index = model.index(tmp_path / "i")
+    index.add(pictures, labels_from_folders=True)
+    shutil.copy(pictures / "class00" / "0.png", tmp_path / "copy.png")
+    (match,) = index.search(tmp_path / "copy.png", top=3, at_least=-1, classify=True)
+    labels = [hit.entry.label for hit in match.hits]
+    assert match.vote.label == max(labels, key=labels.count)
+    assert match.vote.fraction == labels.count(match.vote.label) / 3
+
+
+def test_a_label_that_is_more_likely_wrong_than_right_is_unknown(model, pictures, tmp_path):
+    """Labels that have nothing to do with the pictures: no vote can be trusted, and the nearest photos are shown all the same."""
+    index, query = model.index(tmp_path / "i"), pictures / "class00" / "0.png"
+    for i, path in enumerate(sorted(pictures.rglob("*.png"))):
+        index.add(path, label=f"label {i % 6}")
+    (match,) = index.search(query, at_least=-1, classify=True)
+    assert (match.is_unknown, match.vote.is_unknown, len(match.hits)) == (True, True, 10)
+    assert match.vote.expected_precision < 0.5
+    said = invoke("search", tmp_path / "i", query, "--classify", "--at-least", "-1")
+    assert f"unknown, perhaps {match.vote.label} (" in said.stdout
+    (record,) = json.loads(invoke("search", tmp_path / "i", query, "--classify", "--at-least", "-1", "--json").stdout)
+    assert record["unknown"]
+    refused = invoke("search", tmp_path / "i", query, "--classify", "--foreign", "1")
+    assert (refused.exit_code, "at least 0 and below 1; got 1.0: try --foreign 0.5" in refused.stderr) == (2, True)
+
+
+def test_a_broken_file_in_a_folder_is_left_out_and_named(model, pictures, tmp_path, caplog):
+    index, folder = model.index(tmp_path / "i"), pictures / "class00"
+    index.add(pictures)
+    (folder / "a broken one.png").write_bytes(b"text")
+    assert [Path(match.photo).name for match in index.search(folder)] == [f"{i}.png" for i in range(4)]
+    assert "left out: " in caplog.text
+    assert "a broken one.png" in caplog.text
+    with pytest.raises(ValueError, match="a broken one"):
+        index.search(folder / "a broken one.png")
+
+
+def test_without_labels_there_is_no_vote(model, pictures, tmp_path):
+    index = model.index(tmp_path / "i")
+    index.add(pictures)
+    (match,) = index.search(pictures / "class00" / "0.png", classify=True)
+    assert (match.vote, len(match.hits)) == (None, 10)
+
+
+def test_the_page_holds_the_pictures_and_escapes_names(model, tmp_path):
+    root = tmp_path / "photos"
+    (root / "<b>owl").mkdir(parents=True)
+    photo(0).save(root / "<b>owl" / "a&b.jpg")
+    photo(1).save(root / "<b>owl" / "gone.jpg")
+    model.index(tmp_path / "i").add(root, labels_from_folders=True)
+    (root / "<b>owl" / "gone.jpg").rename(tmp_path / "query.jpg")
+    result = invoke("search", tmp_path / "i", tmp_path / "query.jpg", "--page", tmp_path / "found.html", "--classify")
+    assert result.exit_code == 0, result.stderr
+    text = (tmp_path / "found.html").read_text()
+    assert text.count("data:image/jpeg;base64,") == 2
+    assert "the file is not there" in text
+    assert "&lt;b&gt;owl" in text
+    assert "<b>" not in text
+    assert "http" not in text
+
+
+def test_on_a_phone_the_page_is_as_wide_as_the_screen_whatever_the_names(browser, tmp_path):
+    hits = [Hit(Entry(str(tmp_path / f"{'n' * 60}.jpg"), b"c", "l" * 80), 0.9)]
+    (tmp_path / "found.html").write_bytes(page([Match(str(tmp_path / f"{'q' * 80}.jpg"), tuple(hits), Vote("l" * 80, 1.0, 0.9))]))
+    shown = browser.new_page(viewport={"width": 390, "height": 844})
+    shown.goto((tmp_path / "found.html").as_uri())
+    assert shown.evaluate("document.documentElement.scrollWidth") <= 390
+    shown.close()
+
+
+def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
+    pytest.importorskip("milvus_lite")
+    index, query = f"milvus://{tmp_path}/lite.db/birds", pictures / "class02" / "3.png"
+    assert "there is no index" in invoke("search", index, query).stderr
+    done = invoke("index", "add", index, pictures, "--model", run, "--labels-from-folders")
+    assert done.exit_code == 0, done.stderr
+    assert "48 photos (0 embedded now, 48 known)" in invoke("index", "add", "--store", index, pictures).stdout  # as INDEX
+    assert "48 photos" in invoke("index", "status", f"--store={index}").stdout
+    several = invoke("index", "add", index, pictures, "--processes", "2")
+    assert several.exit_code == 2
+    assert "on Milvus, run the command several times at once" in several.stderr
+    found = invoke("search", query, "--store", index, "--json", "--classify", "--at-least", "-1")
+    assert found.exit_code == 0, found.stderr
+    facetric.load(run).index(tmp_path / "i").add(pictures, labels_from_folders=True)
+    assert found.stdout == invoke("search", tmp_path / "i", query, "--json", "--classify", "--at-least", "-1").stdout
+    query.unlink()
+    assert "47 photos (0 embedded now, 47 known, 1 removed)" in invoke("index", "update", index, pictures).stdout
+    assert "4 photos removed" in invoke("index", "remove", index, pictures / "class00").stdout
+    assert "43 photos, 0 of them exact copies" in invoke("index", "status", index).stdout
+    other = make_run(tmp_path, name="second", root=pictures, seed=3)
+    refused = invoke("index", "add", index, pictures, "--model", other)
+    assert f"with `facetric index add {index}_2 PHOTOS --model {other}`" in refused.stderr
+
+
+@pytest.mark.parametrize("address", ["milvus://host:19530", "milvus://host:19530/a-b", "milvus:///birds"])
+def test_an_address_that_is_none_is_refused(model, address):
+    with pytest.raises(ValueError, match="an index on Milvus is milvus://host:19530/collection; got"):
+        model.index(address)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="such names cannot exist elsewhere")
+def test_names_that_are_not_unicode_or_hold_control_characters_are_escaped(run, tmp_path):
+    root = tmp_path / "photos" / "\x1b[31mred"
+    root.mkdir(parents=True)
+    photo(0).save(os.path.join(os.fsencode(root), b"caf\xe9.png").decode("utf-8", "surrogateescape"))
+    assert invoke("index", "add", tmp_path / "i", tmp_path / "photos", "--model", run, "--labels-from-folders").exit_code == 0
+    for arguments in (
+        ["search", tmp_path / "i", root],
+        ["search", tmp_path / "i", root, "--json"],
+        ["index", "status", tmp_path / "i"],
+    ):
+        result = invoke(*arguments)
+        assert result.exit_code == 0, result.output
+        assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["search", "nowhere", "photos"], "there is no index nowhere: make it with `facetric index add nowhere PHOTOS`"),
+        (["index", "status", "nowhere"], "there is no index nowhere"),
+        (["index", "add", "photos", "photos"], "photos exists and is not an index of facetric: choose another name"),
+        (["index", "add", "new", "empty"], "there are no photos in"),
+        (
+            ["index", "add", "new", "photos", "--label", "a", "--labels-from-folders"],
+            "pass --label or --labels-from-folders, not both",
+        ),
+        (["search", "i", "photos", "--top", "0"], "top must be at least 1; got 0"),
+        (["search", "i", "photos", "--label", "heron"], "no photo has the label 'heron'; the index has owl"),
+        (["search", "i", "photos", "--at-least", "80"], "similarities lie between -1 and 1; got 80.0: try --at-least 0.8"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(run, model, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos", 2)
+    (tmp_path / "empty").mkdir()
+    open_index("i", model, run=str(run)).add("photos", label="owl")
+    result = invoke(*arguments)
+    lines = [line for line in result.stderr.splitlines() if "loading" not in line]
+    assert (result.exit_code, message in lines[0], len(lines)) == (2, True, 1), result.stderr
+    assert not (tmp_path / "new" / "index.json").exists()

@@ -1,0 +1,75 @@
+"""Many queries at once, and what is kept between searches: the same answers as without."""
+
+import numpy as np
+import pytest
+
+from facetric.photos import open_index
+from facetric.photos import vote as vote_module
+from facetric.photos.exact import nearest, unit
+from photos.stores import DIMENSIONS, embedded, sqlite_store
+
+
+@pytest.mark.parametrize("n_queries", [1, 7, 60])  # faiss multiplies matrices from 20 on
+@pytest.mark.parametrize("top", [1, 5, 400])
+def test_many_queries_give_what_all_comparisons_give_equal_ones_by_row(n_queries, top):
+    rng = np.random.default_rng(n_queries)
+    few = unit(rng.normal(size=(40, 16)).astype(np.float32))
+    vectors = few[rng.integers(0, 40, 300)]  # many are equal
+    queries = np.concatenate([few, unit(rng.normal(size=(40, 16)).astype(np.float32))])[:n_queries]
+    for query, (rows, similarities) in zip(queries, nearest(vectors, queries, top), strict=True):
+        exact = [float(np.sum(vector.astype(np.float64) * query.astype(np.float64))) for vector in vectors]
+        expected = sorted(range(300), key=lambda row: (-exact[row], row))[:top]
+        assert rows.tolist() == expected
+        assert similarities.tolist() == [exact[row] for row in expected]
+
+
+def test_no_queries_and_no_vectors_find_nothing():
+    some = np.ones((2, 4), dtype=np.float32) / 2
+    assert nearest(some, some[:0], 3) == []
+    assert [rows.tolist() for rows, _ in nearest(some[:0], some, 3)] == [[], []]
+
+
+def test_the_version_changes_when_photos_or_labels_do_and_only_then(tmp_path):
+    with sqlite_store(tmp_path) as writer, sqlite_store(tmp_path, read_only=True) as reader:
+        seen = [reader.version()]
+        for write in (
+            lambda: writer.add([embedded("/a.jpg", np.ones(DIMENSIONS))]),
+            lambda: writer.set_labels({"/a.jpg": "bird"}),
+            lambda: writer.remove(["/a.jpg"]),
+        ):
+            write()
+            seen.append(reader.version())
+            reader.search(np.ones((1, DIMENSIONS), dtype=np.float32), top=1)
+            assert reader.version() == seen[-1]
+        assert len(set(seen)) == 4
+
+
+class Directions:
+    """Stands in for a network: the vectors of photos are put into the store by hand."""
+
+    fingerprint, dimensions, at_least = "a" * 64, DIMENSIONS, 8
+
+
+def test_precision_is_measured_once_until_the_index_changes(tmp_path, monkeypatch):
+    index = open_index(tmp_path / "i", Directions())
+    rng = np.random.default_rng(0)
+    centers = rng.normal(size=(4, DIMENSIONS))
+
+    def add(start):
+        with index._writing() as store:
+            photos = [(f"/{i}.jpg", centers[i % 4] + 0.1 * rng.normal(size=DIMENSIONS)) for i in range(start, start + 40)]
+            store.set_labels({path: f"class {int(path[1:-4]) % 4}" for path, _ in photos})
+            store.add([embedded(path, vector) for path, vector in photos])
+
+    add(0)
+    counts = []
+    measure = vote_module._cases
+    monkeypatch.setattr("facetric.photos.vote._cases", lambda *x, **y: counts.append(1) or measure(*x, **y))
+    for _ in range(3):
+        (vote,) = index.votes(index.nearest(centers[:1].astype(np.float32), top=10), top=10)
+        assert vote.label == "class 0"
+        assert vote.expected_precision > 0.9
+    assert len(counts) == 1
+    add(40)
+    index.votes(index.nearest(centers[:1].astype(np.float32), top=10), top=10)
+    assert len(counts) == 2

@@ -1,0 +1,130 @@
+"""The failure mode: the figures say what the files say, and the experiment counts what it claims to count."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from facetric.report.failure_mode import FailureMode, _outline, _wilson, draw_panels, draw_success_rates, save_animation
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def experiment():
+    specification = importlib.util.spec_from_file_location("failure_mode_benchmark", ROOT / "benchmarks" / "failure_mode.py")
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two losses, one optimizer, one layout: the first solves 3 of 4 starts, the second none."""
+    rng = np.random.default_rng(0)
+    labels = np.repeat([0, 1, 2], 4)
+    arrays = {"steps": np.array([0, 5, 10]), "one|labels": labels}
+    results = []
+    for loss, n_solved, nmi in (("triplet", 3, 1.0), ("facility location", 0, 0.5)):
+        key = f"one|Adam|{loss}"
+        arrays[f"{key}|points"] = rng.normal(size=(3, 12, 2)).astype(np.float32)
+        arrays[f"{key}|medoids"] = np.tile([0, 4, 8], (3, 1))
+        arrays[f"{key}|assignment"] = np.tile(labels, (3, 1))
+        arrays[f"{key}|nmi"] = np.array([0.3, 0.4, nmi])
+        counts = {"successes_kmeans": n_solved, "successes_medoids": n_solved}
+        results.append({"layout": "one", "optimizer": "Adam", "loss": loss, **counts})
+    np.savez(tmp_path / "failure_mode.npz", **arrays)
+    (tmp_path / "failure_mode.json").write_text(json.dumps({"n_starts": 4, "results": results}))
+    return tmp_path
+
+
+def test_the_caption_states_the_counts_of_the_file(folder):
+    caption = FailureMode.load(folder).caption()
+    assert "4 random starts" in caption
+    assert "triplet 3, facility location 0" in caption
+
+
+def test_panels_carry_the_nmi_of_their_end(folder):
+    figure = draw_panels(FailureMode.load(folder))
+    assert [axes.get_xlabel() for axes in figure.axes] == [
+        f"NMI: k-means {score}, medoids 1.00" for score in ("0.30", "1.00", "0.50")
+    ]
+    assert [axes.get_title() for axes in figure.axes] == ["start", "triplet", "facility location"]
+
+
+def test_an_nmi_just_below_one_is_not_rounded_up(folder):
+    found = FailureMode.load(folder)
+    found.tracks["one|Adam|triplet|nmi"][-1] = 0.999
+    assert draw_panels(found).axes[1].get_xlabel().startswith("NMI: k-means 0.99,")
+
+
+def test_success_rates_stand_where_the_counts_put_them(folder):
+    (axes,) = draw_success_rates(FailureMode.load(folder)).axes
+    shares = [float(line.get_xdata()[0]) for line in axes.get_lines() if len(line.get_xdata()) == 1]
+    assert shares == [0.75, 0.75, 0.0, 0.0]
+
+
+def test_the_interval_holds_the_share_and_is_the_textbook_one():
+    low, share, high = _wilson(3, 4)
+    assert low < share < high
+    np.testing.assert_allclose(_wilson(0, 10), (0, 0, 0.2775), atol=1e-3)
+
+
+def test_the_outline_goes_around_all_points_even_one_or_a_line():
+    for points in (np.zeros((1, 2)), np.array([[0.0, 0], [1, 0], [2, 0]]), np.random.default_rng(0).normal(size=(9, 2))):
+        hull = _outline(points, 0.5)
+        for point in points:
+            assert np.hypot(*(hull - point).T).min() > 0.45  # circles of 24 corners reach 0.5·cos(7.5°)
+
+
+def test_the_animation_is_small_and_has_a_frame_for_every_step_kept(folder):
+    path = save_animation(FailureMode.load(folder), folder / "a.gif", optimizer="Adam", dpi=40)
+    with Image.open(path) as gif:
+        assert gif.n_frames == 3
+        assert gif.convert("RGB").getpixel((0, gif.height - 1)) == (255, 255, 255)
+    assert path.stat().st_size < 100_000
+
+
+def test_missing_results_name_the_command(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"benchmarks/failure_mode\.py"):
+        FailureMode.load(tmp_path)
+
+
+@pytest.mark.parametrize("layout", ["one", "four", "eight"])
+def test_k_means_sees_every_perfect_clustering_and_no_start_is_solved(experiment, layout):
+    for seed in range(5):
+        points, labels = experiment.start_of(layout, seed)
+        assert experiment.nmi_by_kmeans(points, labels) < 1 - 1e-9
+        rng = np.random.default_rng(seed)
+        perfect = 2 * experiment.scattered(rng, labels.max() + 1)[labels] + rng.normal(0, 0.2, points.shape)
+        assert experiment.nmi_by_kmeans(perfect.astype(np.float32), labels) > 1 - 1e-9
+
+
+def test_the_split_class_is_split_by_the_others(experiment):
+    points, labels = experiment.start_of("one", 0)
+    left, right = points[:5].mean(axis=0), points[5:10].mean(axis=0)
+    along = (points[labels > 0] - left) @ (right - left) / ((right - left) ** 2).sum()
+    assert ((along > 0) & (along < 1)).all()
+
+
+def test_counted_starts_are_not_those_that_tuned(experiment):
+    assert experiment.FIRST_SEED + 50 < experiment.FIRST_TUNING_SEED
+
+
+def test_the_committed_results_agree_with_themselves():
+    found = FailureMode.load(ROOT / "docs" / "pictures")
+    for result in found.summary["results"]:
+        for score in ("kmeans", "medoids"):
+            values = np.array(result[f"nmi_{score}"])
+            assert len(values) == result["n_starts"]
+            assert result[f"successes_{score}"] == int((values > 1 - 1e-6).sum())
+        best = max(row["success"] for row in result["tuning"])
+        assert result["chosen"]["success"] == best
+
+
+def test_the_page_shows_the_table_of_the_committed_results():
+    found = FailureMode.load(ROOT / "docs" / "pictures")
+    assert found.table() in (ROOT / "docs" / "pictures.md").read_text(encoding="utf-8")

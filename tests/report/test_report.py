@@ -1,0 +1,282 @@
+"""The report without a browser: what is in the file, whatever the run has or lacks."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from evaluation.run_folders import make_run
+from facetric.cli.main import app
+from facetric.embedder import Embeddings
+from facetric.report import kept_results, report_run, write_report
+from facetric.report import page as writer
+from facetric.report.curves import panels
+from facetric.report.image_thumbnails import Thumbnails
+from facetric.report.run_record import RunRecord, read_run
+from facetric.report.sprites import pack
+from facetric.runs import open_run
+from images.official_layouts import write_folder
+from report.report_runs import HOSTILE, clumps, photograph, write_run
+
+RUN_FILES = ("config.toml", "environment.json", "metrics.jsonl", "embeddings.npz", "evaluation.json")
+
+
+@pytest.fixture(autouse=True)
+def _quick_map(monkeypatch):
+    """The first two axes instead of t-SNE, which has its own tests."""
+    monkeypatch.setattr(kept_results, "tsne_positions", lambda vectors, **options: vectors[:, :2].astype(float))
+
+
+def about(path):
+    """The JSON block of a page."""
+    page = path.read_text(encoding="utf-8")
+    return json.loads(re.search(r'<script type="application/json" id="data-about">(.*?)</script>', page)[1])
+
+
+def gray(n_images, side=32):
+    """Soft pictures in memory, (n, side, side)."""
+    ramp = np.add.outer(np.arange(side), np.arange(side)).astype(np.uint8)
+    return (ramp[None] * 3 + np.arange(n_images, dtype=np.uint8)[:, None, None]).astype(np.uint8)
+
+
+def test_a_whole_run_gives_a_whole_report(tmp_path):
+    path = report_run(write_run(tmp_path / "birds", dataset="cub"), thumbnails=Thumbnails(gray(60)), footer="by the test")
+    page = about(path)
+    assert path == tmp_path / "birds" / "report.html"
+    assert page["title"] == "birds"
+    assert page["n_images"] == 60
+    assert page["image_names"][0] == "class 0/0.jpg"
+    assert [row["name"] for row in page["scores"]["rows"]] == [
+        "birds",
+        "Triplet semihard (paper)",
+        "Lifted struct (paper)",
+        "Npairs (paper)",
+        "Clustering (paper)",
+    ]
+    assert page["scores"]["columns"] == ["NMI", "k-means NMI", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
+    assert [panel["title"] for panel in page["curves"]][:3] == ["Loss", "Validation: retrieval", "Validation: clustering"]
+    assert page["texts"][0]["text"] == "facetric train configs/birds.toml --set 'run.name=first try'"
+    assert page["thumbnails"]["n_sheets"] == 1
+    assert page["notes"] == []
+    assert not list(path.parent.glob(".*"))  # nothing half-written is left
+
+
+def test_other_datasets_have_no_published_rows(tmp_path):
+    page = about(report_run(write_run(tmp_path / "mine", n_images=12, n_classes=3)))
+    assert [row["name"] for row in page["scores"]["rows"]] == ["mine"]
+
+
+@pytest.mark.parametrize("missing", RUN_FILES)
+def test_a_missing_file_is_noted_and_the_rest_is_shown(tmp_path, missing):
+    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
+    (folder / missing).unlink()
+    page = about(report_run(folder))
+    assert any(missing in note for note in page["notes"])
+    assert page["n_images"] == (0 if missing == "embeddings.npz" else 12)
+    assert bool(page["curves"]) == (missing != "metrics.jsonl")
+    assert bool(page["scores"]["rows"]) == (missing != "evaluation.json")
+
+
+def test_a_run_that_needed_no_step_says_so(tmp_path):
+    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
+    (folder / "metrics.jsonl").write_text("")
+    assert about(report_run(folder))["notes"] == [
+        "metrics.jsonl is empty: no step was trained, and there are no training curves."
+    ]
+    assert "curves.png" not in command(folder, "--no-pictures").stdout
+
+
+@pytest.mark.parametrize("damaged", RUN_FILES)
+def test_a_damaged_file_is_never_a_crash(tmp_path, damaged):
+    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
+    for hurt in (b"\xff{[half", b""):
+        (folder / damaged).write_bytes(hurt)
+        assert any(damaged in note for note in about(report_run(folder))["notes"])
+
+
+@pytest.mark.parametrize(("n_images", "n_classes"), [(1, 1), (2, 2), (5, 1), (5, 5), (30, 1)])
+def test_tiny_and_one_class_runs_have_a_report(tmp_path, n_images, n_classes):
+    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
+    images = clumps(n_images, n_classes)
+    labels = images.class_labels.astype(np.int64)
+    Embeddings(images.vectors, labels, np.array([f"#{i}" for i in range(n_images)])).save(folder / "embeddings.npz")
+    page = about(report_run(folder, thumbnails=Thumbnails(gray(n_images))))
+    assert page["n_images"] == n_images
+    assert page["n_neighbors"] == min(10, n_images - 1)
+
+
+def test_vectors_that_are_no_numbers_are_noted(tmp_path):
+    folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
+    vectors = np.full((4, 3), np.nan, dtype=np.float32)
+    Embeddings(vectors, np.array([0, 0, 1, 1]), np.array(list("abcd"))).save(folder / "embeddings.npz")
+    assert any("NaN" in note for note in about(report_run(folder))["notes"])
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"is not a run folder, it has none of config\.toml"):
+        read_run(tmp_path)
+    with pytest.raises(ValueError, match="there is no run"):
+        read_run(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match=r"positions must be \(n, 2\) for the 4 images of the run; got none"):
+        write_report(tmp_path / "report.html", RunRecord("x", images=clumps(4, 2)))
+
+
+def test_names_cannot_leave_their_block(tmp_path):
+    images = clumps(16, 8, names=HOSTILE)
+    run = RunRecord(HOSTILE[1], images=images, config=HOSTILE[1], notes=HOSTILE)
+    path = write_report(tmp_path / "report.html", run, positions=images.vectors[:, :2])
+    harmless = write_report(tmp_path / "other.html", RunRecord("x", images=clumps(16, 8)), positions=images.vectors[:, :2])
+    page, other = path.read_text(encoding="utf-8"), harmless.read_text(encoding="utf-8")
+    for mark in ("<script", "</script", "<!--", "<img"):
+        assert page.count(mark) == other.count(mark)
+    assert about(path)["class_names"] == list(HOSTILE)
+    assert "<title>&lt;/script&gt;" in page
+
+
+def test_the_page_forbids_itself_the_network(tmp_path):
+    page = write_report(tmp_path / "report.html", RunRecord("x")).read_text(encoding="utf-8")
+    assert "default-src 'none'" in page
+    assert not re.findall(r"(?:src|href)\s*=\s*[\"']?(?!#)[^\s\"'{>]*//", page)
+    assert not re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import)\b\s*\(", page)
+    assert set(re.findall(r"https?://[^\s\"']+", page)) <= {"http://www.w3.org/2000/svg"}  # a name, not an address
+
+
+@pytest.mark.slow  # the budget itself is tested below, with fewer
+def test_six_thousand_photographs_stay_under_30_mb(tmp_path):
+    images = clumps(6000, 100)
+    path = write_report(
+        tmp_path / "report.html",
+        RunRecord("photographs", images=images),
+        positions=images.vectors[:, :2],
+        thumbnails=Thumbnails(photograph),
+    )
+    assert path.stat().st_size < 30e6
+    assert about(path)["thumbnails"]["side"] >= 64
+
+
+def test_thumbnails_that_do_not_fit_are_left_out_from_the_end():
+    thumbnails = Thumbnails(lambda image_id: photograph(image_id, side=64))
+    sheets = pack(thumbnails, [5, 3, *range(6, 80)], n_images=80, budget=8_000, largest_side=96)
+    assert sum(map(len, sheets.sheets)) <= 8_000
+    assert sheets.side == 32
+    assert sheets.cells[5] == 0
+    assert sheets.cells[3] == 1
+    assert sheets.cells[79] == -1
+    assert sheets.n_missing == 0
+
+
+def test_more_images_than_thumbnails_are_said_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "MOST_THUMBNAILS", 40)
+    images = clumps(90, 9, spread=1.5)
+    run = RunRecord("many", images=images)
+    page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(gray(90))))
+    assert "only 40 of the 90 images have a thumbnail" in page["map_about"]
+
+
+def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
+    images = clumps(6, 2)
+    paths = [tmp_path / f"{i}.jpg" for i in range(6)]
+    run = RunRecord("broken", images=images)
+    page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(paths)))
+    assert page["notes"] == ["6 images could not be opened and have no thumbnail."]
+
+
+def test_the_map_is_computed_once_and_anew_when_the_vectors_change(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(
+        kept_results, "tsne_positions", lambda vectors, **options: calls.append(1) or vectors[:, :2].astype(float)
+    )
+    vectors = clumps(20, 2).vectors
+    first = kept_results.kept_positions(tmp_path, vectors)
+    again = kept_results.kept_positions(tmp_path, vectors)
+    assert len(calls) == 1
+    assert np.array_equal(first, again)
+    kept_results.kept_positions(tmp_path, vectors + 1)
+    assert len(calls) == 2
+    (tmp_path / "figures" / "positions.npz").write_bytes(b"half")
+    kept_results.kept_positions(tmp_path, vectors + 1)
+    assert len(calls) == 3
+
+
+def test_the_clusters_are_those_that_the_evaluation_scored(tmp_path):
+    from facetric.evaluation import EvaluationReport
+    from facetric.metrics import nmi
+
+    folder = write_run(tmp_path / "run", n_images=90, n_classes=9)
+    images = read_run(folder).images
+    clusters = kept_results.kept_clusters(folder, images.vectors, images.class_labels, metric=images.metric)
+    scored = EvaluationReport.load(folder / "evaluation.json").nmi
+    assert nmi(images.class_labels, clusters) == pytest.approx(scored, abs=1e-12)
+
+
+def test_a_failed_report_leaves_the_old_one(tmp_path, monkeypatch):
+    path = write_report(tmp_path / "report.html", RunRecord("first"))
+    before = path.read_bytes()
+    monkeypatch.setattr(writer, "html_page", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_report(path, RunRecord("second"))
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_curves_leave_out_what_is_no_number():
+    rows = [
+        {"step": 1, "loss": float("nan"), "mood": "good"},
+        {"step": 2, "loss": 3.0, "odd": True},
+        {"loss": 1.0},
+        {"step": "x"},
+    ]
+    (panel,) = panels(rows)
+    assert panel.title == "Loss"
+    assert panel.curves[0].steps == (1, 2)
+    assert panel.curves[0].values == (None, 3.0)
+
+
+def test_long_curves_keep_their_last_step():
+    (panel,) = panels({"step": step, "loss": float(step)} for step in range(5001))
+    assert len(panel.curves[0].steps) <= 602
+    assert panel.curves[0].steps[-1] == 5000
+
+
+def command(*arguments):
+    return CliRunner().invoke(app, ["report", *map(str, arguments)])
+
+
+def test_the_command_joins_the_run_with_its_dataset(tmp_path):
+    root = write_folder(tmp_path / "pictures")
+    from facetric.images.readers import load_dataset
+
+    test = load_dataset("folder", root).select("test")
+    folder = make_run(tmp_path, name="run", root=root, checkpoint=None, validate=False)
+    write_run(folder, n_images=12, n_classes=3, config=False)
+    vectors = np.random.default_rng(0).normal(size=(len(test), 4)).astype(np.float32)
+    Embeddings(vectors, test.labels, np.array([str(path) for path in test.images])).save(folder / "embeddings.npz")
+    result = command(folder)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1].startswith(f"{folder / 'report.html'} (")
+    assert result.stderr == ""
+    assert {"tsne_map.png", "curves.png", "clusters.png"} <= {file.name for file in (folder / "figures").iterdir()}
+    page = about(folder / "report.html")
+    assert set(page["class_names"]) == {test.class_names[label] for label in test.labels}
+    assert page["thumbnails"]["n_sheets"] == 1
+
+
+def test_the_command_shows_what_it_can_when_the_dataset_is_gone(tmp_path):
+    root = write_folder(tmp_path / "pictures")
+    folder = make_run(tmp_path, name="run", root=root, checkpoint=None, validate=False)
+    write_run(folder, n_images=12, n_classes=3, config=False)
+    shutil.rmtree(root)
+    result = command(folder, "--no-pictures", "--output", tmp_path / "elsewhere" / "page.html")
+    assert result.exit_code == 0
+    names = open_run(folder).manifest.class_names
+    assert about(tmp_path / "elsewhere" / "page.html")["class_names"] == list(names[:3])  # the manifest knows them
+
+
+def test_the_command_refuses_what_is_no_run_in_one_line(tmp_path):
+    result = command(tmp_path)
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert "is not a run folder" in result.stderr

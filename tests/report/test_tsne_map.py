@@ -1,0 +1,180 @@
+"""The map: nothing covers anything, everything is as near to its point as the free cells allow, odd inputs still give a map."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from facetric.progress import progress_bar
+from facetric.report.grid_placement import place_on_grid
+from facetric.report.image_thumbnails import Thumbnails
+from facetric.report.nearest_images import nearest_neighbors
+from facetric.report.style import class_color
+from facetric.report.tsne_map import draw_map, tsne_positions
+
+
+def clouds(n, rng):
+    """Tight clumps, spread points and duplicates together."""
+    clumps = rng.normal(size=(4, 2))[rng.integers(4, size=n)] + 0.02 * rng.normal(size=(n, 2))
+    spread = rng.normal(size=(n, 2))
+    points = np.where(rng.random((n, 1)) < 0.5, clumps, spread)
+    points[: n // 5] = points[0]
+    return points
+
+
+def shifts(placed):
+    """(n,) how far each point moved, in cells."""
+    return np.hypot(*(placed.cells - placed.points).T)
+
+
+@given(n=st.integers(1, 80), seed=st.integers(0, 10_000), fill=st.sampled_from([0.2, 0.4, 0.9, 1.0]))
+def test_no_two_images_share_a_cell_and_no_free_cell_is_nearer(n, seed, fill):
+    placed = place_on_grid(clouds(n, np.random.default_rng(seed)), fill=fill)
+    taken = {tuple(cell) for cell in placed.cells.tolist()}
+    assert len(taken) == n
+    assert (placed.cells >= 0).all()
+    assert (placed.cells < [placed.n_columns, placed.n_rows]).all()
+    free = np.array(
+        [(c, r) for c in range(placed.n_columns) for r in range(placed.n_rows) if (c, r) not in taken], dtype=float
+    ).reshape(-1, 2)
+    for point, shift in zip(placed.points, shifts(placed), strict=True):
+        assert not (np.hypot(*(free - point).T) < shift - 1e-9).any()
+
+
+def test_equal_points_fill_a_disc_around_their_place():
+    placed = place_on_grid(np.zeros((200, 2)))
+    assert shifts(placed).max() < np.sqrt(200 / np.pi) + 1.5
+
+
+def test_the_map_keeps_left_and_right_up_and_down():
+    positions = np.array([[0.0, 0.0], [10.0, 0.0], [0.0, 10.0], [10.0, 10.0]])
+    placed = place_on_grid(positions)
+    left_low, right_low, left_high, right_high = placed.cells.tolist()
+    assert left_low[0] < right_low[0]
+    assert left_high[0] < right_high[0]
+    assert left_high[1] < left_low[1]  # rows count downwards
+
+
+@pytest.mark.parametrize("channels", [(), (3,)])
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 40])
+def test_a_map_of_any_size_shows_every_image_once(n, channels):
+    rng = np.random.default_rng(n)
+    pictures = np.broadcast_to((10 + 5 * np.arange(n)).reshape(n, 1, 1, *([1] * len(channels))), (n, 8, 8, *channels)).astype(
+        np.uint8
+    )
+    positions = tsne_positions(rng.normal(size=(n, 6)))
+    drawn = draw_map(positions, Thumbnails(pictures), thumbnail_size=12)
+    assert drawn.image.size == (
+        drawn.placement.n_columns * drawn.cell + 2 * (drawn.cell // 2),
+        drawn.placement.n_rows * drawn.cell + 2 * (drawn.cell // 2),
+    )
+    pixels = np.asarray(drawn.image)
+    for image_id, (left, top) in enumerate(drawn.corners.tolist()):
+        tile = pixels[top : top + 12, left : left + 12]
+        assert tile.shape == (12, 12, 3)
+        assert (tile == 10 + 5 * image_id).all()  # uncovered to the last pixel
+    assert (pixels != 255).any(axis=2).sum() == n * 12 * 12
+
+
+def test_duplicates_and_a_single_class_give_a_finite_map():
+    vectors = np.ones((30, 4), dtype=np.float32)
+    positions = tsne_positions(vectors)
+    assert np.isfinite(positions).all()
+    drawn = draw_map(positions, Thumbnails(np.zeros((30, 8, 8), np.uint8)), labels=np.zeros(30, int), frames=True)
+    assert len({tuple(corner) for corner in drawn.corners.tolist()}) == 30
+
+
+def test_tsne_is_repeatable_and_keeps_separate_groups_apart():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(4), 40)
+    vectors = 8 * np.eye(4)[labels] + 0.3 * rng.normal(size=(160, 4))
+    positions = tsne_positions(vectors, seed=3)
+    np.testing.assert_array_equal(positions, tsne_positions(vectors, seed=3))
+    nearest = nearest_neighbors(positions, 5).image_ids
+    assert (labels[nearest] == labels[:, None]).all()
+
+
+def test_frames_have_the_color_of_the_class():
+    labels = np.array([7, 7, 99])
+    drawn = draw_map(
+        np.array([[0.0, 0], [1, 0], [0, 1]]),
+        Thumbnails(np.zeros((3, 8, 8), np.uint8)),
+        labels=labels,
+        frames=True,
+        thumbnail_size=28,
+    )
+    for image_id, position in enumerate((0, 0, 1)):
+        left, top = drawn.corners[image_id].tolist()
+        assert drawn.image.getpixel((left, top)) == class_color(position)
+        assert drawn.image.getpixel((left + 14, top + 14)) == (0, 0, 0)
+
+
+def test_the_saved_file_opens_with_the_same_pixels(tmp_path):
+    drawn = draw_map(
+        np.random.default_rng(0).normal(size=(20, 2)), Thumbnails(np.full((20, 8, 8), 9, np.uint8)), thumbnail_size=16
+    )
+    with Image.open(drawn.save(tmp_path / "new" / "map.png")) as opened:
+        assert opened.size == drawn.image.size
+        np.testing.assert_array_equal(np.asarray(opened), np.asarray(drawn.image))
+
+
+def test_files_are_upright_and_a_broken_one_becomes_a_crossed_tile(tmp_path):
+    picture = Image.new("RGB", (40, 20), "red")
+    picture.paste("blue", (0, 0, 20, 20))
+    turned = Image.Exif()
+    turned[0x0112] = 6  # turn by 90° to the right: the left half comes to the top
+    picture.save(tmp_path / "a.jpg", exif=turned, quality=95)
+    (tmp_path / "b.jpg").write_bytes(b"not a picture")
+    thumbnails = Thumbnails(["a.jpg", "b.jpg", "missing.png"], root=tmp_path)
+    red, _, blue = thumbnails.tile(0, 16).getpixel((8, 2))
+    assert blue > 200 > red
+    tiles = dict(thumbnails.tiles([0, 1, 2], 16))
+    assert {tile.size for tile in tiles.values()} == {(16, 16)}
+    assert thumbnails.missing == {1, 2}
+
+
+def test_neighbors_never_contain_the_image_itself_even_among_duplicates():
+    vectors = np.repeat(np.random.default_rng(0).normal(size=(3, 4)), 10, axis=0)
+    found = nearest_neighbors(vectors, 9)
+    assert (found.image_ids != np.arange(30)[:, None]).all()
+    np.testing.assert_allclose(found.distances, 0, atol=1e-3)
+    assert (found.image_ids // 10 == np.arange(30)[:, None] // 10).all()
+
+
+def test_neighbors_are_those_of_a_full_sort():
+    vectors = np.random.default_rng(1).normal(size=(50, 5)).astype(np.float32)
+    distances = np.linalg.norm(vectors[:, None] - vectors, axis=-1)
+    np.fill_diagonal(distances, np.inf)
+    found = nearest_neighbors(vectors, 7)
+    np.testing.assert_array_equal(found.image_ids, np.argsort(distances, axis=1)[:, :7])
+    np.testing.assert_allclose(found.distances, np.sort(distances, axis=1)[:, :7], rtol=1e-3)
+
+
+def test_the_progress_bar_is_silent_away_from_a_terminal(capsys):
+    calls = []
+    with progress_bar("t-SNE") as report:
+        tsne_positions(
+            np.random.default_rng(0).normal(size=(20, 3)), on_progress=lambda a, b: (calls.append((a, b)), report(a, b))
+        )
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert calls[-1] == (750, 750)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: place_on_grid(np.zeros((0, 2))), "one point per image"),
+        (lambda: place_on_grid(np.array([[0.0, np.nan]])), "finite"),
+        (lambda: place_on_grid(np.zeros((3, 2)), fill=0), "0.4 is typical"),
+        (lambda: tsne_positions(np.array([[1.0, np.inf]])), "embed the images again"),
+        (lambda: draw_map(np.zeros((2, 2)), Thumbnails(np.zeros((2, 8, 8), np.uint8)), frames=True), "needs labels"),
+        (lambda: Thumbnails(np.zeros((2, 8, 8))), "uint8"),
+        (lambda: nearest_neighbors(np.zeros((3, 2)), 3), "lower it"),
+    ],
+)
+def test_bad_input_is_refused_with_the_way_out(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

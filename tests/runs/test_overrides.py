@@ -1,0 +1,112 @@
+"""`--set` and `--unset`: settings changed and dropped on the command line, and keys of version 0.1."""
+
+import pytest
+
+from facetric.runs import ConfigError, read_config
+from facetric.runs.config import first_difference
+from facetric.runs.config_file import parse_config, resolve_paths
+from facetric.runs.keys import RENAMED
+from facetric.runs.recipes import choose_run
+
+
+@pytest.fixture
+def cars(request):
+    return request.config.rootpath / "configs" / "cars.toml"
+
+
+def test_the_loss_of_a_file_is_changed_by_dropping_its_option(cars):
+    with pytest.raises(ConfigError, match="takes no margin_weight"):
+        read_config(cars, overrides=["loss.name=triplet_semihard"])
+    config = read_config(cars, overrides=["loss.name=triplet_semihard"], unset=["loss.margin_weight"])
+    assert config.loss.name == "triplet_semihard"
+    assert "margin_weight" not in config.loss.model_dump()
+    assert first_difference(config, read_config(cars)) == "loss.name"
+
+
+def test_a_whole_table_is_dropped_and_set_anew(cars):
+    config = read_config(cars, overrides=["loss.name=npairs", "run.steps=7", "optimizer.warmup_steps=0"], unset=["loss", "run"])
+    assert (config.loss.name, config.run.steps, config.run.name) == ("npairs", 7, "cars")
+    assert config.run.validate_every == 200  # the default, as in the file
+
+
+def test_a_key_that_is_dropped_can_be_set(cars):
+    assert read_config(cars, overrides=["run.steps=60"], unset=["run.steps"]).run.steps == 60
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("loss.margin_wieght", "does not set it; did you mean 'loss.margin_weight'?"),
+        ("optimiser.head_lr", "did you mean 'optimizer.head_lr'?"),
+        ("loss.margin.x", "cars.toml does not set it"),
+        ("data.name.x", "cars.toml does not set it"),
+        ("", "cars.toml does not set it: leave it out"),
+    ],
+)
+def test_a_key_that_is_not_in_the_file_cannot_be_dropped(cars, key, words):
+    with pytest.raises(ConfigError) as refused:
+        read_config(cars, unset=[key])
+    assert str(refused.value).startswith(f"--unset {key}: ")
+    assert words in str(refused.value)
+
+
+def test_a_chosen_setting_is_dropped_too():
+    assert choose_run("glyphs").config.optimizer.schedule == "cosine"
+    assert choose_run("glyphs", unset=["optimizer.schedule"]).config.optimizer.schedule == "constant"
+    assert choose_run("glyphs").config.optimizer.schedule == "cosine"  # the shared table is untouched
+    with pytest.raises(ConfigError, match="the choice of settings does not set it"):
+        choose_run("glyphs", unset=["model.freeze_through"])
+
+
+OLD_KEYS = {
+    "optimiser.head_lr": "optimizer.head_lr",
+    "data.validation_share": "data.validation_fraction",
+    "data.mirror": "data.flip",
+    "data.options.test_share": "data.options.test_fraction",
+}
+
+
+@pytest.mark.parametrize("key", OLD_KEYS)
+def test_a_key_of_version_0_1_is_refused_with_its_new_name(tmp_path, key):
+    *tables, last = key.split(".")
+    (tmp_path / "old.toml").write_text('[data]\nname = "folder"\n')
+    with pytest.raises(ConfigError) as refused:
+        read_config(tmp_path / "old.toml", overrides=[f"{key}=0.5"])
+    assert str(refused.value) == f"--set {key}=0.5: unknown key '{key}'; did you mean '{OLD_KEYS[key]}'?"
+    raw = {"data": {"name": "folder"}}
+    table = raw
+    for name in tables:
+        table = table.setdefault(name, {})
+    table[last] = 0.5
+    with pytest.raises(ConfigError) as refused:
+        parse_config(raw, source="old.toml")
+    assert str(refused.value) == f"old.toml: unknown key '{key}'; did you mean '{OLD_KEYS[key]}'?"
+
+
+def test_every_new_name_is_a_setting():
+    values = {"data.validation_fraction": 0.5, "data.flip": False, "data.options.test_fraction": 0.5, "optimizer": {}}
+    assert set(RENAMED.values()) == set(values)
+    for key, value in values.items():
+        *tables, last = key.split(".")
+        raw = {"data": {"name": "folder"}}
+        table = raw
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[last] = value
+        parse_config(raw)
+
+
+def test_two_spellings_of_one_root_are_the_same_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "link").symlink_to("photos")
+    spelled = [parse_config({"data": {"name": "folder", "root": str(root)}}) for root in ("photos", tmp_path / "photos", "link")]
+    assert [first_difference(spelled[0], other) for other in spelled] == [None] * 3
+    tables = [
+        parse_config({"data": {"name": "csv", "options": {"file": f}}}) for f in ("a.csv", "./a.csv", str(tmp_path / "a.csv"))
+    ]
+    assert [first_difference(tables[0], other) for other in (*tables, resolve_paths(tables[0]))] == [None] * 4
+    assert resolve_paths(tables[0]).data.options["file"] == str(tmp_path / "a.csv")
+    other = parse_config({"data": {"name": "folder", "root": "elsewhere"}})
+    assert first_difference(spelled[0], other) == "data.root"
+    assert first_difference(spelled[0], parse_config({"data": {"name": "folder"}})) == "data.root"

@@ -2,7 +2,8 @@
 
 Each step adds the point j with the best A(S ∪ {j}), the lowest among equals. There are two ways to find it, with the same result:
 what all candidates would capture is followed from step to step (captures.py), or candidates are evaluated one by one, except
-those that cannot win (candidates.py): for samples, for a small γ, with which few can win, and for scores that need the whole table.
+those that cannot win (candidates.py): for samples, for a small γ, with which few can win, and for scores that need the whole
+table.
 """
 
 from __future__ import annotations

@@ -169,8 +169,19 @@ def test_the_site_builds_and_loads_nothing_from_the_network(site):
 @pytest.mark.parametrize(
     "package",
     [
-        *("losses", "solver", "clustering", "metrics", "data", "models", "training", "evaluation", "figures", "studies"),
-        *("inference", "photos"),
+        *(
+            "clustering",
+            "embedder",
+            "evaluation",
+            "images",
+            "losses",
+            "metrics",
+            "photos",
+            "report",
+            "runs",
+            "service",
+            "training",
+        ),
     ],
 )
 def test_every_public_name_is_in_the_reference(site, package):

@@ -81,7 +81,7 @@ def test_the_start_of_numbas_threads_leaves_torchs_number_as_it_is(said):
 
 
 def test_other_packages_with_lazy_names_show_them_without_loading_them():
-    packages = ["data", "evaluation", "export", "figures", "groups", "index", "inference", "photos", "service"]
+    packages = ["images", "evaluation", "embedder", "report", "photos", "service"]
     script = f"""
 import sys, importlib
 for name in {packages}:

@@ -17,7 +17,7 @@ MODULES = [
     "facetric.cli.main",
     "facetric.training",
     "facetric.training.study.reproduction",
-    "facetric.embedder.load",
+    "facetric.embedder.loading",
     "facetric.report",
     "facetric.photos.sqlite_store",
     "facetric.photos.duplicates",

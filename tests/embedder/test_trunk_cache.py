@@ -213,7 +213,7 @@ def test_a_killed_build_goes_on_where_it_was(
     server: Forge, embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "pictures.npy", pictures)
-    task, log = "models.test_trunk_cache:build_slowly", tmp_path / "log"
+    task, log = "embedder.test_trunk_cache:build_slowly", tmp_path / "log"
     process = server.start(tmp_path / "pictures.npy", tmp_path / "killed", function=task, log=log)
     wait_for(lambda: any(part.stat().st_size > 300_000 for part in (tmp_path / "killed").glob("*.part")))
     os.kill(process, signal.SIGKILL)

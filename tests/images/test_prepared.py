@@ -243,7 +243,7 @@ def build_slowly(cache: str, *pictures: str) -> None:
 
 
 def test_a_killed_build_is_cleaned_up_and_done_again(server: Forge, pictures: list[Path], cache: Path, tmp_path: Path) -> None:
-    process = server.start(cache, *pictures, function="data.test_prepared:build_slowly", log=tmp_path / "log")
+    process = server.start(cache, *pictures, function="images.test_prepared:build_slowly", log=tmp_path / "log")
     wait_for(lambda: any((cache / name).read_bytes().startswith(b"facetric") for name in leftovers(cache)))  # it says whose it is
     os.kill(process, signal.SIGKILL)
     assert server.wait(process) == -signal.SIGKILL, (tmp_path / "log").read_text()
@@ -268,7 +268,7 @@ def build_at_the_sign(sign: str, cache: str, *pictures: str) -> None:
 
 
 def test_two_processes_at_once_build_one_cache(server: Forge, pictures: list[Path], cache: Path, tmp_path: Path) -> None:
-    logs, task = [tmp_path / "0.log", tmp_path / "1.log"], "data.test_prepared:build_at_the_sign"
+    logs, task = [tmp_path / "0.log", tmp_path / "1.log"], "images.test_prepared:build_at_the_sign"
     processes = [server.start(tmp_path / "go", cache, *pictures, function=task, log=log) for log in logs]
     for log in logs:
         wait_for(lambda log=log: contains(log, "ready\n"))
@@ -308,7 +308,7 @@ def build_and_print_the_error(cache: str, *pictures: str) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of file size are POSIX")
 def test_a_disk_that_fills_up_gives_one_error_and_leaves_nothing(server: Forge, pictures: list[Path], cache: Path) -> None:
-    task = "data.test_prepared:build_and_print_the_error"
+    task = "images.test_prepared:build_and_print_the_error"
     result = server.command(cache, *pictures, function=task, file_size_limit=10_000)
     assert result.returncode == 0
     assert result.stdout.startswith("cannot write the prepared cache")

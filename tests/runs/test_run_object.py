@@ -82,11 +82,11 @@ def test_embedding_resumes_with_another_block_size(tmp_path):
     root = make_pictures(tmp_path / "pictures")
     embedder = build_embedder("glyphnet", dim=16, weights="none")
     dataset = facetric.images.load_dataset("folder", root).select("test")
-    whole = facetric.evaluation.embed(embedder, dataset, size=36)
+    whole = facetric.embedder.embed(embedder, dataset, size=36)
     blocks = tmp_path / "blocks"
-    facetric.evaluation.embed(embedder, dataset, size=36, block_size=8, folder=blocks)
+    facetric.embedder.embed(embedder, dataset, size=36, block_size=8, folder=blocks)
     next(blocks.rglob("0000000008.npy")).unlink()  # as if killed
-    resumed = facetric.evaluation.embed(embedder, dataset, size=36, block_size=16, folder=blocks)
+    resumed = facetric.embedder.embed(embedder, dataset, size=36, block_size=16, folder=blocks)
     np.testing.assert_allclose(resumed.vectors, whole.vectors, atol=1e-5)  # other batches, other last digits
 
 

@@ -161,7 +161,7 @@ def run_with_processes(folder, methods, output, n, widths):
 def rows_by_processes(server, folder, n, methods, widths, **how):
     arguments = folder / str(n), " ".join(methods), folder / "rows", n, " ".join(map(str, widths))
     said = folder / "said"
-    assert server.run(*arguments, function="studies.test_study:run_with_processes", log=said, **how) == 0, said.read_text()
+    assert server.run(*arguments, function="study.test_study:run_with_processes", log=said, **how) == 0, said.read_text()
     return pickle.loads((folder / "rows").read_bytes())
 
 
@@ -203,7 +203,7 @@ def map_what_fails(folder):
 
 def test_a_pool_with_an_idle_worker_is_stopped_too(server, tmp_path):
     said = tmp_path / "said"
-    process = server.start(tmp_path, function="studies.test_study:map_what_fails", log=said, fork_workers=True)
+    process = server.start(tmp_path, function="study.test_study:map_what_fails", log=said, fork_workers=True)
     signal.signal(signal.SIGALRM, lambda *_: os.kill(process, signal.SIGKILL))
     signal.alarm(60)
     try:
@@ -235,7 +235,7 @@ def test_a_study_that_cannot_begin_can_be_corrected(tmp_path):
         replace(study, setting=replace(study.setting, tables=misspelled)).run()
     with pytest.raises(ValueError, match="warmup_steps"):
         replace(study, setting=replace(study.setting, trial_steps=2, overrides={"optimizer.warmup_steps": 3})).run()
-    other = Method("Unknown", {"name": "studies.test_study.NoSuchLoss"}, {})
+    other = Method("Unknown", {"name": "study.test_study.NoSuchLoss"}, {})
     with pytest.raises(ValueError, match="NoSuchLoss"):
         replace(study, methods={**study.methods, "other": other}).run()
     assert not (tmp_path / "protocol.json").exists()
@@ -284,7 +284,7 @@ def map_what_is_interrupted(folder):
 def test_an_interrupted_worker_begins_nothing_else_that_is_in_its_queue(server, tmp_path):
     said = tmp_path / "said"
     (tmp_path / "tasks").mkdir()
-    code = server.run(tmp_path / "tasks", function="studies.test_study:map_what_is_interrupted", log=said, fork_workers=True)
+    code = server.run(tmp_path / "tasks", function="study.test_study:map_what_is_interrupted", log=said, fork_workers=True)
     assert code == 0, said.read_text()
     assert 1 <= len(list((tmp_path / "tasks").iterdir())) <= 2
 
@@ -302,7 +302,7 @@ def map_what_is_killed(folder):
 
 def test_a_killed_worker_is_named_with_a_way_out(server, tmp_path):
     said = tmp_path / "said.txt"
-    code = server.run(tmp_path / "over", function="studies.test_study:map_what_is_killed", log=said, fork_workers=True)
+    code = server.run(tmp_path / "over", function="study.test_study:map_what_is_killed", log=said, fork_workers=True)
     assert code == 0, said.read_text()
     assert (tmp_path / "over").is_dir()
 

@@ -14,7 +14,7 @@ from facetric.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.embedder.load import Engine
+    from facetric.embedder.loading import Engine
     from facetric.embedder.network import Precision
     from facetric.images import Problem
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from facetric.embedder.embedding import embed
     from facetric.embedder.embeddings import Embeddings
     from facetric.embedder.input_spec import InputSpec
-    from facetric.embedder.load import load
+    from facetric.embedder.loading import load
     from facetric.embedder.network import Embedder
     from facetric.embedder.onnx_engine import OnnxNetwork, read_network
     from facetric.embedder.onnx_export import Export, ExportError, exported_network, write_export
@@ -61,7 +61,7 @@ _HOMES = {
     "build_embedder": "build",
     "embed": "embedding",
     "exported_network": "onnx_export",
-    "load": "load",
+    "load": "loading",
     "load_embedder": "checkpoint",
     "read_network": "onnx_engine",
     "read_vectors": "vector_file",

@@ -29,7 +29,7 @@ from facetric.text import printable
 
 if TYPE_CHECKING:
     from facetric.embedder import Export, OnnxNetwork
-    from facetric.embedder.load import Engine
+    from facetric.embedder.loading import Engine
     from facetric.embedder.onnx_graph import InputKind
 
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
@@ -243,7 +243,7 @@ class Model:
         return self.run is not None and self.run.endswith(".onnx") and not Path(self.run).is_dir()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from facetric.embedder.load import restored
+        from facetric.embedder.loading import restored
 
         return restored, (self.source, self.fingerprint)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin  # type: ignore[import-untyped]
 
 from facetric.embedder.embedder import Model
-from facetric.embedder.load import load
+from facetric.embedder.loading import load
 from facetric.embedder.pictures import Photos
 
 

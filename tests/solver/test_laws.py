@@ -1,5 +1,7 @@
 """Laws of the solver, over random problems drawn by hypothesis."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 

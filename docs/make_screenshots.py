@@ -1,4 +1,4 @@
-"""The pictures of docs/gallery.md: the report, the page of groups and the page of the service in a real Chromium.
+"""The pictures of docs/pictures.md: the report, the page of groups and the page of the service in a real Chromium.
 
     python docs/make_screenshots.py --run runs/demo [--folder docs/pictures]
 

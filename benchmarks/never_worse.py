@@ -81,7 +81,7 @@ def link_bird(image, path, rng):
 
 
 def draw_character(pixels, path, rng):
-    """As in docs/your_photos.md."""
+    """A character on colored paper."""
     side = int(rng.integers(80, 160))
     ink = Image.fromarray(pixels).resize((side, side))
     paper, color = (tuple(rng.integers(low, low + 100, 3).tolist()) for low in (0, 156))

@@ -29,7 +29,7 @@ ONE_THREAD = {"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "1", "O
 NARROW = (8, 16, 32, 64)  # channels of the glyphnet that tests train
 LONGEST = 600  # seconds that a command may take
 TRAINING = ["pytest", "facetric.cli.main", "facetric.training.loop", "facetric.embedder.embedding"]
-PHOTOS = ["facetric.embedder", "facetric.photos.embed_folder", "facetric.photos.sqlite_store", "facetric.service.server"]
+PHOTOS = ["facetric.embedder", "facetric.photos.folder_vectors", "facetric.photos.sqlite_store", "facetric.service.server"]
 
 
 def main(plan, place):

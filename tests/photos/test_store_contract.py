@@ -163,7 +163,9 @@ def test_killed_in_the_middle_it_holds_every_finished_batch_once(server, name, t
     finished = set()
     for n_batches in (3, 8):
         printed, errors = tmp_path / f"{n_batches} printed", tmp_path / f"{n_batches} errors"
-        child = server.start(name, tmp_path, function="index.test_store_contract:write_for_ever", log=printed, errors=str(errors))
+        child = server.start(
+            name, tmp_path, function="photos.test_store_contract:write_for_ever", log=printed, errors=str(errors)
+        )
         wait_for(lambda file=printed, n=n_batches: file.is_file() and file.read_text().count("\n") >= n)
         os.kill(child, signal.SIGKILL)
         assert server.wait(child) == -signal.SIGKILL, errors.read_text()

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from facetric.photos.cluster_folder import cluster_folder
     from facetric.photos.contract import Entry, Hit, Store
     from facetric.photos.decisions import Decisions
     from facetric.photos.duplicates import Duplicates, Group, find_duplicates
-    from facetric.photos.embed_folder import FolderEmbedding, embed_folder
+    from facetric.photos.folder_groups import cluster_folder
+    from facetric.photos.folder_vectors import FolderEmbedding, embed_folder
     from facetric.photos.photo_groups import PhotoGroups
     from facetric.photos.photo_index import Added, PhotoIndex, open_index
     from facetric.photos.places import Status, recorded_run
@@ -40,7 +40,7 @@ _HOMES = {
     "Decisions": "decisions",
     "Duplicates": "duplicates",
     "Entry": "contract",
-    "FolderEmbedding": "embed_folder",
+    "FolderEmbedding": "folder_vectors",
     "Group": "duplicates",
     "Hit": "contract",
     "Match": "queries",
@@ -48,8 +48,8 @@ _HOMES = {
     "PhotoIndex": "photo_index",
     "Status": "places",
     "Store": "contract",
-    "cluster_folder": "cluster_folder",
-    "embed_folder": "embed_folder",
+    "cluster_folder": "folder_groups",
+    "embed_folder": "folder_vectors",
     "find_duplicates": "duplicates",
     "open_index": "photo_index",
     "recorded_run": "places",

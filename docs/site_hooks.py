@@ -1,4 +1,4 @@
-"""Pages of the site that are not in docs/: README, ARCHITECTURE, CONTRIBUTING, CHANGELOG and the list of commands.
+"""Pages of the site that are not in docs/: README, ARCHITECTURE, CONTRIBUTING, CHANGELOG and the lists of commands and settings.
 
 Their links are written for the repository, where they stand; here they are turned toward the site. A link from any page to a
 file of the repository that is no page of the site, such as a benchmark, becomes its text.
@@ -14,6 +14,8 @@ from posixpath import normpath, relpath
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from facetric.runs.settings import settings_table
 
 ROOT = Path(__file__).parent.parent
 PAGES = {
@@ -31,6 +33,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
     files.append(File.generated(config, "commands.md", content=commands()))
+    files.append(File.generated(config, "settings.md", content=f"# Settings\n\n{settings_table()}"))
     return files
 
 

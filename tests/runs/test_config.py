@@ -136,11 +136,11 @@ def test_any_value_survives_being_written(root, rate):
     assert parse_config(tomllib.loads(to_toml(config))) == config
 
 
-def test_every_setting_is_described_and_the_page_shows_them_all():
+def test_every_setting_is_described_and_in_the_table():
     assert all(field.description for table in TABLES.values() for field in table.model_fields.values())
     assert all(meaning for _, meaning in option_rows().values())
-    page = (ROOT / "docs" / "training.md").read_text()
-    assert settings_table() in page  # `python -m facetric.runs.settings` prints it
+    table = settings_table()  # a page of the site; `python -m facetric.runs.settings` prints it
+    assert [key for fields in TABLES.values() for key in fields.model_fields if f"| `{key}`" not in table] == []
 
 
 def test_a_loss_of_pytorch_metric_learning_is_taken_with_its_options():

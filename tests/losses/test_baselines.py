@@ -10,10 +10,11 @@ from facetric.losses import (
     ContrastiveLoss,
     LiftedStructureLoss,
     NPairsLoss,
+    PairLoss,
     TripletLoss,
     TripletSemihardLoss,
 )
-from facetric.losses.npairs import npairs_cross_entropy
+from facetric.losses.baselines import npairs_cross_entropy
 from oracles import loss_values as oracle
 
 CASES = {
@@ -133,3 +134,29 @@ def test_npairs_cross_entropy_equals_the_authors_code_on_their_pairs(golden_fold
         np.testing.assert_allclose(anchor.grad, case["grad_anchor"], rtol=1e-3, atol=1e-6)
         np.testing.assert_allclose(positive.grad, case["grad_positive"], rtol=1e-3, atol=1e-6)
     assert compared > 0
+
+
+def test_a_pair_loss_of_ones_own_needs_its_equation_only():
+    class Attraction(PairLoss):
+        def __init__(self, strength: float = 2.0, *, normalize: bool = True) -> None:
+            super().__init__(normalize=normalize)
+            self.strength = strength
+
+        def pair_loss(self, points, pairs):
+            return self.strength * torch.cdist(points, points)[pairs.positive].mean()
+
+    embeddings, labels = batch(4)
+    loss = Attraction(3.0)
+    X, y = [oracle.unit(x) for x in embeddings.tolist()], labels.tolist()
+    distances = [np.linalg.norm(np.subtract(X[i], X[j])) for i in range(12) for j in range(12) if i != j and y[i] == y[j]]
+    assert loss(embeddings, labels).item() == pytest.approx(3.0 * np.mean(distances))
+    assert repr(loss) == "Attraction(strength=3.0, normalize=True)"
+    with pytest.warns(UserWarning, match="no pair of the same class"):
+        assert loss(embeddings, torch.arange(12)).item() == 0.0
+    with pytest.raises(ValueError, match="normalize must be True or False"):
+        Attraction(normalize="no")
+
+
+def test_a_pair_loss_without_an_equation_is_none():
+    with pytest.raises(TypeError, match="abstract"):
+        PairLoss()

@@ -4,19 +4,22 @@ from collections.abc import Callable
 
 from torch import nn
 
-from facetric.losses.affinity import AffinityLoss
-from facetric.losses.contrastive import ContrastiveLoss
+from facetric.losses.baselines import (
+    AffinityLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    NPairsLoss,
+    TripletLoss,
+    TripletSemihardLoss,
+)
+from facetric.losses.batch import PairLoss
 from facetric.losses.external import for_pytorch_metric_learning
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
 from facetric.losses.global_batch import GlobalBatch
-from facetric.losses.lifted_structure import LiftedStructureLoss
 from facetric.losses.margin_decay import MarginDecay
 from facetric.losses.nested import NestedLoss
-from facetric.losses.npairs import NPairsLoss
 from facetric.losses.sampler import ClassBalancedBatches
 from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation, facility_location_subsets
-from facetric.losses.triplet import TripletLoss
-from facetric.losses.triplet_semihard import TripletSemihardLoss
 
 # By the names of configurations. A new loss is one file and one line here; its options are those of its signature (options.py).
 LOSSES: dict[str, Callable[..., nn.Module]] = {
@@ -42,6 +45,7 @@ __all__ = [
     "MarginDecay",
     "NPairsLoss",
     "NestedLoss",
+    "PairLoss",
     "SubsampledLoss",
     "SubsetsExplanation",
     "TripletLoss",

@@ -1,13 +1,56 @@
-"""What every loss does with a batch at the door: check it, normalize it, and say which pairs belong together."""
+"""What losses share: arguments and batches are checked, embeddings normalized, pairs found; `PairLoss` does all of it."""
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+
+class PairLoss(nn.Module, ABC):
+    """A loss of the pairs of a batch (abstract): a subclass defines `pair_loss`, and describes its options under `Args:`.
+
+    The call checks the batch, gives 0 with zero gradient (and one warning) for a batch without a positive or a negative pair,
+    leaves autocast, and l2-normalizes the embeddings if the loss does. Memory is O(m²).
+
+    Args:
+        normalize: l2-normalize the embeddings first.
+
+    Examples:
+        >>> class MeanPositiveDistance(PairLoss):
+        ...     def pair_loss(self, points, pairs):
+        ...         return pairwise_distances(points)[pairs.positive].mean()
+        >>> loss = MeanPositiveDistance()
+        >>> loss(torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [0.0, 5.0]]), torch.tensor([0, 1, 0, 1]))
+        tensor(1.)
+    """
+
+    def __init__(self, *, normalize: bool = True) -> None:
+        super().__init__()
+        self.normalize = flag("normalize", normalize)
+
+    @abstractmethod
+    def pair_loss(self, points: Tensor, pairs: Pairs) -> Tensor:
+        """Scalar loss of points (m, d), normalized if the loss normalizes; there is a positive and a negative pair."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
+        embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
+        pairs = batch_pairs(labels)
+        if is_degenerate(self, pairs):
+            return zero_loss(embeddings)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            return self.pair_loss(unit_vectors(embeddings) if self.normalize else embeddings, pairs)
+
+    def extra_repr(self) -> str:
+        options = [name for name in inspect.signature(type(self)).parameters if name in vars(self)]
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
 
 
 def checked_batch(
@@ -167,3 +210,35 @@ def _moderate(rows: Tensor) -> Tensor:
     power_of_two = (largest.view(bits) & exponent_bits).view(rows.dtype)
     shortest = torch.finfo(rows.dtype).tiny * 2.0**16  # the gradient of a batch on a shorter row may overflow
     return torch.where(largest < shortest, rows.detach(), rows) / power_of_two.clamp(shortest, 1 / shortest)
+
+
+def nonnegative(name: str, value: Any, *, hint: str) -> float:
+    """A finite number, 0 or more."""
+    if not _is_a(value, int | float | np.number) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number, 0 or more; got {value!r}: {hint}")
+    return float(value)
+
+
+def whole(name: str, value: Any, *, at_least: int, hint: str) -> int:
+    """An integer that is not below `at_least`."""
+    if not _is_a(value, int | np.integer) or value < at_least:
+        raise ValueError(f"{name} must be a whole number, {at_least} or more; got {value!r}: {hint}")
+    return int(value)
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one."""
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{name} must be True or False; got {value!r}: pass a bool")
+    return bool(value)
+
+
+def checked_loss(value: Any) -> nn.Module:
+    """A module, to be called as loss(embeddings, labels)."""
+    if not isinstance(value, nn.Module):
+        raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {value!r}: pass one of LOSSES")
+    return value
+
+
+def _is_a(value: Any, kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool | np.bool_ | complex | np.complexfloating)

@@ -12,6 +12,8 @@ from typing import Any
 
 from torch import nn
 
+from facetric.losses.batch import checked_loss
+
 PREFIX = "pytorch_metric_learning."
 
 
@@ -50,8 +52,7 @@ def for_pytorch_metric_learning(loss: nn.Module) -> nn.Module:
     With reference embeddings the loss is that of the batch and the references together; references that are copies of the batch
     itself, which a memory holds too, count once.
     """
-    if not isinstance(loss, nn.Module):
-        raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {loss!r}: pass one of LOSSES")
+    checked_loss(loss)
     try:
         from facetric.losses.adapter import ContrastiveLoss
     except ImportError:

@@ -12,8 +12,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from facetric.losses.arguments import flag, nonnegative, whole
-from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate, unit_vectors, zero_loss
+from facetric.losses.batch import (
+    batch_pairs,
+    checked_batch,
+    flag,
+    is_degenerate,
+    nonnegative,
+    unit_vectors,
+    whole,
+    zero_loss,
+)
 from facetric.losses.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.losses.solver.oracle import score_gap
 from facetric.losses.solver.problem import MarginFunction, check_margin

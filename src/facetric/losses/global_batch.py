@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch
+from facetric.losses.batch import checked_batch, checked_loss
 from facetric.losses.facility_location import FacilityLocationLoss
 from facetric.losses.subsampled import SubsampledLoss
 
@@ -39,9 +39,7 @@ class GlobalBatch(nn.Module):
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
-        if not isinstance(loss, nn.Module):
-            raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {loss!r}: pass one of LOSSES")
-        self.loss = loss
+        self.loss = checked_loss(loss)
         self._is_shared = False
         for part in loss.modules():
             if isinstance(part, FacilityLocationLoss):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from facetric.losses.arguments import whole
+from facetric.losses.batch import whole
 
 
 class MarginDecay:

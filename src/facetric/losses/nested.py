@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.arguments import whole
+from facetric.losses.batch import whole
 
 
 class NestedLoss(nn.Module):

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.arguments import whole
-from facetric.losses.batch import batch_pairs, checked_batch, is_degenerate
+from facetric.losses.batch import batch_pairs, checked_batch, checked_loss, is_degenerate, whole
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, Reduction
 from facetric.losses.solver.problem import MarginFunction
 from facetric.losses.solver.solve import Inference, Refinement
@@ -84,9 +83,7 @@ class SubsampledLoss(nn.Module):
         self, loss: nn.Module | None = None, n_subsets: int = 16, subset_size: int | None = None, *, seed: int = 0
     ) -> None:
         super().__init__()
-        if not isinstance(loss, nn.Module | None):
-            raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {loss!r}: pass one of LOSSES")
-        self.loss = FacilityLocationLoss() if loss is None else loss
+        self.loss = FacilityLocationLoss() if loss is None else checked_loss(loss)
         self.n_subsets = whole("n_subsets", n_subsets, at_least=1, hint="each subset is one clustering")
         if subset_size is not None:
             subset_size = whole("subset_size", subset_size, at_least=2, hint="None is half of the batch")

@@ -40,7 +40,7 @@ BASE = {
         "head_init": "whitened",
         "head_refit": True,
     },
-    "loss": {"name": "facility_location_subsets"},
+    "loss": {"name": "facility_location", "n_subsets": 16},
     "batches": {"size": 96, "class_ratio": 0.25},
     "optimizer": {"backbone_lr": 1e-4, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 5, "schedule": "cosine"},
 }
@@ -56,7 +56,7 @@ ROWS = {
     "frozen, GeM": {"run.steps": 0, "optimizer.warmup_steps": 0, **GEM},
     "base": {},
     "start from PCA": {"model.head_init": "pca"},
-    "whole batch, no subsets": {"loss.name": "facility_location"},
+    "whole batch, no subsets": {"loss.n_subsets": 0},
     "softmax": SOFTMAX,
     "softmax, proxies from class means": SOFTMAX_FROM_MEANS,
     "MultiSimilarity": MULTI_SIMILARITY,

@@ -1,13 +1,10 @@
 """The loss averaged over random subsets of the batch."""
 
-import inspect
-
 import numpy as np
 import pytest
 import torch
 
-from facetric.losses import LOSSES, FacilityLocationLoss, SubsampledLoss, TripletLoss
-from facetric.losses.options import loss_options
+from facetric.losses import FacilityLocationLoss, SubsampledLoss, TripletLoss
 from losses.test_facility_location import clustered
 
 
@@ -92,27 +89,3 @@ def test_impossible_subsets_are_refused(options, message):
     embeddings, labels = clustered()
     with pytest.raises(ValueError, match=message):
         SubsampledLoss(**options)(embeddings, labels)
-
-
-def test_the_registered_form_has_every_option_of_the_loss_that_it_averages():
-    entry = LOSSES["facility_location_subsets"]
-    inner = {name: option.default for name, option in loss_options(FacilityLocationLoss).items()}
-    outer = {name: option.default for name, option in loss_options(entry).items()}
-    assert outer == inner | {"n_subsets": 16, "subset_size": None}
-    assert "seed" in inspect.signature(entry).parameters
-    changed = {
-        "margin_weight": 3.0,
-        "margin": "ari",
-        "inference": "stochastic",
-        "refine": None,
-        "max_sweeps": 1,
-        "normalize": False,
-        "squared": True,
-        "reduction": "mean",
-    }
-    assert changed.keys() == inner.keys()
-    loss = entry(**changed, n_subsets=3, subset_size=12, seed=5)
-    assert {name: getattr(loss.loss, name) for name in changed} == changed
-    assert (loss.n_subsets, loss.subset_size) == (3, 12)
-    plain = SubsampledLoss(FacilityLocationLoss(**changed, seed=5), 3, 12, seed=5)
-    assert loss(*clustered()).item() == plain(*clustered()).item()

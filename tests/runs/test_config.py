@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from facetric.losses import LOSSES
-from facetric.losses.external import external_loss
+from facetric.losses import LOSSES, build_loss
 from facetric.runs import ConfigError, TrainConfig, read_config
 from facetric.runs.config import TABLES
 from facetric.runs.config_file import parse_config, to_toml
@@ -38,7 +37,7 @@ def test_there_is_a_config_per_dataset_and_per_baseline():
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
 def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
     loss = read_config(path).loss
-    assert loss.normalize == (loss.name in ("facility_location", "facility_location_subsets", "triplet_semihard"))
+    assert loss.normalize == (loss.name in ("facility_location", "triplet_semihard"))
 
 
 @pytest.mark.parametrize(
@@ -147,7 +146,7 @@ def test_a_loss_of_pytorch_metric_learning_is_taken_with_its_options():
     name = "pytorch_metric_learning.ProxyAnchorLoss"
     table = parse_config(DATA | {"loss": {"name": name, "options": {"alpha": 16}}}).loss
     assert table.normalize
-    loss = external_loss(table.name, table.options, dim=8, n_classes=5)
+    loss = build_loss(table.name, table.options, dim=8, n_classes=5)
     assert loss.alpha == 16
     assert loss.proxies.shape == (5, 8)
 
@@ -169,12 +168,12 @@ def test_options_are_refused_where_they_do_not_belong(loss, message):
     ("name", "options", "message"),
     [
         ("pytorch_metric_learning.ProxyAnchor", {}, "did you mean 'pytorch_metric_learning.ProxyAnchorLoss'?"),
-        ("pytorch_metric_learning.SupConLoss", {"alpha": 1}, "takes no 'alpha'; it takes temperature"),
+        ("pytorch_metric_learning.SupConLoss", {"alpha": 1}, "takes no alpha; it takes temperature"),
     ],
 )
 def test_an_unknown_loss_or_option_of_pytorch_metric_learning_is_refused(name, options, message):
     with pytest.raises(ValueError, match=r"loss") as error:
-        external_loss(name, options, dim=8, n_classes=5)
+        build_loss(name, options, dim=8, n_classes=5)
     assert message in str(error.value)
 
 

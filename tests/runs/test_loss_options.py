@@ -8,7 +8,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from facetric.losses import LOSSES
+from facetric.losses import LOSSES, FacilityLocationLoss, SubsampledLoss
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config, to_toml
 from facetric.runs.settings import settings_table
@@ -75,7 +75,7 @@ def test_a_new_loss_trains_with_its_own_option_after_one_line_in_the_registry(tm
     [
         ({"name": "sharp", "sharpnes": 3.0}, "unknown key 'sharpnes' in [loss]; did you mean 'sharpness'?"),
         ({"name": "sharp", "sharpness": 0.5}, "loss 'sharp': sharpness must be at least 1; got 0.5"),
-        ({"name": "sharp", "sharpness": "big"}, "loss.sharpness of 'sharp': Input should be a valid number; got 'big'"),
+        ({"name": "sharp", "sharpness": "big"}, "loss.sharpness of 'sharp' must be a finite number; got 'big'"),
         ({"name": "sharp", "margin": 1.0}, "loss 'sharp' takes no margin; it takes sharpness, mode"),
         ({"name": "triplet", "sharpness": 3.0}, "loss 'triplet' takes no sharpness; it takes margin, normalize"),
         ({"name": "sharpp"}, "did you mean 'sharp'?"),
@@ -96,24 +96,24 @@ def test_the_options_of_a_new_loss_are_described_among_the_settings():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"name": "triplet", "margin": "nmi"}, "loss.margin of 'triplet': Input should be a valid number; got 'nmi'"),
+        ({"name": "triplet", "margin": "nmi"}, "loss.margin of 'triplet' must be a finite number; got 'nmi'"),
         ({"name": "triplet", "margin": "nmi"}, "the default is 1.0, as in --set loss.margin=1.0"),
         ({"name": "triplet", "margin": -1.0}, "loss 'triplet': margin must be a finite number, 0 or more; got -1.0"),
-        ({"name": "triplet", "margin": float("nan")}, "loss.margin of 'triplet': Input should be a finite number; got nan"),
-        ({"name": "triplet", "margin": True}, "loss.margin of 'triplet': Input should be a valid number; got True"),
-        ({"name": "triplet", "margin": [1.0]}, "must be text, a number, true or false; got [1.0]"),
+        ({"name": "triplet", "margin": float("nan")}, "loss.margin of 'triplet' must be a finite number; got nan"),
+        ({"name": "triplet", "margin": True}, "loss.margin of 'triplet' must be a finite number; got True"),
+        ({"name": "triplet", "margin": [1.0]}, "loss.margin of 'triplet' must be a finite number; got [1.0]"),
         ({"name": "npairs", "norm_weight": -0.1}, "norm_weight must be a finite number, 0 or more; got -0.1"),
-        ({"margin": 0.3}, "loss.margin of 'facility_location': Input should be a valid string; got 0.3"),
+        ({"margin": 0.3}, "loss 'facility_location': margin must be the name of a score or a callable; got 0.3"),
         ({"margin": "nim"}, "loss 'facility_location': margin must be one of nmi, "),
         ({"margin_weight": -1}, "margin_weight (γ) must be a finite number, 0 or more; got -1.0"),
-        ({"max_sweeps": 2.5}, "loss.max_sweeps of 'facility_location': Input should be a valid integer"),
+        ({"max_sweeps": 2.5}, "loss.max_sweeps of 'facility_location' must be a whole number; got 2.5"),
         (
             {"inference": "gredy"},
-            "loss.inference of 'facility_location': Input should be 'greedy', 'stochastic', 'random'",
+            "loss.inference of 'facility_location' must be one of greedy, stochastic, random",
         ),
-        ({"squared": "yes"}, "loss.squared of 'facility_location': Input should be a valid boolean; got 'yes'"),
+        ({"squared": "yes"}, "loss.squared of 'facility_location' must be true or false; got 'yes'"),
         ({"name": []}, "loss.name must be one of facility_location, "),
-        ({"name": "facility_location_subsets", "n_subsets": 0}, "n_subsets must be a whole number, 1 or more; got 0"),
+        ({"name": "facility_location_subsets"}, "got 'facility_location_subsets'; did you mean 'facility_location'?"),
     ],
 )
 def test_an_impossible_option_is_refused_in_one_line(values, words):
@@ -138,29 +138,22 @@ def test_none_is_written_where_the_default_is_another():
     assert parse_config(tomllib.loads(to_toml(config))) == config
 
 
-def test_the_recommended_loss_has_a_name_of_its_own():
-    table = loss_table(name="facility_location_subsets", margin_weight=8.0)
-    assert (table.n_subsets, table.subset_size, table.margin_decay) == (16, None, 0.94)
-    assert loss_table(name="facility_location_subsets", subset_size=12).keywords()["subset_size"] == 12
+def test_the_recommended_loss_is_the_loss_with_subsets():
     embeddings, labels = torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 6
-    by_name = made(name="facility_location_subsets", margin_weight=8.0, inference="stochastic")
-    by_number = made(name="facility_location", n_subsets=16, margin_weight=8.0, inference="stochastic")
-    assert repr(by_name) == repr(by_number)
+    from_config = made(n_subsets=16, margin_weight=8.0, inference="stochastic")
+    plain = SubsampledLoss(FacilityLocationLoss(8.0, inference="stochastic", seed=3), 16, seed=3)
+    assert repr(from_config) == repr(plain)
     for _ in range(2):
-        assert by_name(embeddings, labels).item() == by_number(embeddings, labels).item()
+        assert from_config(embeddings, labels).item() == plain(embeddings, labels).item()
 
 
-def test_both_names_of_the_recommended_loss_train_the_same_run_and_log_the_means_over_subsets(tmp_path):
-    settings = {"steps": 3, "validate_every": 0}
-    common = {"subset_size": 12, "margin_decay_every": 2}
-    rows = {}
-    for name, extra in {"facility_location_subsets": {}, "facility_location": {"n_subsets": 16}}.items():
-        config = tiny_config(tmp_path / name, run=settings, loss={"name": name, **extra, **common})
-        rows[name] = rows_of(train(config, console=Console(file=io.StringIO())).folder)
-    assert rows["facility_location_subsets"] == rows["facility_location"]
-    for row in rows["facility_location"]:
+def test_a_run_with_subsets_logs_the_means_over_them(tmp_path):
+    subsets = {"n_subsets": 16, "subset_size": 12, "margin_decay_every": 2}
+    config = tiny_config(tmp_path, run={"steps": 3, "validate_every": 0}, loss={"name": "facility_location", **subsets})
+    rows = rows_of(train(config, console=Console(file=io.StringIO())).folder)
+    for row in rows:
         # The hinge of every subset is active this early, so the mean of the losses is that of their terms.
         expected = row["facility_score"] + row["margin_weight"] * row["margin"] - row["oracle_score"]
         assert row["loss"] == pytest.approx(expected, rel=1e-4)
         assert row["nmi"] == pytest.approx(1 - row["margin"])
-    assert [row["margin_weight"] for row in rows["facility_location"]] == [6.0, 6.0, 6.0 * 0.94]  # half of the subset
+    assert [row["margin_weight"] for row in rows] == [6.0, 6.0, 6.0 * 0.94]  # half of the subset

@@ -72,10 +72,10 @@ def test_open_options_go_to_the_function_that_is_named(module, tmp_path):
     ("name", "options", "message"),
     [
         ("nowhere.Loss", {}, "the loss 'nowhere.Loss' cannot be imported .*: install its package, or start in the folder"),
-        ("my_losses.Proxy", {}, "has no loss 'Proxy': did you mean my_losses.Proxies?"),
+        ("my_losses.Proxy", {}, "has no loss 'Proxy'; did you mean 'my_losses.Proxies'"),
         ("my_losses.limit", {}, "has no loss 'limit'"),
-        ("my_losses.Proxies", {"margin": 1.0}, "takes no 'margin'; it takes num_classes, embedding_size, scale: leave loss.opt"),
-        ("my_losses.number", {}, "cannot be made .*: set its options, as in --set loss.options.margin=0.2"),
+        ("my_losses.Proxies", {"margin": 1.0}, "takes no margin; it takes num_classes, embedding_size, scale: leave loss.opt"),
+        ("my_losses.number", {}, "loss 'my_losses.number' needs margin: set it, as in --set loss.options.margin=…"),
         ("my_losses.number", {"margin": 1.0}, "is not a torch.nn.Module but a int"),
     ],
 )

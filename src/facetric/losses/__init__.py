@@ -1,9 +1,5 @@
 """Losses: an nn.Module each, called as loss(embeddings, labels) → scalar tensor."""
 
-from collections.abc import Callable
-
-from torch import nn
-
 from facetric.losses.baselines import (
     AffinityLoss,
     ContrastiveLoss,
@@ -13,25 +9,13 @@ from facetric.losses.baselines import (
     TripletSemihardLoss,
 )
 from facetric.losses.batch import PairLoss
-from facetric.losses.external import for_pytorch_metric_learning
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
 from facetric.losses.global_batch import GlobalBatch
 from facetric.losses.margin_decay import MarginDecay
-from facetric.losses.nested import NestedLoss
+from facetric.losses.matryoshka import MatryoshkaLoss
+from facetric.losses.registry import LOSSES, build_loss, checked_options, for_pytorch_metric_learning, loss_options
 from facetric.losses.sampler import ClassBalancedBatches
-from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation, facility_location_subsets
-
-# By the names of configurations. A new loss is one file and one line here; its options are those of its signature (options.py).
-LOSSES: dict[str, Callable[..., nn.Module]] = {
-    "facility_location": FacilityLocationLoss,
-    "facility_location_subsets": facility_location_subsets,  # what we recommend
-    "triplet_semihard": TripletSemihardLoss,
-    "lifted_structure": LiftedStructureLoss,
-    "npairs": NPairsLoss,
-    "contrastive": ContrastiveLoss,
-    "triplet": TripletLoss,
-    "affinity": AffinityLoss,
-}
+from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation
 
 __all__ = [
     "LOSSES",
@@ -43,12 +27,15 @@ __all__ = [
     "GlobalBatch",
     "LiftedStructureLoss",
     "MarginDecay",
+    "MatryoshkaLoss",
     "NPairsLoss",
-    "NestedLoss",
     "PairLoss",
     "SubsampledLoss",
     "SubsetsExplanation",
     "TripletLoss",
     "TripletSemihardLoss",
+    "build_loss",
+    "checked_options",
     "for_pytorch_metric_learning",
+    "loss_options",
 ]

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from facetric.losses.batch import batch_pairs, checked_batch, checked_loss, is_degenerate, whole
-from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, Reduction
-from facetric.losses.solver.problem import MarginFunction
-from facetric.losses.solver.solve import Inference, Refinement
+from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,37 +108,3 @@ class SubsampledLoss(nn.Module):
                 explanations.append(self.loss.last)
         self.last = SubsetsExplanation(tuple(explanations)) if explanations else None
         return torch.stack(values).mean()
-
-
-def facility_location_subsets(
-    margin_weight: float | None = None,
-    *,
-    n_subsets: int = 16,
-    subset_size: int | None = None,
-    margin: str | MarginFunction = "nmi",
-    inference: Inference = "greedy",
-    refine: Refinement | None = "pam",
-    max_sweeps: int = 5,
-    normalize: bool = True,
-    squared: bool = False,
-    reduction: Reduction = "sum",
-    seed: int = 0,
-) -> SubsampledLoss:
-    """`SubsampledLoss` of a `FacilityLocationLoss`, which takes all options but these two. For configurations.
-
-    Args:
-        n_subsets: how many random subsets of the batch are clustered.
-        subset_size: images in a subset; None is half of the batch.
-    """
-    loss = FacilityLocationLoss(
-        margin_weight,
-        margin=margin,
-        inference=inference,
-        refine=refine,
-        max_sweeps=max_sweeps,
-        normalize=normalize,
-        squared=squared,
-        reduction=reduction,
-        seed=seed,
-    )
-    return SubsampledLoss(loss, n_subsets, subset_size, seed=seed)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from facetric.runs.table import Table, unknown_key
-from facetric.text import did_you_mean
-
-if TYPE_CHECKING:
-    from facetric.losses.options import Option
 
 NONE = "none"  # stands for None, which TOML lacks
 
@@ -39,8 +35,7 @@ class LossTable(Table):
         0,
         ge=0,
         le=10_000,
-        description="The loss is averaged over this many random subsets of the batch; 0 for the batch itself. "
-        "16 for facility_location_subsets.",
+        description="The loss is averaged over this many random subsets of the batch (we recommend 16); 0 for the batch itself.",
     )
     subset_size: int | None = Field(None, ge=2, description="Images in a subset; by default half of the batch.")
     nested: tuple[Annotated[int, Field(ge=1)], ...] = Field(
@@ -52,10 +47,9 @@ class LossTable(Table):
     @classmethod
     def known_keys(cls) -> list[str]:
         """Its own, and the options of every loss."""
-        from facetric.losses import LOSSES
-        from facetric.losses.options import loss_options
+        from facetric.losses import LOSSES, loss_options
 
-        return list(dict.fromkeys([*cls.model_fields, *(key for loss in LOSSES.values() for key in loss_options(loss))]))
+        return list(dict.fromkeys([*cls.model_fields, *(key for name in LOSSES for key in loss_options(name))]))
 
     @model_validator(mode="before")
     @classmethod
@@ -63,34 +57,23 @@ class LossTable(Table):
         """Refuse options that the loss does not take, and fill in its defaults."""
         if not isinstance(values, dict):
             return values
-        from facetric.losses import LOSSES
-        from facetric.losses.external import is_external
-        from facetric.losses.options import loss_options
+        from facetric.losses import checked_options, loss_options
 
         values = {key: value for key, value in values.items() if value is not None}
         name = values.get("name", cls.model_fields["name"].default)
-        own = [key for key in values if key not in cls.model_fields]
-        if is_external(str(name)):
+        own = {str(key): value for key, value in values.items() if key not in cls.model_fields}
+        if isinstance(name, str) and "." in name:
             if own:
-                raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{own[0]}: put it there")
+                raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{next(iter(own))}: put it there")
             return {"normalize": True, **values}
         if values.get("options"):
             raise ValueError(f"[loss.options] is for losses with a dotted name; {name!r} has its keys in [loss]")
-        if not isinstance(name, str) or name not in LOSSES:
-            raise ValueError(
-                f"loss.name must be one of {', '.join(LOSSES)}, or a dotted name such as my_module.MyLoss; got {name!r}"
-                f"{did_you_mean(str(name), LOSSES)}"
-            )
-        options = loss_options(LOSSES[name])
+        options = loss_options(name)
         for key in own:
             if key not in cls.known_keys():
-                raise ValueError(unknown_key(cls, str(key), [*cls.model_fields, *options]))
-            if key not in options:
-                raise ValueError(f"loss {name!r} takes no {key}; it takes {', '.join(options)}: leave loss.{key} out")
-            values[key] = _option(name, key, options[key], values[key])
-        for key, option in options.items():
-            if option.is_required and key not in values:
-                raise ValueError(f"loss {name!r} needs {key}: set it, as in --set loss.{key}=…")
+                raise ValueError(unknown_key(cls, key, [*cls.model_fields, *options]))
+        for key, value in checked_options(name, own).items():
+            values[key] = NONE if value is None and options[key].default is not None else value
         return {"normalize": True, **{key: option.default for key, option in options.items()}, **values}
 
     @model_validator(mode="after")
@@ -103,38 +86,17 @@ class LossTable(Table):
 
     @model_validator(mode="after")
     def _the_loss_can_be_made(self) -> Self:
-        """Its constructor validates the values."""
-        from facetric.losses import LOSSES
+        """Its constructor validates the values. A loss with a dotted name is imported for training only."""
+        from facetric.losses import build_loss
 
-        if self.name in LOSSES:
-            try:
-                LOSSES[self.name](**self.keywords())
-            except ValueError as error:
-                raise ValueError(f"loss {self.name!r}: {error}") from None
+        if "." not in self.name:
+            build_loss(self.name, self.keywords())
         return self
 
     def keywords(self) -> dict[str, Any]:
-        """The arguments of the constructor of a loss of ours."""
-        from facetric.losses import LOSSES
-        from facetric.losses.options import loss_options
+        """The options of the loss."""
+        from facetric.losses import checked_options, loss_options
 
-        return {
-            key: None if option.may_be_none and getattr(self, key) == NONE else getattr(self, key)
-            for key, option in loss_options(LOSSES[self.name]).items()
-        }
-
-
-def _option(name: str, key: str, option: Option, value: Any) -> Any:
-    """The value of a loss's option, of the type that its signature says."""
-    if option.may_be_none and value == NONE:
-        return None if option.default is None else NONE
-    if not isinstance(value, str | int | float | bool):
-        raise ValueError(f"loss.{key} of {name!r} must be text, a number, true or false; got {value!r}: leave it out")
-    any_type = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
-    try:
-        return TypeAdapter(option.annotation, config=any_type).validate_python(value)
-    except ValidationError as error:
-        rule = error.errors()[0]["msg"]
-        usual = NONE if option.default is None else option.default
-        default = "" if option.is_required else f": the default is {usual}, as in --set loss.{key}={usual}"
-        raise ValueError(f"loss.{key} of {name!r}: {rule}; got {value!r}{default}") from None
+        if "." in self.name:
+            return dict(self.options)
+        return checked_options(self.name, {key: getattr(self, key) for key in loss_options(self.name)})

@@ -18,7 +18,7 @@ PASSES, STEPS = 11, (20, 100)  # over the images; the fewest and the most
 CHOOSE_MINUTES, FEWEST_TO_CHOOSE = 10, 4  # training classes: half of fewer is one, where every neighbor is right
 SMALL_FOLDER, SMALL_TEST_FRACTION = 40, 0.33  # classes: of fewer, more train
 DIM, ENOUGH_FOR_DIM = 256, 2000  # images: a head of 256 dimensions fitted to fewer loses what tells new classes apart
-ENOUGH_FOR_SUBSETS = 64  # images in a batch: halves of half of the classes must hold pairs
+N_SUBSETS, ENOUGH_FOR_SUBSETS = 16, 64  # images in a batch: halves of half of the classes must hold pairs
 
 
 def own_tables(sizes: Sizes, batch: tuple[int, int], *, asked_dim: object) -> dict[str, dict[str, Any]]:
@@ -53,7 +53,7 @@ def own_tables(sizes: Sizes, batch: tuple[int, int], *, asked_dim: object) -> di
             **({} if can_choose else {"augment": "none"}),
         },
         "model": model,
-        "loss": {"name": "facility_location_subsets" if batch_size >= ENOUGH_FOR_SUBSETS else "facility_location"},
+        "loss": {"name": "facility_location", "n_subsets": N_SUBSETS if batch_size >= ENOUGH_FOR_SUBSETS else 0},
         "batches": {"size": batch_size, "class_ratio": round(n_classes / batch_size, 4)},
         "optimizer": {
             "name": "rmsprop",

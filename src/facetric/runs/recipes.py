@@ -213,11 +213,11 @@ def batch_shape(class_sizes: Sequence[int], *, ratio: float | None = None, asked
 def _fitting(chosen: Tables, given: Tables) -> Tables:
     """The choices, without those that the user's own rule out: another loss, network or batch composition."""
     fitting = {name: dict(table) for name, table in chosen.items()}
-    name = given.get("loss", {}).get("name", chosen["loss"]["name"])
-    if name == "facility_location_subsets":  # γ goes with the subset
-        fitting["loss"] = {key: value for key, value in fitting["loss"].items() if key in ("name", "margin_decay_every")}
-    elif name != "facility_location" or fitting["loss"]["name"] != name:
+    asked = {**chosen["loss"], **given.get("loss", {})}
+    if asked["name"] != chosen["loss"]["name"]:
         fitting["loss"] = {}
+    elif bool(asked.get("n_subsets")) != bool(chosen["loss"].get("n_subsets")):  # γ goes with the images that are clustered
+        fitting["loss"].pop("margin_weight", None)
     if given.get("model", {}).get("backbone", chosen["model"]["backbone"]) != chosen["model"]["backbone"]:
         fitting["model"] = {key: fitting["model"][key] for key in ("head_init", "dim") if key in fitting["model"]}
     if "images_per_class" in given.get("batches", {}):

@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from facetric.losses import LOSSES
-from facetric.losses.options import loss_options
+from facetric.losses import LOSSES, loss_options
 from facetric.runs.config import TABLES
 from facetric.runs.loss_table import LossTable
 
@@ -25,8 +24,8 @@ def settings_table() -> str:
 def option_rows() -> dict[tuple[str, str], tuple[list[str], str]]:
     """(key, default) → the losses that have it, and its meaning; without the keys that [loss] has for every loss."""
     rows: dict[tuple[str, str], tuple[list[str], str]] = {}
-    for name, loss in LOSSES.items():
-        for key, option in loss_options(loss).items():
+    for name in LOSSES:
+        for key, option in loss_options(name).items():
             if key not in LossTable.model_fields:
                 default = "required" if option.is_required else _shown(option.default)
                 names, meaning = rows.get((key, default), ([], ""))

@@ -2,48 +2,38 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from typing import Any
 
-import torch
 from torch import nn
 
+from facetric import losses
 from facetric.losses import (
-    LOSSES,
     BatchExplanation,
     FacilityLocationLoss,
     MarginDecay,
-    NestedLoss,
+    MatryoshkaLoss,
     SubsampledLoss,
     SubsetsExplanation,
 )
-from facetric.losses.external import external_loss, is_external
 from facetric.runs.loss_table import LossTable
 from facetric.training.processes import Processes
 
 
 def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
     """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
-    losses = {width: _one_loss(config, seed=seed, dim=width, n_classes=n_classes) for width in (*config.nested, dim)}
-    for loss in losses.values():
+    by_width = {width: _one_loss(config, seed=seed, dim=width, n_classes=n_classes) for width in (*config.nested, dim)}
+    for loss in by_width.values():
         inner = innermost(loss)
         if isinstance(inner, FacilityLocationLoss) and processes.n > 1:
             inner.share = processes.broadcast
-    return NestedLoss(losses) if config.nested else losses[dim]
+    return MatryoshkaLoss(by_width) if config.nested else by_width[dim]
 
 
 def _one_loss(config: LossTable, *, seed: int, dim: int, n_classes: int) -> nn.Module:
     """The loss on embeddings of `dim` dimensions."""
-    if is_external(config.name):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)  # proxies and the like, equal in all processes
-            loss = external_loss(config.name, config.options, dim=dim, n_classes=n_classes)
-    else:
-        kind = LOSSES[config.name]
-        seeded = {"seed": seed} if "seed" in inspect.signature(kind).parameters else {}
-        loss = kind(**config.keywords(), **seeded)
-    if config.n_subsets and not isinstance(loss, SubsampledLoss):
+    loss = losses.build_loss(config.name, config.keywords(), dim=dim, n_classes=n_classes, seed=seed)
+    if config.n_subsets:
         loss = SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed)
     return loss
 
@@ -57,21 +47,21 @@ def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> M
 
 def innermost(loss: nn.Module) -> nn.Module:
     """The loss itself, without prefixes (of which it is the widest) and without the averaging over subsets."""
-    if isinstance(loss, NestedLoss):
+    if isinstance(loss, MatryoshkaLoss):
         return innermost(loss.losses[-1])
     return loss.loss if isinstance(loss, SubsampledLoss) else loss
 
 
 def last_explanation(loss: nn.Module) -> BatchExplanation | SubsetsExplanation | None:
     """F, F̃, Δ, NMI and γ of the last batch, for the clustering loss; with subsets their means, as the loss itself is one."""
-    if isinstance(loss, NestedLoss):
+    if isinstance(loss, MatryoshkaLoss):
         return last_explanation(loss.losses[-1])
     return loss.last if isinstance(loss, FacilityLocationLoss | SubsampledLoss) else None
 
 
 def loss_state(loss: nn.Module) -> dict[str, Any]:
     """What an exact resume needs of the loss: its own weights and its generators."""
-    if isinstance(loss, NestedLoss):
+    if isinstance(loss, MatryoshkaLoss):
         return {"nested": [loss_state(part) for part in loss.losses]}
     inner = innermost(loss)
     state: dict[str, Any] = {"weights": inner.state_dict()}  # proxies and the like; ours have none
@@ -84,7 +74,7 @@ def loss_state(loss: nn.Module) -> dict[str, Any]:
 
 def load_loss_state(loss: nn.Module, state: dict[str, Any]) -> None:
     """Restore what `loss_state` gave."""
-    if isinstance(loss, NestedLoss):
+    if isinstance(loss, MatryoshkaLoss):
         for part, of_part in zip(loss.losses, state["nested"], strict=True):
             load_loss_state(part, of_part)
         return

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from facetric.losses.batch import whole
 
 
-class NestedLoss(nn.Module):
+class MatryoshkaLoss(nn.Module):
     """The mean of a loss over prefixes of the embedding, so that its first dimensions also serve alone.
 
         ℓ(X, y) = 1/k · Σ_w ℓ_w(X[:, :w], y),   widths w₁ < … < w_k, of which the largest is usually the whole embedding
@@ -24,7 +24,7 @@ class NestedLoss(nn.Module):
     def __init__(self, losses: Mapping[int, nn.Module]) -> None:
         super().__init__()
         if not losses:
-            raise ValueError("a nested loss needs at least one width; got none: pass {64: loss, 512: another_loss}")
+            raise ValueError("a matryoshka loss needs at least one width; got none: pass {64: loss, 512: another_loss}")
         hint = "a width is a number of dimensions"
         self.widths = sorted(whole("width", width, at_least=1, hint=hint) for width in losses)
         self.losses = nn.ModuleList(losses[width] for width in self.widths)

@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from facetric.losses import FacilityLocationLoss, MarginDecay, NestedLoss, SubsampledLoss, TripletLoss
+from facetric.losses import FacilityLocationLoss, MarginDecay, MatryoshkaLoss, SubsampledLoss, TripletLoss
 from losses.test_facility_location import clustered
 
 
 def test_it_is_the_mean_over_the_prefixes():
     embeddings, labels = clustered(m=24, n_classes=4)
     widths = (2, 5, embeddings.shape[1])
-    value = NestedLoss({width: TripletLoss() for width in widths})(embeddings, labels)
+    value = MatryoshkaLoss({width: TripletLoss() for width in widths})(embeddings, labels)
     expected = 0.0
     for width in widths:
         prefix = torch.tensor([[row[i] for i in range(width)] for row in embeddings.tolist()])
@@ -22,14 +22,14 @@ def test_the_first_dimensions_get_gradient_from_every_width_and_the_others_from_
     embeddings, labels = clustered(m=24, n_classes=4)
     whole, nested = (torch.nn.Parameter(embeddings.detach().clone()) for _ in range(2))
     TripletLoss()(whole, labels).backward()
-    NestedLoss({2: TripletLoss(), embeddings.shape[1]: TripletLoss()})(nested, labels).backward()
+    MatryoshkaLoss({2: TripletLoss(), embeddings.shape[1]: TripletLoss()})(nested, labels).backward()
     torch.testing.assert_close(nested.grad[:, 2:], whole.grad[:, 2:] / 2)
     assert (nested.grad[:, :2] - whole.grad[:, :2] / 2).abs().max() > 1e-6
 
 
 def test_gamma_decays_for_every_width_and_the_explanation_is_that_of_the_whole():
     embeddings, labels = clustered(m=24, n_classes=4)
-    loss = NestedLoss({3: SubsampledLoss(), embeddings.shape[1]: SubsampledLoss()})
+    loss = MatryoshkaLoss({3: SubsampledLoss(), embeddings.shape[1]: SubsampledLoss()})
     decay = MarginDecay(loss, every=1, rate=0.5)
     assert loss.last is None
     decay.step()
@@ -41,8 +41,8 @@ def test_gamma_decays_for_every_width_and_the_explanation_is_that_of_the_whole()
 def test_widths_that_the_embedding_does_not_have_are_refused():
     embeddings, labels = clustered(m=24, n_classes=4)
     with pytest.raises(ValueError, match=r"width 999 exceeds the embedding \(\d+\): lower it"):
-        NestedLoss({999: FacilityLocationLoss()})(embeddings, labels)
+        MatryoshkaLoss({999: FacilityLocationLoss()})(embeddings, labels)
     with pytest.raises(ValueError, match="needs at least one width"):
-        NestedLoss({})
+        MatryoshkaLoss({})
     with pytest.raises(ValueError, match="width must be a whole number, 1 or more; got 0"):
-        NestedLoss({0: FacilityLocationLoss()})
+        MatryoshkaLoss({0: FacilityLocationLoss()})

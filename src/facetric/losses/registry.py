@@ -1,0 +1,217 @@
+"""Losses by name: `LOSSES`, any other by dotted name, and their options, which are the arguments of their constructors.
+
+A new loss is one class plus one line in `LOSSES`. Types and defaults of its options come from the signature, descriptions from
+the `Args:` of the docstring; configurations take, check and document them from here.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
+
+import torch
+from torch import nn
+
+from facetric.losses.baselines import (
+    AffinityLoss,
+    ContrastiveLoss,
+    LiftedStructureLoss,
+    NPairsLoss,
+    TripletLoss,
+    TripletSemihardLoss,
+)
+from facetric.losses.batch import checked_loss
+from facetric.losses.facility_location import FacilityLocationLoss
+from facetric.text import did_you_mean
+
+LOSSES: dict[str, Callable[..., nn.Module]] = {
+    "facility_location": FacilityLocationLoss,
+    "triplet_semihard": TripletSemihardLoss,
+    "lifted_structure": LiftedStructureLoss,
+    "npairs": NPairsLoss,
+    "contrastive": ContrastiveLoss,
+    "triplet": TripletLoss,
+    "affinity": AffinityLoss,
+}
+
+PYTORCH_METRIC_LEARNING = "pytorch_metric_learning"
+NONE = "none"  # stands for None, which TOML lacks
+
+
+@dataclass(frozen=True)
+class Option:
+    """One argument of a loss's constructor."""
+
+    annotation: Any
+    default: Any
+    description: str  # empty if the docstring has none
+
+    @property
+    def is_required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def build_loss(
+    name: str,
+    options: Mapping[str, Any] | None = None,
+    *,
+    dim: int | None = None,
+    n_classes: int | None = None,
+    seed: int = 0,
+) -> nn.Module:
+    """The loss of this name with these options.
+
+    Args:
+        name: a key of `LOSSES`, or a dotted name: "pytorch_metric_learning.ProxyAnchorLoss", "my_module.MyLoss". A module is
+            imported from the installed packages or the current folder.
+        options: arguments of the constructor, checked against its signature.
+        dim: length of an embedding, for a loss that takes `embedding_size`.
+        n_classes: number of training classes, for a loss that takes `num_classes`.
+        seed: of the loss's own weights (proxies, say), and of its generator if it takes a `seed`.
+
+    Examples:
+        >>> build_loss("triplet", {"margin": 0.2})
+        TripletLoss(margin=0.2, normalize=True)
+        >>> build_loss("triplet", {"margn": 0.2})
+        Traceback (most recent call last):
+        ValueError: loss 'triplet' takes no margn; it takes margin, normalize: leave loss.margn out
+    """
+    make = _constructor(name)
+    given = {"embedding_size": dim, "num_classes": n_classes, "seed": seed}
+    sizes = {key: value for key, value in given.items() if value is not None and key in _signature(make).parameters}
+    options = {**sizes, **checked_options(name, options or {}, filled_in=sizes)}
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            loss = make(**options)
+    except ValueError as error:
+        raise ValueError(f"loss {name!r}: {error}") from None
+    except TypeError as error:
+        way_out = f"set its options, as in --set {_key(name, 'margin')}=0.2"
+        raise ValueError(f"loss {name!r} cannot be made ({error}): {way_out}") from error
+    if not isinstance(loss, nn.Module):
+        raise ValueError(f"{name} is not a torch.nn.Module but a {type(loss).__name__}: name a class of losses")
+    return loss
+
+
+def loss_options(name: str) -> dict[str, Option]:
+    """The options of a loss, in the order of its signature. `seed` is not among them: a run has one seed for all.
+
+    >>> {name: option.default for name, option in loss_options("npairs").items()}
+    {'norm_weight': 0.002, 'normalize': False}
+    """
+    return dict(_options(_constructor(name)))
+
+
+def checked_options(name: str, options: Mapping[str, Any], *, filled_in: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """These options, each of the type that the signature of the loss says; the text "none" is None where that is allowed."""
+    known, kinds = loss_options(name), [parameter.kind for parameter in _signature(_constructor(name)).parameters.values()]
+    others = ("reducer", "distance") if name.startswith(PYTORCH_METRIC_LEARNING) else options
+    for key in options:
+        if key not in known and not (inspect.Parameter.VAR_KEYWORD in kinds and key in others):
+            takes = ", ".join(known) or "no options"
+            raise ValueError(f"loss {name!r} takes no {key}; it takes {takes}: leave {_key(name, key)} out")
+    for key, option in known.items():
+        if option.is_required and key not in {**options, **(filled_in or {})}:
+            raise ValueError(f"loss {name!r} needs {key}: set it, as in --set {_key(name, key)}=…")
+    return {key: _checked(name, key, known[key], value) if key in known else value for key, value in options.items()}
+
+
+def for_pytorch_metric_learning(loss: nn.Module) -> nn.Module:
+    """The loss as `CrossBatchMemory`, `DistributedLossWrapper` and `SelfSupervisedLoss` of pytorch-metric-learning take one.
+
+    With reference embeddings the loss is that of the batch and the references together; references that are copies of the batch
+    itself, which a memory holds too, count once.
+    """
+    checked_loss(loss)
+    try:
+        from facetric.losses.adapter import ContrastiveLoss
+    except ImportError:
+        raise ValueError("pytorch-metric-learning is not installed: pip install pytorch-metric-learning") from None
+    return ContrastiveLoss(loss)
+
+
+def _constructor(name: str) -> Callable[..., nn.Module]:
+    """The class or function of this name."""
+    if isinstance(name, str) and name in LOSSES:
+        return LOSSES[name]
+    if not isinstance(name, str) or "." not in name:
+        hint = did_you_mean(str(name), LOSSES)
+        raise ValueError(
+            f"loss.name must be one of {', '.join(LOSSES)}, or a dotted name such as my_module.MyLoss; got {name!r}{hint}"
+        )
+    module_name, _, attribute = name.rpartition(".")
+    is_theirs = module_name == PYTORCH_METRIC_LEARNING
+    here = str(Path.cwd())
+    sys.path.append(here)  # last: it hides no installed package
+    try:
+        module = import_module(f"{module_name}.losses" if is_theirs else module_name)
+    except ImportError as error:
+        own = "install its package, or start in the folder that holds its module"
+        way_out = "pip install pytorch-metric-learning" if is_theirs else own
+        raise ValueError(f"the loss {name!r} cannot be imported ({error}): {way_out}") from error
+    finally:
+        sys.path.remove(here)
+    found = {key: make for key, make in vars(module).items() if callable(make) and (not is_theirs or key.endswith("Loss"))}
+    if attribute not in found:
+        near = get_close_matches(attribute, found, n=1)
+        hint = f"; did you mean '{module_name}.{near[0]}'?" if near else f"; it has {', '.join(found)}"
+        raise ValueError(f"{module_name} has no loss {attribute!r}{hint} (--set loss.name=…)")
+    return found[attribute]  # type: ignore[no-any-return]
+
+
+@functools.cache
+def _options(loss: Callable[..., nn.Module]) -> dict[str, Option]:
+    section = re.search(r"^Args:\n((?: +.*\n?)+)", inspect.getdoc(loss) or "", re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
+    descriptions = {name: re.sub(r"\s*\n\s*", " ", text) for name, text in entries}
+    return {
+        name: Option(parameter.annotation, parameter.default, descriptions.get(name, ""))
+        for name, parameter in _signature(loss).parameters.items()
+        if name != "seed" and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+
+
+def _signature(loss: Callable[..., nn.Module]) -> inspect.Signature:
+    try:
+        return inspect.signature(loss, eval_str=True)
+    except NameError:  # a type that is imported for type checkers only
+        return inspect.signature(loss)
+
+
+def _checked(name: str, key: str, option: Option, value: Any) -> Any:
+    kinds = get_args(option.annotation) if NoneType in get_args(option.annotation) else (option.annotation,)
+    is_text, is_flag = isinstance(value, str), isinstance(value, bool)
+    if NoneType in kinds and (value is None or (is_text and value == NONE)):
+        return None
+    rules = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
+    fits = {
+        float: isinstance(value, int | float) and not is_flag and math.isfinite(value),
+        int: isinstance(value, int) and not is_flag,
+        bool: is_flag,
+        str: is_text,
+    }
+    wanted = []
+    for kind in (each for each in kinds if each is not NoneType):
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        if (kind not in fits and not choices) or fits.get(kind) or (is_text and value in choices):
+            return float(value) if kind is float else value  # what is no plain type the constructor knows
+        wanted.append("one of " + ", ".join(choices) if choices else rules[kind])
+    usual = NONE if option.default is None else option.default
+    default = "" if option.is_required else f": the default is {usual}, as in --set {_key(name, key)}={usual}"
+    raise ValueError(f"{_key(name, key)} of {name!r} must be {' or '.join(wanted)}; got {value!r}{default}")
+
+
+def _key(name: str, option: str) -> str:
+    """The key of the configuration that holds an option."""
+    return f"loss.options.{option}" if "." in name else f"loss.{option}"

@@ -16,7 +16,7 @@ from itertools import groupby
 
 import torch
 
-from facetric.embedder import Embedder, WeightsError, build_embedder
+from facetric.embedder import Network, WeightsError, build_network
 from facetric.embedder.split import working_places
 from facetric.embedder.weights import default_weights
 
@@ -69,16 +69,16 @@ def main() -> None:
         print("| " + " | ".join(str(column) for column in columns) + " |", flush=True)
 
 
-def built(name: str, size: int | None) -> tuple[Embedder, str]:
+def built(name: str, size: int | None) -> tuple[Network, str]:
     """With packaged weights where they exist and are installed, else random ones."""
     weights = "packaged" if default_weights(name) == "packaged" else "none"
     try:
-        return build_embedder(name, weights=weights, image_size=size).eval(), weights
+        return build_network(name, weights=weights, image_size=size).eval(), weights
     except WeightsError:
-        return build_embedder(name, weights="none", image_size=size).eval(), "none"
+        return build_network(name, weights="none", image_size=size).eval(), "none"
 
 
-def least_seconds(embedder: Embedder, n_images: int, repeats: int) -> float:
+def least_seconds(embedder: Network, n_images: int, repeats: int) -> float:
     """CPU time of a batch."""
     spec = embedder.input_spec
     images = torch.randn(n_images, spec.channels, spec.size, spec.size)
@@ -92,7 +92,7 @@ def least_seconds(embedder: Embedder, n_images: int, repeats: int) -> float:
     return min(times)
 
 
-def shown(places: list[str], embedder: Embedder) -> str:
+def shown(places: list[str], embedder: Network) -> str:
     """Stages and blocks, runs of them in short: `blocks.0`-`blocks.6`. Stems and norms work too, and are left out."""
     numbered = [
         place for place in places if re.fullmatch(r"\D.*\.\d+", place) and not place.startswith(("stem.", "patch_embed."))

@@ -24,10 +24,10 @@ def step_seconds(n_steps: int) -> float:
     """The median of n_steps, after a few for warming up."""
     import torch
 
-    from facetric.embedder import build_embedder
+    from facetric.embedder import build_network
     from facetric.losses import FacilityLocationLoss, SubsampledLoss
 
-    embedder = build_embedder("glyphnet", weights="none")
+    embedder = build_network("glyphnet", weights="none")
     loss = SubsampledLoss(FacilityLocationLoss(64.0), 16)
     optimizer = torch.optim.AdamW(embedder.parameters(), lr=1e-3)
     images, labels = torch.randn(128, 1, 32, 32), torch.arange(128) % 32

@@ -101,7 +101,7 @@ def look_alikes(few, sketches, sample, pictures):
 
     model = load()
     paths = [few.root / sketch.path for sketch in sketches]
-    vectors = model.embed(paths)
+    vectors = model.encode(paths)
     threshold = similarity_of_copies(paths, vectors, model)
     groups = look_alike_groups(vectors, threshold)
     linked = np.flatnonzero(groups != np.arange(len(groups)))
@@ -110,7 +110,7 @@ def look_alikes(few, sketches, sample, pictures):
     for i in linked[:20]:
         print(f"  {sketches[i].path}  {sketches[groups[i]].path}")
     for name, copy in {"altered": altered, **COPIES}.items():
-        copies = model.embed([copy(picture) for picture in pictures])
+        copies = model.encode([copy(picture) for picture in pictures])
         found = ((copies * vectors[sample]).sum(axis=1) >= threshold).mean()
         print(f"  {100 * found:6.2f}%  {name}")
 

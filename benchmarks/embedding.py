@@ -27,7 +27,7 @@ import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from facetric.embedder import Embedder, build_embedder, embed  # noqa: E402
+from facetric.embedder import Network, build_network, embed  # noqa: E402
 from facetric.embedder.encode import inference, outputs_in_order  # noqa: E402
 from facetric.embedder.input_spec import image_format  # noqa: E402
 from facetric.evaluation import evaluate  # noqa: E402
@@ -39,12 +39,12 @@ Vectors = NDArray[np.float32]
 PRECISIONS = ("32", "int8")
 
 
-def pooled(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
+def pooled(embedder: Network, images: torch.Tensor) -> torch.Tensor:
     """The backbone's features, of length one."""
     return torch.nn.functional.normalize(embedder.features(images), dim=1)
 
 
-def plain(embedder: Embedder, paths: list[Path]) -> Vectors:
+def plain(embedder: Network, paths: list[Path]) -> Vectors:
     """Batches of 64, all threads on one batch, whole files decoded."""
     crop = CenterCrop(image_format(embedder.input_spec, paths))
 
@@ -57,7 +57,7 @@ def plain(embedder: Embedder, paths: list[Path]) -> Vectors:
         return np.concatenate([pooled(embedder, images).numpy() for images in made_ahead(tasks, 2)])
 
 
-def batch_per_thread(embedder: Embedder, paths: list[Path], size: int = 8) -> Vectors:
+def batch_per_thread(embedder: Network, paths: list[Path], size: int = 8) -> Vectors:
     """Every thread decodes a small batch and runs the network on it by itself."""
     crop = CenterCrop(image_format(embedder.input_spec, paths))
     rows = [np.arange(first, min(first + size, len(paths))) for first in range(0, len(paths), size)]
@@ -65,13 +65,13 @@ def batch_per_thread(embedder: Embedder, paths: list[Path], size: int = 8) -> Ve
     return np.concatenate([vectors.numpy() for vectors in outputs_in_order(embedder, tasks, partial(pooled, embedder))])
 
 
-def fused(embedder: Embedder, paths: list[Path]) -> Vectors:
+def fused(embedder: Network, paths: list[Path]) -> Vectors:
     """And batch normalization and activations are part of the convolutions: what `embed` does."""
     with inference(embedder) as network:
         return batch_per_thread(network, paths)
 
 
-STEPS: dict[str, Callable[[Embedder, list[Path]], Vectors]] = {
+STEPS: dict[str, Callable[[Network, list[Path]], Vectors]] = {
     "plain PyTorch": plain,
     "+ a small batch per thread": batch_per_thread,
     "+ fused convolutions": fused,
@@ -106,7 +106,7 @@ def main() -> None:
     folders = sorted((Path(os.environ["FACETRIC_DATA"]) / "CUB_200_2011" / "images").glob("*"))
     paths = [path for folder in folders for path in sorted(folder.glob("*.jpg"))]
     chosen = paths[:: max(1, len(paths) // options.images)][: options.images]
-    embedder = build_embedder(options.backbone, weights=None if "lite" in options.backbone else "none").eval()
+    embedder = build_network(options.backbone, weights=None if "lite" in options.backbone else "none").eval()
     with tempfile.TemporaryDirectory(prefix="facetric-benchmark-") as temporary:
         if options.megapixels:
             chosen = enlarged(chosen, options.megapixels, Path(temporary))

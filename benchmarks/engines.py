@@ -27,7 +27,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from facetric.embedder import Embedder, OnnxNetwork, build_embedder, read_network  # noqa: E402  # noqa: E402
+from facetric.embedder import Network, OnnxNetwork, build_network, read_network  # noqa: E402  # noqa: E402
 from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors  # noqa: E402
 from facetric.embedder.onnx_export import Source, write_export  # noqa: E402
 from facetric.embedder.samples import sample_pictures  # noqa: E402
@@ -52,11 +52,11 @@ Pixels = Sequence[NDArray[np.uint8]]
 
 def source_of(backbone: str) -> Source:
     packaged = "lite" in backbone
-    embedder = build_embedder(backbone, weights="packaged" if packaged else "none").eval()
+    embedder = build_network(backbone, weights="packaged" if packaged else "none").eval()
     return Source(embedder, FORM, "benchmark", features=True)
 
 
-def plain(embedder: Embedder, pixels: Pixels) -> Vectors:
+def plain(embedder: Network, pixels: Pixels) -> Vectors:
     spec = embedder.input_spec
     crop = CenterCrop(ImageFormat(FORM.size, spec.size, spec.mean, spec.std, spec.channels))
     found = []
@@ -71,8 +71,8 @@ def engine(name: str, source: Source, file: Path) -> Callable[[Pixels], Vectors]
     if name == "onnxruntime":
         return read_network(file).vectors
     if name == "torch":
-        return lambda pixels: plain(source.embedder, pixels)
-    embedder = source.embedder.for_inference("bf16" if name.endswith("bf16") else "32")
+        return lambda pixels: plain(source.network, pixels)
+    embedder = source.network.for_inference("bf16" if name.endswith("bf16") else "32")
     return lambda pixels: picture_vectors(embedder, pixels, features=True)
 
 
@@ -99,13 +99,13 @@ def child(backbone: str, name: str, file: Path) -> None:
     print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")).split()[1])
 
 
-def opened(paths: Sequence[Path], embedder: Embedder) -> list[NDArray[np.uint8]]:
+def opened(paths: Sequence[Path], embedder: Network) -> list[NDArray[np.uint8]]:
     return [picture_pixels(embedder, open_image(path), FORM) for path in paths]
 
 
 def measure(backbone: str, paths: Sequence[Path], options: argparse.Namespace, file: Path) -> None:
     source = source_of(backbone)
-    pixels = opened(paths, source.embedder)
+    pixels = opened(paths, source.network)
     start = time.perf_counter()
     made = write_export(source, file, [open_image(path) for path in paths[:8]], overwrite=True, made_by="a benchmark")
     seconds = time.perf_counter() - start
@@ -144,7 +144,7 @@ def scores(options: argparse.Namespace, folders: Sequence[Path], file: Path) -> 
     engines = {name: engine(name, source, file) for name in ENGINES if name in options.engines}
     found: dict[str, list[Vectors]] = {name: [] for name in engines}
     for start in range(0, len(test), 256):
-        pixels = opened(test[start : start + 256], source.embedder)
+        pixels = opened(test[start : start + 256], source.network)
         for name, run in engines.items():
             found[name].append(run(pixels))
     print(f"\nCUB test half, {len(test)} photos, {BACKBONES[0]}, pooled features")

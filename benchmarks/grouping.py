@@ -65,7 +65,7 @@ def glyphs(run):
         enough = np.flatnonzero(np.bincount(part.labels) >= 15)
         chosen = np.random.default_rng(0).permutation(enough)[:n_classes]
         rows = np.concatenate([np.flatnonzero(part.labels == c)[:15] for c in chosen])
-        parts.append((model.embed([np.asarray(part.images[row]) for row in rows]), part.labels[rows]))
+        parts.append((model.encode([np.asarray(part.images[row]) for row in rows]), part.labels[rows]))
     yield f"glyphs, {'without training' if run is None else 'trained'}", *parts
 
 

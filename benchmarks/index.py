@@ -253,7 +253,7 @@ def embedded(folder, n_photos):
     with tempfile.TemporaryDirectory() as temporary:
         for i, photo in enumerate(photos):
             shutil.copy(photo, Path(temporary) / f"{i:05}.jpg")
-        model.embed(photos[:32])  # whatever happens once
+        model.encode(photos[:32])  # whatever happens once
         cpu = time.process_time()
         seconds, _ = timed(model.index(Path(temporary) / "index").add, temporary)
         cpu = time.process_time() - cpu

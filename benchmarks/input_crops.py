@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.evaluation import evaluate
 from facetric.images import CenterCrop, ImageFormat, prepare
 from facetric.images.readers import load_dataset
@@ -31,7 +31,7 @@ def main() -> None:
     dataset = load_dataset("cub", root=Path(os.environ.get("FACETRIC_DATA", ".")) / "CUB_200_2011")
     kept = np.flatnonzero(dataset.splits == "train")[:: options.every]
     pictures, labels = prepare(dataset.images, name="cub").take(kept), dataset.labels[kept]
-    embedder = build_embedder("tf_efficientnet_lite0").eval()
+    embedder = build_network("tf_efficientnet_lite0").eval()
     spec = embedder.input_spec
     for crop, size in CROPS:
         cut = CenterCrop(ImageFormat(size=256, crop=crop, mean=spec.mean, std=spec.std))

@@ -22,9 +22,9 @@ def measured() -> dict[str, float]:
     """Images per second and the process's peak, in this process."""
     import torch
 
-    from facetric.embedder import build_embedder
+    from facetric.embedder import build_network
 
-    embedder = build_embedder("tf_efficientnet_lite0", freeze_through="blocks.4")
+    embedder = build_network("tf_efficientnet_lite0", freeze_through="blocks.4")
     images, activations = torch.randn(64, 3, 224, 224), torch.randn(128, 112, 14, 14)
 
     def embed() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.embedder.closed_form import USUAL_SHRINKAGE, closed_form_head
 from facetric.embedder.encode import inference, outputs_in_order
 from facetric.embedder.input_spec import image_format
@@ -48,7 +48,7 @@ def main():
 
 def pooled(paths):
     """Every way to pool the same maps of each photo: (n, 1280) each."""
-    embedder = build_embedder(weights="packaged").eval()
+    embedder = build_network(weights="packaged").eval()
     with inference(embedder) as network:
         crop = CenterCrop(image_format(network.input_spec, paths))
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from facetric.embedder import build_embedder, embed
+from facetric.embedder import build_network, embed
 from facetric.embedder.closed_form import closed_form_head
 from facetric.embedder.pooling import Pooling
 from facetric.evaluation import evaluate
@@ -34,7 +34,7 @@ def main():
     options = parser.parse_args()
     root = options.root or Path(os.environ.get("FACETRIC_DATA", ".")) / FOLDERS[options.dataset]
     dataset = load_dataset(options.dataset, root=root)
-    embedder = build_embedder(options.backbone, pooling=options.pooling)
+    embedder = build_network(options.backbone, pooling=options.pooling)
 
     start = time.perf_counter()
     splits = ("test", "train") if options.dims else ("test",)

@@ -30,12 +30,12 @@ FINGERPRINT = "f" * 64
 def network(dimensions):
     import torch
 
-    from facetric.embedder import Model, build_embedder
+    from facetric.embedder import Embedder, build_network
     from facetric.embedder.encoder import PictureFormat
 
     torch.manual_seed(0)
-    embedder = build_embedder("tf_efficientnet_lite0", dim=dimensions, weights="packaged").for_inference()
-    return Model(embedder, PictureFormat(256), FINGERPRINT)
+    embedder = build_network("tf_efficientnet_lite0", dim=dimensions, weights="packaged").for_inference()
+    return Embedder(embedder, PictureFormat(256), FINGERPRINT)
 
 
 def write_index(place, n, d):

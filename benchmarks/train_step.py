@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from facetric.embedder import Embedder, build_embedder
+from facetric.embedder import Network, build_network
 from facetric.embedder.activations import build_trunk_cache
 from facetric.embedder.input_spec import image_format
 from facetric.images import RandomCrop, prepare
@@ -49,7 +49,7 @@ def main() -> None:
         images, labels = _sample(options.images, folder)
         weights = None if options.backbone == "tf_efficientnet_lite0" else "none"
         frozen, one_by_one, whole = (
-            build_embedder(options.backbone, weights=weights, freeze_through=through)
+            build_network(options.backbone, weights=weights, freeze_through=through)
             for through in (options.freeze_through, options.freeze_through, None)
         )
         one_by_one._trained = (one_by_one.backbone,)
@@ -93,7 +93,7 @@ class _Step:
 
     def __init__(
         self,
-        embedder: Embedder,
+        embedder: Network,
         inputs: Callable[[NDArray[np.int64]], Tensor],
         batches: ClassBalancedBatches,
         labels: NDArray[np.int64],

@@ -15,7 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.embedder.activations import build_trunk_cache
 from facetric.images import array_file, array_format, cache_key, prepare
 
@@ -80,7 +80,7 @@ def test_a_cache_is_listed_with_what_it_was_made_from(pictures: list[Path]) -> N
 
 
 def test_activations_are_listed_and_go_out_of_date_with_the_images_of_their_prepared_cache(pictures: list[Path]) -> None:
-    embedder = build_embedder("test_resnet", weights="none", freeze_through="layer1")
+    embedder = build_network("test_resnet", weights="none", freeze_through="layer1")
     prepared = prepare(pictures, name="birds")
     build_trunk_cache(embedder, prepared.take([0, 2]), n_views=1)
     entry = listed()[".f16"]
@@ -92,7 +92,7 @@ def test_activations_are_listed_and_go_out_of_date_with_the_images_of_their_prep
 
 
 def test_activations_of_pictures_in_memory_stay_current(folder: Path) -> None:
-    embedder = build_embedder("glyphnet", dim=8, freeze_through="stages.1", seed=1)
+    embedder = build_network("glyphnet", dim=8, freeze_through="stages.1", seed=1)
     build_trunk_cache(embedder, np.zeros((2, 40, 40), dtype=np.uint8), n_views=1)
     assert state(".f16") == "current"
     assert "in memory" in command("list")

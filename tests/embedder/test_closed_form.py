@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from facetric.embedder import build_embedder, load_embedder, save_embedder
+from facetric.embedder import build_network, load_network, save_network
 from facetric.embedder.closed_form import SHRINKAGES, closed_form_head
 from oracles.closed_form import embedded_by_definition, map_at_r_by_loops, whitened_by_definition
 
@@ -81,7 +81,7 @@ def test_what_cannot_be_whitened_is_refused(change, message):
 
 
 def test_an_embedder_with_this_head_gives_its_embeddings_and_survives_a_file(tmp_path):
-    embedder = build_embedder("glyphnet", dim=8, weights="none").eval()
+    embedder = build_network("glyphnet", dim=8, weights="none").eval()
     pictures = torch.rand(60, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     labels = np.repeat(np.arange(12), 5)
     with torch.no_grad():
@@ -90,9 +90,9 @@ def test_an_embedder_with_this_head_gives_its_embeddings_and_survives_a_file(tmp
         given = embedder(pictures)
     expected = closed_form_head(features.numpy(), labels, 8)(features.numpy())
     np.testing.assert_allclose(given.numpy(), expected, atol=2e-4)
-    save_embedder(embedder, tmp_path / "best.safetensors")
+    save_network(embedder, tmp_path / "best.safetensors")
     with torch.no_grad():
-        assert torch.equal(load_embedder(tmp_path / "best.safetensors")(pictures), given)
+        assert torch.equal(load_network(tmp_path / "best.safetensors")(pictures), given)
     embedder.initialize_head(kind="orthogonal")
     assert not embedder.normalize_features
     with pytest.raises(ValueError, match="got no labels"):

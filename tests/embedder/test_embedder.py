@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-from facetric.embedder import Embedder, InputSpec, build_embedder
+from facetric.embedder import InputSpec, Network, build_network
 
 
-def images_for(embedder: Embedder, n: int = 3) -> torch.Tensor:
+def images_for(embedder: Network, n: int = 3) -> torch.Tensor:
     spec = embedder.input_spec
     return torch.randn(n, spec.channels, spec.size, spec.size, generator=torch.Generator().manual_seed(1))
 
 
-def uncut(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
+def uncut(embedder: Network, images: torch.Tensor) -> torch.Tensor:
     """The embeddings, from the backbone's own methods."""
     maps = embedder.backbone.forward_features(images)
     return embedder.head(embedder.backbone.forward_head(maps, pre_logits=True))
@@ -26,7 +26,7 @@ def uncut(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_embeddings_have_length_one_only_when_asked(normalize: bool) -> None:
-    embedder = build_embedder("glyphnet", dim=16, normalize=normalize).eval()
+    embedder = build_network("glyphnet", dim=16, normalize=normalize).eval()
     embeddings = embedder(images_for(embedder))
     assert embeddings.shape == (3, 16)
     assert torch.allclose(embeddings.norm(dim=1), torch.ones(3)) == normalize
@@ -34,7 +34,7 @@ def test_embeddings_have_length_one_only_when_asked(normalize: bool) -> None:
 
 def test_the_real_glyphnet_has_1024_features(glyphnet_widths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("facetric.embedder.glyphnet.WIDTHS", glyphnet_widths)
-    embedder = build_embedder("glyphnet", dim=16).eval()
+    embedder = build_network("glyphnet", dim=16).eval()
     assert embedder.n_features == 1024
     with torch.no_grad():
         assert embedder(torch.zeros(2, 1, 36, 36)).shape == (2, 16)
@@ -42,21 +42,21 @@ def test_the_real_glyphnet_has_1024_features(glyphnet_widths: tuple[int, ...], m
 
 @pytest.mark.parametrize("size", [32, 40, 48])
 def test_glyphnet_takes_pictures_of_32_to_48_pixels(size: int) -> None:
-    embedder = build_embedder("glyphnet").eval()
+    embedder = build_network("glyphnet").eval()
     assert embedder.features(torch.zeros(2, 1, size, size)).shape == (2, embedder.n_features)
 
 
 def test_the_input_follows_the_backbone() -> None:
     half = (0.5, 0.5, 0.5)
-    assert build_embedder("glyphnet").input_spec == InputSpec(size=32, channels=1, mean=(0.5,), std=(0.5,))
-    assert build_embedder("tf_efficientnet_lite0").input_spec == InputSpec(size=224, channels=3, mean=half, std=half)
-    assert build_embedder("googlenet", weights="none").input_spec == InputSpec(size=227, channels=3, mean=half, std=half)
+    assert build_network("glyphnet").input_spec == InputSpec(size=32, channels=1, mean=(0.5,), std=(0.5,))
+    assert build_network("tf_efficientnet_lite0").input_spec == InputSpec(size=224, channels=3, mean=half, std=half)
+    assert build_network("googlenet", weights="none").input_spec == InputSpec(size=227, channels=3, mean=half, std=half)
 
 
 def test_googlenet_gives_torchvisions_features() -> None:
     from torchvision.models import googlenet
 
-    embedder = build_embedder("googlenet", weights="none").eval()
+    embedder = build_network("googlenet", weights="none").eval()
     theirs = googlenet(weights=None, aux_logits=False, init_weights=False, transform_input=True).eval()
     theirs.fc, theirs.dropout = nn.Identity(), nn.Identity()
     theirs.load_state_dict(embedder.backbone.state_dict())
@@ -83,7 +83,7 @@ def test_googlenet_gives_torchvisions_features() -> None:
     ],
 )
 def test_both_parts_in_a_row_are_the_whole(name: str, through: str) -> None:
-    embedder = build_embedder(name, weights="none", normalize=False, freeze_through=through).eval()
+    embedder = build_network(name, weights="none", normalize=False, freeze_through=through).eval()
     images = images_for(embedder, 2)
     activations = embedder.trunk(images)
     assert not activations.requires_grad
@@ -95,7 +95,7 @@ def test_both_parts_in_a_row_are_the_whole(name: str, through: str) -> None:
 
 
 def test_the_trunk_of_the_default_backbone_is_small_enough_to_keep() -> None:
-    embedder = build_embedder("tf_efficientnet_lite0", freeze_through="blocks.4")
+    embedder = build_network("tf_efficientnet_lite0", freeze_through="blocks.4")
     assert embedder.trunk(images_for(embedder, 1)).shape == (1, 112, 14, 14)
 
 
@@ -103,32 +103,32 @@ def test_an_unknown_place_is_refused_with_the_known_ones() -> None:
     with pytest.raises(
         ValueError, match=r"must name a module of the backbone; got 'stage.1': did you mean 'stages.1'\? .* stem, stages.0,"
     ):
-        build_embedder("glyphnet", freeze_through="stage.1")
+        build_network("glyphnet", freeze_through="stage.1")
 
 
 def test_a_place_inside_a_block_is_refused_with_places_that_work() -> None:
     with pytest.raises(ValueError, match=r"cannot be frozen through 'layer2.0.conv1'.*choose one of conv1.0, .*layer2.0, "):
-        build_embedder("test_resnet", weights="none", freeze_through="layer2.0.conv1")
+        build_network("test_resnet", weights="none", freeze_through="layer2.0.conv1")
 
 
 def test_a_network_of_parallel_branches_is_refused() -> None:
     with pytest.raises(
         ValueError, match=r"cannot be frozen through 'blocks.1'.*nor anywhere else: freeze 'all' of it, or nothing"
     ):
-        build_embedder("crossvit_tiny_240", weights="none", freeze_through="blocks.1")
+        build_network("crossvit_tiny_240", weights="none", freeze_through="blocks.1")
 
 
 def test_an_unknown_backbone_is_refused_with_the_nearest() -> None:
     with pytest.raises(ValueError, match=r"got 'resnt18': did you mean .*resnet18"):
-        build_embedder("resnt18", weights="none")
+        build_network("resnt18", weights="none")
 
 
 def test_dim_must_be_positive() -> None:
     with pytest.raises(ValueError, match="dim, the length of an embedding, must be at least 1; got 0"):
-        build_embedder("glyphnet", dim=0)
+        build_network("glyphnet", dim=0)
 
 
-def step(embedder: Embedder) -> None:
+def step(embedder: Network) -> None:
     """One training step with large changes."""
     embedder.train()
     optimizer = torch.optim.SGD(embedder.parameter_groups(1.0, 1.0, 0.1))
@@ -136,12 +136,12 @@ def step(embedder: Embedder) -> None:
     optimizer.step()
 
 
-def changed(before: dict[str, torch.Tensor], embedder: Embedder) -> set[str]:
+def changed(before: dict[str, torch.Tensor], embedder: Network) -> set[str]:
     return {name for name, tensor in embedder.state_dict().items() if not torch.equal(tensor, before[name])}
 
 
 def test_a_step_leaves_the_frozen_part_and_all_statistics_alone() -> None:
-    embedder = build_embedder("glyphnet", normalize=False, freeze_through="stages.0")
+    embedder = build_network("glyphnet", normalize=False, freeze_through="stages.0")
     embedder.freeze_batchnorm = True
     before = copy.deepcopy(embedder.state_dict())
     step(embedder)
@@ -154,7 +154,7 @@ def test_a_step_leaves_the_frozen_part_and_all_statistics_alone() -> None:
 
 
 def test_without_frozen_statistics_only_those_behind_the_cut_move() -> None:
-    embedder = build_embedder("glyphnet", normalize=False, freeze_through="stages.0")
+    embedder = build_network("glyphnet", normalize=False, freeze_through="stages.0")
     before = copy.deepcopy(embedder.state_dict())
     step(embedder)
     moved = {name for name in changed(before, embedder) if "running" in name}
@@ -163,12 +163,12 @@ def test_without_frozen_statistics_only_those_behind_the_cut_move() -> None:
 
 
 def test_statistics_are_frozen_for_pretrained_weights_only() -> None:
-    assert build_embedder("tf_efficientnet_lite0").freeze_batchnorm
-    assert not build_embedder("glyphnet").freeze_batchnorm
+    assert build_network("tf_efficientnet_lite0").freeze_batchnorm
+    assert not build_network("glyphnet").freeze_batchnorm
 
 
 def test_eval_and_train_switch_what_is_not_frozen() -> None:
-    embedder = build_embedder("glyphnet", freeze_through="stages.0")
+    embedder = build_network("glyphnet", freeze_through="stages.0")
     assert (embedder.backbone.stem.training, embedder.backbone.stages[1].training, embedder.head.training) == (False, True, True)
     embedder.eval()
     assert not any(module.training for module in embedder.modules())
@@ -177,7 +177,7 @@ def test_eval_and_train_switch_what_is_not_frozen() -> None:
 
 
 def test_parameter_groups_hold_every_trainable_parameter_once() -> None:
-    embedder = build_embedder("glyphnet", freeze_through="stages.0")
+    embedder = build_network("glyphnet", freeze_through="stages.0")
     groups = {group["name"]: group for group in embedder.parameter_groups(1e-4, 1e-2, 0.05)}
     assert list(groups) == ["backbone", "backbone_no_decay", "head", "head_no_decay"]
     assert [group["lr"] for group in groups.values()] == [1e-4, 1e-4, 1e-2, 1e-2]
@@ -190,7 +190,7 @@ def test_parameter_groups_hold_every_trainable_parameter_once() -> None:
 
 
 def test_a_backbone_frozen_to_its_end_leaves_the_head() -> None:
-    embedder = build_embedder("test_resnet", weights="none", freeze_through="layer4")
+    embedder = build_network("test_resnet", weights="none", freeze_through="layer4")
     assert [group["name"] for group in embedder.parameter_groups(1, 1)] == ["head", "head_no_decay"]
 
 
@@ -198,7 +198,7 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)
     torch.manual_seed(5)
-    first, again, other = (build_embedder("glyphnet", seed=seed).state_dict() for seed in (1, 1, 2))
+    first, again, other = (build_network("glyphnet", seed=seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.rand(3), expected)
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not torch.equal(first["head.weight"], other["head.weight"])
@@ -207,7 +207,7 @@ def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda embedder: pickle.loads(pickle.dumps(embedder))])
 def test_a_copy_has_weights_of_its_own(how) -> None:
-    embedder = build_embedder("glyphnet", normalize=False, freeze_through="stages.0").eval()
+    embedder = build_network("glyphnet", normalize=False, freeze_through="stages.0").eval()
     images = images_for(embedder)
     before = embedder(images)
     twin = how(embedder)
@@ -220,12 +220,12 @@ def test_a_copy_has_weights_of_its_own(how) -> None:
 
 
 def test_trunk_state_is_what_decides_the_activations() -> None:
-    embedder = build_embedder("glyphnet", freeze_through="stages.0")
+    embedder = build_network("glyphnet", freeze_through="stages.0")
     names = set(embedder.trunk_state())
     assert names == {name for name in embedder.backbone.state_dict() if name.startswith(("stem.", "stages.0."))}
-    assert build_embedder("glyphnet").trunk_state() == {}
+    assert build_network("glyphnet").trunk_state() == {}
     images = images_for(embedder)
-    assert build_embedder("glyphnet").trunk(images) is images
+    assert build_network("glyphnet").trunk(images) is images
 
 
 @pytest.mark.parametrize(("size", "mean", "std"), [(0, (0.5,), (1.0,)), (9, (0.5, 0.5), (1.0,)), (9, (0.5,), (0.0,))])
@@ -235,18 +235,18 @@ def test_an_impossible_input_is_refused(size: int, mean: tuple[float, ...], std:
 
 
 def test_features_are_finite_on_a_black_picture() -> None:
-    embedder = build_embedder("glyphnet").eval()
+    embedder = build_network("glyphnet").eval()
     with torch.no_grad():
         assert np.isfinite(embedder(torch.zeros(2, 1, 32, 32)).numpy()).all()
 
 
 def test_with_everything_frozen_the_activations_are_the_pooled_features_and_only_the_head_is_trained() -> None:
-    embedder = build_embedder("glyphnet", dim=16, freeze_through="all")
+    embedder = build_network("glyphnet", dim=16, freeze_through="all")
     images = images_for(embedder)
     activations = embedder.trunk(images)
     assert activations.shape == (3, embedder.n_features)
     assert torch.equal(embedder.features_from_activations(activations), activations)
-    free = build_embedder("glyphnet", dim=16).eval()
+    free = build_network("glyphnet", dim=16).eval()
     assert torch.allclose(embedder(images), free(images), atol=1e-6)
     embedder(images).sum().backward()
     assert [name for name, weights in embedder.named_parameters() if weights.grad is not None] == ["head.weight", "head.bias"]

@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from facetric.embedder import Embedder, build_embedder, embed
+from facetric.embedder import Network, build_network, embed
 from facetric.embedder.encode import inference, outputs_in_order
 from facetric.embedder.fused import fused
 
 
-def network(name: str, *, freeze_through: str | None = None) -> Embedder:
+def network(name: str, *, freeze_through: str | None = None) -> Network:
     """With statistics and weights of batch normalization that do something."""
     size = None if name == "glyphnet" else 96  # pixels
-    embedder = build_embedder(name, weights="none", freeze_through=freeze_through, image_size=size).eval()
+    embedder = build_network(name, weights="none", freeze_through=freeze_through, image_size=size).eval()
     generator = torch.Generator().manual_seed(0)
     for module in embedder.backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -35,7 +35,7 @@ def network(name: str, *, freeze_through: str | None = None) -> Embedder:
     return embedder
 
 
-def pictures(embedder: Embedder, n: int = 3, *, more: int = 0) -> Tensor:
+def pictures(embedder: Network, n: int = 3, *, more: int = 0) -> Tensor:
     spec, generator = embedder.input_spec, torch.Generator().manual_seed(1)
     return torch.randn(n, spec.channels, spec.size + more, spec.size + more, generator=generator)
 
@@ -53,7 +53,7 @@ def test_the_fused_network_gives_the_same_features_without_batch_normalization(n
     assert n_normalizations(faster, images) == 0
 
 
-def n_normalizations(embedder: Embedder, images: Tensor) -> int:
+def n_normalizations(embedder: Network, images: Tensor) -> int:
     """How often torch's batch normalization is called."""
     with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         embedder.features(images)
@@ -99,7 +99,7 @@ def test_the_copy_keeps_the_weights_of_its_time_and_the_mode_of_the_network_is_r
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda embedder: pickle.loads(pickle.dumps(embedder))])
 @pytest.mark.parametrize("name", ["glyphnet", "tf_efficientnet_lite0"])
-def test_the_copy_for_inference_can_be_copied_and_pickled(name: str, copied: Callable[[Embedder], Embedder]) -> None:
+def test_the_copy_for_inference_can_be_copied_and_pickled(name: str, copied: Callable[[Network], Network]) -> None:
     faster = network(name).for_inference()
     images = pictures(faster, n=1)
     with torch.inference_mode():
@@ -185,7 +185,7 @@ def test_outputs_come_in_order_and_an_error_in_a_task_comes_through() -> None:
     ["tf_efficientnet_lite0", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_tiny_patch16_224"))],
 )
 def test_in_bfloat16_vectors_point_the_same_way(name: str) -> None:
-    embedder = build_embedder(name, weights="packaged" if "lite" in name else "none").eval()
+    embedder = build_network(name, weights="packaged" if "lite" in name else "none").eval()
     half, images = embedder.for_inference("bf16"), pictures(embedder)
     with torch.inference_mode():
         expected, found = embedder(images), half(images)

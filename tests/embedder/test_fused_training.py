@@ -10,26 +10,26 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from facetric.embedder import Embedder, build_embedder
+from facetric.embedder import Network, build_network
 from facetric.embedder.fused_training import depthwise_weight_gradient
 
 
-def gradients(embedder: Embedder, activations: Tensor, weights: Tensor) -> dict[str, Tensor]:
+def gradients(embedder: Network, activations: Tensor, weights: Tensor) -> dict[str, Tensor]:
     """Of a weighted sum of the embeddings, by the parameter's name."""
     embedder.zero_grad()
     (embedder.from_activations(activations) * weights).sum().backward()
     return {name: tensor.grad.double() for name, tensor in embedder.named_parameters() if tensor.grad is not None}
 
 
-def one_by_one(embedder: Embedder) -> Embedder:
+def one_by_one(embedder: Network) -> Network:
     other = copy.deepcopy(embedder)
     other._trained = (other.backbone,)
     return other
 
 
-def with_statistics(name: str, freeze_through: str | None) -> Embedder:
-    embedder = build_embedder(name, weights="none", freeze_through=freeze_through)
-    embedder.freeze_batchnorm = True  # build_embedder trains it where weights are random
+def with_statistics(name: str, freeze_through: str | None) -> Network:
+    embedder = build_network(name, weights="none", freeze_through=freeze_through)
+    embedder.freeze_batchnorm = True  # build_network trains it where weights are random
     generator = torch.Generator().manual_seed(0)
     for module in embedder.backbone.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -69,7 +69,7 @@ def errors(found: dict[str, Tensor], exact: dict[str, Tensor]) -> list[float]:
 
 
 def test_a_network_that_trains_its_batch_normalization_is_left_alone() -> None:
-    embedder = build_embedder("glyphnet", weights="none").train()
+    embedder = build_network("glyphnet", weights="none").train()
     assert not embedder.freeze_batchnorm
     embedder(torch.randn(4, 1, 32, 32))
     assert embedder._trained is None

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import facetric
-from facetric.embedder import build_embedder, embed
+from facetric.embedder import build_network, embed
 from facetric.embedder.samples import sample_pictures
 from facetric.images import load_glyphs
 
@@ -18,12 +18,12 @@ def golden():
 
 
 def test_the_packaged_network_gives_the_vectors_of_0_2(golden):
-    found = facetric.load().embed(sample_pictures(4))
+    found = facetric.load().encode(sample_pictures(4))
     np.testing.assert_allclose(found, golden["photos"], atol=1e-5)
 
 
 def test_a_network_from_a_seed_gives_the_vectors_of_0_2(golden, glyphnet_widths, monkeypatch):
     monkeypatch.setattr("facetric.embedder.glyphnet.WIDTHS", glyphnet_widths)
     images = np.pad(load_glyphs(min_images=17).images[::80][:8], ((0, 0), (3, 3), (3, 3)))
-    found = embed(build_embedder("glyphnet", dim=16, weights="none", seed=0), images).vectors
+    found = embed(build_network("glyphnet", dim=16, weights="none", seed=0), images).vectors
     np.testing.assert_allclose(found, golden["glyphs"], atol=1e-5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.embedder.heads import half_whitened_pca
 
 
@@ -39,7 +39,7 @@ def test_pca_embeddings_are_centered_uncorrelated_half_whitened_and_of_unit_leng
 
 
 def test_the_head_maps_features_to_that_embedding() -> None:
-    embedder = build_embedder("glyphnet", dim=8, normalize=False)
+    embedder = build_network("glyphnet", dim=8, normalize=False)
     x = correlated(100, embedder.n_features)
     embedder.initialize_head(x.astype(np.float32))
     weight, bias = half_whitened_pca(x.astype(np.float32), 8)
@@ -61,7 +61,7 @@ def test_directions_without_variance_stay_finite() -> None:
 
 
 def test_an_orthogonal_head_has_orthonormal_rows_by_seed() -> None:
-    embedder = build_embedder("glyphnet", dim=8)
+    embedder = build_network("glyphnet", dim=8)
     embedder.initialize_head(kind="orthogonal", seed=3)
     weight = embedder.head.weight.detach().clone()
     assert torch.allclose(weight @ weight.T, torch.eye(8), atol=1e-5)
@@ -73,7 +73,7 @@ def test_an_orthogonal_head_has_orthonormal_rows_by_seed() -> None:
 
 
 def test_the_default_head_is_torchs() -> None:
-    embedder = build_embedder("glyphnet", dim=8)
+    embedder = build_network("glyphnet", dim=8)
     before = torch.get_rng_state()
     embedder.initialize_head(kind="default", seed=3)
     assert torch.equal(torch.get_rng_state(), before)
@@ -95,4 +95,4 @@ def test_the_default_head_is_torchs() -> None:
 )
 def test_bad_features_are_refused(features, kind: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build_embedder("glyphnet", dim=8).initialize_head(features, kind=kind)
+        build_network("glyphnet", dim=8).initialize_head(features, kind=kind)

@@ -10,7 +10,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from facetric.embedder import Embedder, InputSpec, WeightsError, build_embedder, load_embedder, save_embedder
+from facetric.embedder import InputSpec, Network, WeightsError, build_network, load_network, save_network
 from facetric.embedder.input_spec import image_format
 from facetric.runs.config_file import parse_config
 from facetric.training import train
@@ -19,7 +19,7 @@ DINO = "vit_small_patch14_dinov2"
 WITH_REGISTERS = "vit_small_patch14_reg4_dinov2"
 
 
-def embeddings(embedder: Embedder) -> torch.Tensor:
+def embeddings(embedder: Network) -> torch.Tensor:
     size = embedder.input_spec.size
     with torch.no_grad():
         return embedder.eval()(torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1)))
@@ -30,8 +30,8 @@ def embeddings(embedder: Embedder) -> torch.Tensor:
     [("test_resnet", 96), ("googlenet", 64), ("glyphnet", 48), (DINO, 98), ("test_vit", 64), ("test_convnext", 200)],
 )
 def test_the_crop_is_as_large_as_asked(name: str, size: int) -> None:
-    embedder = build_embedder(name, weights="none", image_size=size, dim=4).eval()
-    default = build_embedder(name, weights="none", dim=4) if name != DINO else None
+    embedder = build_network(name, weights="none", image_size=size, dim=4).eval()
+    default = build_network(name, weights="none", dim=4) if name != DINO else None
     assert embedder.input_spec.size == size
     assert default is None or default.input_spec == InputSpec(
         default.input_spec.size, embedder.input_spec.channels, embedder.input_spec.mean, embedder.input_spec.std
@@ -61,7 +61,7 @@ def linear_positions(side: int) -> torch.Tensor:
 def test_the_position_embedding_of_another_size_is_resampled(name: str, n_prefix: int, tmp_path: Path) -> None:
     state = dino_state(name)
     save_file(state, tmp_path / "weights.safetensors")
-    embedder = build_embedder(name, weights=tmp_path / "weights.safetensors", image_size=224)
+    embedder = build_network(name, weights=tmp_path / "weights.safetensors", image_size=224)
     given = embedder.backbone.pos_embed
     assert given.shape == (1, 256 + n_prefix, 384)
     assert torch.equal(given[:, :n_prefix], state["pos_embed"][:, :n_prefix])
@@ -74,7 +74,7 @@ def test_the_position_embedding_of_another_size_is_resampled(name: str, n_prefix
 
 def test_weights_are_loaded_as_timm_loads_them(tmp_path: Path) -> None:
     save_file(dino_state(size=140), tmp_path / "weights.safetensors")
-    ours = build_embedder(DINO, weights=tmp_path / "weights.safetensors", image_size=98)
+    ours = build_network(DINO, weights=tmp_path / "weights.safetensors", image_size=98)
     source = {"file": str(tmp_path / "weights.safetensors"), "num_classes": 0}
     theirs = timm.create_model(DINO, pretrained=True, pretrained_cfg_overlay=source, num_classes=0, img_size=98)
     for key, tensor in theirs.state_dict().items():
@@ -84,7 +84,7 @@ def test_weights_are_loaded_as_timm_loads_them(tmp_path: Path) -> None:
 def test_weights_of_the_same_size_are_not_resampled(tmp_path: Path) -> None:
     state = dino_state(size=98)
     save_file(state, tmp_path / "weights.safetensors")
-    loaded = build_embedder(DINO, weights=tmp_path / "weights.safetensors", image_size=98).backbone.state_dict()
+    loaded = build_network(DINO, weights=tmp_path / "weights.safetensors", image_size=98).backbone.state_dict()
     assert all(torch.equal(loaded[key], state[key]) for key in loaded)
 
 
@@ -92,13 +92,13 @@ def test_dinov2s_own_files_are_read(tmp_path: Path) -> None:
     """Its authors' names: a mask token, and with registers another name for these and a position for the class token."""
     plain = dino_state()
     torch.save({**plain, "mask_token": torch.zeros(1, 384)}, tmp_path / "plain.pth")
-    loaded = build_embedder(DINO, weights=tmp_path / "plain.pth", image_size=98).backbone.state_dict()
+    loaded = build_network(DINO, weights=tmp_path / "plain.pth", image_size=98).backbone.state_dict()
     assert torch.equal(loaded["blocks.3.attn.qkv.weight"], plain["blocks.3.attn.qkv.weight"])
     state = dino_state(WITH_REGISTERS)
     state["mask_token"], state["register_tokens"] = torch.zeros(1, 384), state.pop("reg_token")
     state["pos_embed"] = torch.cat([torch.full((1, 1, 384), 5.0), state["pos_embed"]], dim=1)
     torch.save(state, tmp_path / "registers.pth")
-    loaded = build_embedder(WITH_REGISTERS, weights=tmp_path / "registers.pth", image_size=98).backbone.state_dict()
+    loaded = build_network(WITH_REGISTERS, weights=tmp_path / "registers.pth", image_size=98).backbone.state_dict()
     assert torch.equal(loaded["reg_token"], state["register_tokens"])
     assert torch.equal(loaded["cls_token"], state["cls_token"] + 5.0)
     assert loaded["pos_embed"].shape == (1, 49, 384)
@@ -107,9 +107,9 @@ def test_dinov2s_own_files_are_read(tmp_path: Path) -> None:
 def test_a_swin_of_another_size_keeps_its_names(tmp_path: Path) -> None:
     """timm's conversion takes a swin without a classifier for an old one and would move its downsampling layers."""
     name = "swin_tiny_patch4_window7_224"
-    save_embedder(build_embedder(name, weights="none", image_size=96), tmp_path / "embedder.safetensors")
-    saved = load_embedder(tmp_path / "embedder.safetensors").backbone.state_dict()
-    loaded = build_embedder(name, weights=tmp_path / "embedder.safetensors", image_size=224).backbone.state_dict()
+    save_network(build_network(name, weights="none", image_size=96), tmp_path / "embedder.safetensors")
+    saved = load_network(tmp_path / "embedder.safetensors").backbone.state_dict()
+    loaded = build_network(name, weights=tmp_path / "embedder.safetensors", image_size=224).backbone.state_dict()
     tables = {key for key in loaded if loaded[key].shape != saved[key].shape}
     assert tables
     assert all(key.endswith("relative_position_bias_table") for key in tables)
@@ -122,14 +122,14 @@ def test_patches_of_another_size_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
         WeightsError, match=r"'patch_embed.proj.weight' has shape \(384, 3, 32, 32\), the network needs .*16, 16\)"
     ):
-        build_embedder("vit_small_patch16_224", weights=tmp_path / "weights.safetensors")
+        build_network("vit_small_patch16_224", weights=tmp_path / "weights.safetensors")
 
 
 @pytest.mark.parametrize(("name", "size"), [(DINO, 98), ("test_vit", 64), ("test_resnet", 96)])
 def test_a_saved_embedder_keeps_its_size(name: str, size: int, tmp_path: Path) -> None:
-    embedder = build_embedder(name, weights="none", image_size=size, dim=5)
-    save_embedder(embedder, tmp_path / "embedder.safetensors")
-    loaded = load_embedder(tmp_path / "embedder.safetensors")
+    embedder = build_network(name, weights="none", image_size=size, dim=5)
+    save_network(embedder, tmp_path / "embedder.safetensors")
+    loaded = load_network(tmp_path / "embedder.safetensors")
     assert loaded.input_spec == embedder.input_spec
     assert torch.equal(embeddings(loaded), embeddings(embedder))
 
@@ -165,7 +165,7 @@ def test_an_impossible_size_is_refused_in_one_line(name: str, size: int, reason:
     with pytest.raises(
         ValueError, match=rf"^{name} cannot take images of {size} pixels, .*{reason}.*: choose .* \(--set model.image_size=…\)$"
     ) as caught:
-        build_embedder(name, weights="none", image_size=size)
+        build_network(name, weights="none", image_size=size)
     assert "\n" not in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from sklearn.pipeline import make_pipeline
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.clustering import FacilityLocation
-from facetric.embedder import Embeddings, build_embedder
+from facetric.embedder import Embeddings, build_network
 from facetric.images.readers import load_dataset
 from facetric.photos import embed_folder
 from facetric.runs import Manifest, Run, evaluate_run
@@ -44,9 +44,9 @@ def test_the_vectors_are_those_of_evaluate(run):
     evaluate_run(run, n_restarts=1, facility=False)
     kept = Embeddings.load(run / "embeddings.npz")
     model = facetric.load(run)
-    np.testing.assert_allclose(model.embed(kept.images.tolist()), kept.vectors, atol=1e-6)
+    np.testing.assert_allclose(model.encode(kept.images.tolist()), kept.vectors, atol=1e-6)
     assert model.fingerprint == kept.source["model"]
-    assert model.dimensions == kept.vectors.shape[1] == 16
+    assert model.dim == kept.vectors.shape[1] == 16
 
 
 def test_the_vectors_of_padded_drawings_are_those_of_evaluate(tmp_path):
@@ -59,27 +59,27 @@ def test_the_vectors_of_padded_drawings_are_those_of_evaluate(tmp_path):
     )
     opened = Run.of(config)
     opened.create(config, {}, Manifest.of(new_images(config.data, validate=False), None))
-    opened.save_embedder(build_embedder("glyphnet", dim=8, weights="none"), "last")
+    opened.save_network(build_network("glyphnet", dim=8, weights="none"), "last")
     evaluate_run(opened.path, n_restarts=1, facility=False)
     pictures = load_dataset("glyphs", min_images=17, size=40).select("test").images
-    found = facetric.load(opened.path).embed(pictures[:, :, :, None].repeat(3, axis=3)[:50])
+    found = facetric.load(opened.path).encode(pictures[:, :, :, None].repeat(3, axis=3)[:50])
     np.testing.assert_allclose(found, opened.embeddings().vectors[:50], atol=1e-6)
 
 
 def test_paths_folders_images_arrays_and_lists_of_them_are_one_thing(run, root):
     model = facetric.load(run)
     first = sorted((root / "class00").iterdir())
-    by_folder = model.embed(root / "class00")
+    by_folder = model.encode(root / "class00")
     images = [Image.open(path) for path in first]
     arrays = [np.asarray(image) for image in images]
     for same in (first, [str(path) for path in first], images, arrays, np.stack([np.asarray(i.convert("RGB")) for i in images])):
-        np.testing.assert_array_equal(model.embed(same), by_folder)
+        np.testing.assert_array_equal(model.encode(same), by_folder)
     assert by_folder.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(by_folder, axis=1), 1, atol=1e-6)
-    mixed = model.embed([root / "class00", [images[1], arrays[2]], str(first[3])])
+    mixed = model.encode([root / "class00", [images[1], arrays[2]], str(first[3])])
     np.testing.assert_allclose(mixed, by_folder[[0, 1, 2, 3, 1, 2, 3]], atol=1e-6)
-    assert model.embed(first[0]).shape == (1, 16)
-    assert model.embed([]).shape == (0, 16)
+    assert model.encode(first[0]).shape == (1, 16)
+    assert model.encode([]).shape == (0, 16)
 
 
 def test_pictures_are_turned_upright_as_in_training(packaged, tmp_path):
@@ -89,13 +89,13 @@ def test_pictures_are_turned_upright_as_in_training(packaged, tmp_path):
     upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
     with Image.open(tmp_path / "turned.png") as turned:
         for same in (tmp_path / "turned.png", turned):
-            np.testing.assert_allclose(packaged.embed(same), packaged.embed(upright), atol=1e-6)
-    assert (packaged.embed(upright.rotate(90, expand=True)) @ packaged.embed(upright).T).item() < 0.999
+            np.testing.assert_allclose(packaged.encode(same), packaged.encode(upright), atol=1e-6)
+    assert (packaged.encode(upright.rotate(90, expand=True)) @ packaged.encode(upright).T).item() < 0.999
 
 
 def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
-    vectors = packaged.embed([photo(0), photo(0, (150, 100)), photo(1)])
-    assert vectors.shape == (3, packaged.dimensions)
+    vectors = packaged.encode([photo(0), photo(0, (150, 100)), photo(1)])
+    assert vectors.shape == (3, packaged.dim)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert 1 - vectors[0] @ vectors[1] < (1 - vectors[0] @ vectors[2]) / 2
     assert packaged.calibration is not None
@@ -118,14 +118,14 @@ def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
     calibration = facetric.load(run).calibration
     assert calibration is not None
     assert 0 < calibration.expected.bcubed_f1 <= 1
-    Run(run).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    Run(run).save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     assert facetric.load(run).calibration is None  # of another model
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (3, "embed takes a path of a photo or a folder, a PIL image, a uint8 array .*; got int"),
+        (3, "encode takes a path of a photo or a folder, a PIL image, a uint8 array .*; got int"),
         (None, "got NoneType"),
         ([["a.jpg", 3.5]], "got float"),
         (np.zeros((4, 4, 3), dtype=np.float32), r"uint8 array of shape .*; got float32 of shape \(4, 4, 3\)"),
@@ -136,12 +136,12 @@ def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
 )
 def test_a_wrong_thing_gets_a_line_that_says_what_is_taken(run, wrong, message):
     with pytest.raises(ValueError, match=message):
-        facetric.load(run).embed(wrong)
+        facetric.load(run).encode(wrong)
 
 
 def test_a_folder_without_photos_is_refused(run, tmp_path):
     with pytest.raises(ValueError, match="there are no photos in"):
-        facetric.load(run).embed(tmp_path)
+        facetric.load(run).encode(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_pickled_model_is_loaded_again_and_never_becomes_another(tmp_path, roo
     stored = pickle.dumps(model)
     assert len(stored) < 1000
     assert pickle.loads(stored).fingerprint == model.fingerprint
-    Run(run).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    Run(run).save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     with pytest.raises(OSError, match="is no longer the model that it was"):
         pickle.loads(stored)
 
@@ -168,7 +168,7 @@ def test_a_pipeline_clusters_a_folder(run, root):
     pipeline = make_pipeline(facetric.Embedding(str(run)), FacilityLocation(n_clusters=2))
     clusters = pipeline.fit_predict([root / "class00", root / "class01"])
     assert len(clusters) == 8
-    expected = FacilityLocation(n_clusters=2).fit_predict(facetric.load(run).embed([root / "class00", root / "class01"]))
+    expected = FacilityLocation(n_clusters=2).fit_predict(facetric.load(run).encode([root / "class00", root / "class01"]))
     np.testing.assert_array_equal(clusters, expected)
 
 
@@ -189,8 +189,8 @@ def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, 
 def test_vectors_of_another_precision_are_those_of_another_model(tmp_path, root, packaged):
     half = facetric.load(precision="bf16")
     assert half.fingerprint != packaged.fingerprint
-    assert half.embed(photo()) @ packaged.embed(photo()).T > 0.99
-    assert not np.array_equal(half.embed(photo()), packaged.embed(photo()))
+    assert half.encode(photo()) @ packaged.encode(photo()).T > 0.99
+    assert not np.array_equal(half.encode(photo()), packaged.encode(photo()))
     assert pickle.loads(pickle.dumps(half)).fingerprint == half.fingerprint
     run = make_run(tmp_path / "runs", root=root)
     few = sorted(root.rglob("*.png"))[0].parent

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import build_embedder, read_network, read_vectors
+from facetric.embedder import build_network, read_network, read_vectors
 from facetric.embedder import onnx_export as writing
 from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors
 from facetric.embedder.onnx_export import Source, exported_network, write_export
@@ -80,13 +80,13 @@ def metadata(path):
 
 def test_an_exported_file_gives_the_vectors_of_the_run(run, exported, photos):
     model, other = facetric.load(run), facetric.load(exported)
-    np.testing.assert_allclose(other.embed(photos), model.embed(photos), atol=2e-6)
+    np.testing.assert_allclose(other.encode(photos), model.encode(photos), atol=2e-6)
     assert other.fingerprint == model.fingerprint
-    assert other.dimensions == model.dimensions == 16
+    assert other.dim == model.dim == 16
     assert other.calibration == model.calibration is not None
     assert other.calibrated_on == model.calibrated_on
     assert "model.onnx" in repr(other)
-    assert other.embed([]).shape == (0, 16)
+    assert other.encode([]).shape == (0, 16)
 
 
 @pytest.mark.parametrize("n", [1, 2, 9])
@@ -95,7 +95,7 @@ def test_onnxruntime_alone_takes_any_number_of_pictures(run, exported, photos, n
     paths = sorted(photos.rglob("*.jpg"))[:n]
     pictures = [np.asarray(Image.open(path).convert("L").resize((36, 36), Image.Resampling.BILINEAR)) for path in paths]
     (vectors,) = session.run(["vectors"], {"pictures": np.stack(pictures)[..., None]})
-    np.testing.assert_allclose(vectors, facetric.load(run).embed(paths), atol=2e-6)
+    np.testing.assert_allclose(vectors, facetric.load(run).encode(paths), atol=2e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
 
@@ -155,11 +155,11 @@ def test_normalized_crops_are_the_other_input(run, photos, tmp_path):
     assert result.exit_code == 0, result.stderr
     assert "float32 (n, 1, 32, 32): an upright gray picture" in result.stdout
     assert "with mean [0.5] and std [0.5]" in result.stdout
-    np.testing.assert_allclose(facetric.load(path).embed(photos), facetric.load(run).embed(photos), atol=2e-6)
+    np.testing.assert_allclose(facetric.load(path).encode(photos), facetric.load(run).encode(photos), atol=2e-6)
 
 
 def test_drawings_are_padded_in_the_graph():
-    embedder = build_embedder("glyphnet", dim=8, weights="none").eval()
+    embedder = build_network("glyphnet", dim=8, weights="none").eval()
     form = PictureFormat(26, pad=4)  # 34 pixels, cropped to 32
     pictures = [picture.convert("L") for picture in sample_pictures(5)]
     network = exported_network(Source(embedder, form, "f"), pictures)
@@ -178,7 +178,7 @@ def test_drawings_are_padded_in_the_graph():
     ],
 )
 def test_other_networks_frozen_whitened_or_of_any_length_are_the_same(name, options, tmp_path):
-    embedder = build_embedder(name, dim=8, weights="none", image_size=64, **options).eval()
+    embedder = build_network(name, dim=8, weights="none", image_size=64, **options).eval()
     pictures, form = sample_pictures(6), PictureFormat(72)
     made = write_export(Source(embedder, form, "f"), tmp_path / "m.onnx", pictures, made_by="a test")
     assert made.description.difference < 1e-5
@@ -243,7 +243,7 @@ def test_pickled_models_are_loaded_again_by_the_same_engine(exported, photos):
     model = facetric.load(exported)
     stored = pickle.dumps(model)
     assert len(stored) < 1000
-    np.testing.assert_array_equal(pickle.loads(stored).embed(photos), model.embed(photos))
+    np.testing.assert_array_equal(pickle.loads(stored).encode(photos), model.encode(photos))
 
 
 def damaged(path, tmp_path, what):

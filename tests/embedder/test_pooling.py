@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from facetric.embedder import Embedder, WeightsError, build_embedder, embed, load_embedder, save_embedder
+from facetric.embedder import Network, WeightsError, build_network, embed, load_network, save_network
 from facetric.embedder.activations import build_trunk_cache
 from facetric.embedder.checkpoint import _digest
 from facetric.embedder.pooling import GeM
@@ -22,12 +22,12 @@ from facetric.runs.config_file import parse_config
 PICTURES = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
 
 
-def lite0(**options) -> Embedder:
-    return build_embedder("tf_efficientnet_lite0", dim=8, image_size=64, weights="packaged", **options).eval()
+def lite0(**options) -> Network:
+    return build_network("tf_efficientnet_lite0", dim=8, image_size=64, weights="packaged", **options).eval()
 
 
 @pytest.fixture(scope="module")
-def embedder() -> Embedder:
+def embedder() -> Network:
     return lite0(pooling="gem")
 
 
@@ -41,7 +41,7 @@ def power_mean(maps: np.ndarray) -> np.ndarray:
     return pooled
 
 
-def test_features_are_the_power_mean_of_the_last_maps(embedder: Embedder) -> None:
+def test_features_are_the_power_mean_of_the_last_maps(embedder: Network) -> None:
     with torch.no_grad():
         maps = feature_maps(embedder.backbone, PICTURES).numpy()
         features = embedder.features(PICTURES).numpy()
@@ -60,7 +60,7 @@ def test_its_gradient_is_that_of_the_power_mean_and_finite_at_zero() -> None:
 def test_it_stands_where_the_network_has_its_average(name: str) -> None:
     """With and without a layer between pooling and features; a map that is the same everywhere is its own mean."""
     options = {"dim": 4, "image_size": 64, "weights": "none"}
-    average, gem = (build_embedder(name, pooling=kind, **options).eval() for kind in ("average", "gem"))
+    average, gem = (build_network(name, pooling=kind, **options).eval() for kind in ("average", "gem"))
     assert average.state_dict().keys() == gem.state_dict().keys()
     with torch.no_grad():
         maps = feature_maps(average.backbone, PICTURES).abs().mean(dim=(2, 3), keepdim=True).expand(-1, -1, 2, 2)
@@ -70,15 +70,15 @@ def test_it_stands_where_the_network_has_its_average(name: str) -> None:
 @pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "glyphnet"])
 def test_a_network_without_such_an_average_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name} does not average .*: use its own pooling \(--set model.pooling=average\)"):
-        build_embedder(name, weights="none", pooling="gem")
+        build_network(name, weights="none", pooling="gem")
 
 
 def test_an_unknown_pooling_is_refused_and_not_taken_for_the_average() -> None:
     with pytest.raises(ValueError, match=r"pooling must be one of average, gem; got 'max': .*--set model\.pooling=gem"):
-        build_embedder("glyphnet", pooling="max")  # type: ignore[arg-type]
+        build_network("glyphnet", pooling="max")  # type: ignore[arg-type]
 
 
-def test_inference_and_training_compute_the_same(embedder: Embedder) -> None:
+def test_inference_and_training_compute_the_same(embedder: Network) -> None:
     with torch.no_grad():
         expected = embedder(PICTURES)
         torch.testing.assert_close(embedder.for_inference()(PICTURES), expected, rtol=0, atol=1e-5)
@@ -86,17 +86,17 @@ def test_inference_and_training_compute_the_same(embedder: Embedder) -> None:
     torch.testing.assert_close(training(PICTURES).detach(), expected, rtol=0, atol=1e-4)
 
 
-def test_a_saved_embedder_keeps_its_pooling(embedder: Embedder, tmp_path: Path) -> None:
-    save_embedder(embedder, tmp_path / "gem.safetensors")
-    loaded = load_embedder(tmp_path / "gem.safetensors")
+def test_a_saved_embedder_keeps_its_pooling(embedder: Network, tmp_path: Path) -> None:
+    save_network(embedder, tmp_path / "gem.safetensors")
+    loaded = load_network(tmp_path / "gem.safetensors")
     assert loaded.pooling == "gem"
     with torch.no_grad():
         assert torch.equal(loaded(PICTURES), embedder(PICTURES))
 
 
-def test_an_unknown_pooling_in_a_file_is_refused(embedder: Embedder, tmp_path: Path) -> None:
+def test_an_unknown_pooling_in_a_file_is_refused(embedder: Network, tmp_path: Path) -> None:
     path = tmp_path / "gem.safetensors"
-    save_embedder(embedder, path)
+    save_network(embedder, path)
     with safe_open(path, framework="pt") as file:
         spec = json.loads(file.metadata()["facetric"])
     tensors = load_file(path)
@@ -104,10 +104,10 @@ def test_an_unknown_pooling_in_a_file_is_refused(embedder: Embedder, tmp_path: P
     spec["pooling"] = "median"
     save_file(tensors, path, {"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
     with pytest.raises(WeightsError, match="pooling must be one of average, gem; got 'median'"):
-        load_embedder(path)
+        load_network(path)
 
 
-def test_cached_features_of_one_pooling_are_not_those_of_the_other(embedder: Embedder, tmp_path: Path) -> None:
+def test_cached_features_of_one_pooling_are_not_those_of_the_other(embedder: Network, tmp_path: Path) -> None:
     pictures = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
     networks = (lite0(pooling=kind, freeze_through="all") for kind in ("average", "gem"))
     average, gem = (build_trunk_cache(network, pictures, n_views=0, center=True, folder=tmp_path) for network in networks)

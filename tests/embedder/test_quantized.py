@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from facetric.embedder import Embedder, build_embedder, embed
+from facetric.embedder import Network, build_network, embed
 from facetric.embedder.quantized import Grid, quantized
 
 _CAPABILITIES = torch.cpu.get_capabilities()
@@ -24,8 +24,8 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def packaged() -> Embedder:
-    return build_embedder("tf_efficientnet_lite0", weights="packaged").eval()
+def packaged() -> Network:
+    return build_network("tf_efficientnet_lite0", weights="packaged").eval()
 
 
 def pictures(n: int = 3, size: int = 224) -> Tensor:
@@ -34,7 +34,7 @@ def pictures(n: int = 3, size: int = 224) -> Tensor:
     return interpolate(noise, size=(size, size), mode="bicubic")
 
 
-def test_vectors_point_the_same_way_and_most_of_the_network_is_in_bytes(packaged: Embedder) -> None:
+def test_vectors_point_the_same_way_and_most_of_the_network_is_in_bytes(packaged: Network) -> None:
     faster, images = packaged.for_inference("int8"), pictures()
     with torch.inference_mode(), torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         found = faster.features(images)
@@ -119,8 +119,8 @@ def test_the_end_of_a_frozen_part_is_in_float32() -> None:
 
 
 @pytest.mark.parametrize("place", ["bn1", "blocks.1", "blocks.3.0.conv_dw", "all"])
-def test_a_frozen_network_is_cut_where_it_was(packaged: Embedder, place: str) -> None:
-    embedder = build_embedder("tf_efficientnet_lite0", weights="packaged", freeze_through=place).eval()
+def test_a_frozen_network_is_cut_where_it_was(packaged: Network, place: str) -> None:
+    embedder = build_network("tf_efficientnet_lite0", weights="packaged", freeze_through=place).eval()
     faster, images = embedder.for_inference("int8"), pictures(1)
     with torch.inference_mode():
         activations = faster.trunk(images)
@@ -128,7 +128,7 @@ def test_a_frozen_network_is_cut_where_it_was(packaged: Embedder, place: str) ->
         assert torch.equal(faster.from_activations(activations), faster(images))
 
 
-def test_pictures_of_another_size_are_taken_too(packaged: Embedder) -> None:
+def test_pictures_of_another_size_are_taken_too(packaged: Network) -> None:
     faster, images = packaged.for_inference("int8"), pictures(2, size=240)
     with torch.inference_mode():
         found, expected = faster.features(images), packaged.features(images)
@@ -136,7 +136,7 @@ def test_pictures_of_another_size_are_taken_too(packaged: Embedder) -> None:
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda embedder: pickle.loads(pickle.dumps(embedder))])
-def test_the_copy_can_be_copied_and_pickled(packaged: Embedder, copied: Callable[[Embedder], Embedder]) -> None:
+def test_the_copy_can_be_copied_and_pickled(packaged: Network, copied: Callable[[Network], Network]) -> None:
     faster, images = packaged.for_inference("int8"), pictures(1)
     with torch.inference_mode():
         assert torch.equal(copied(faster).features(images), faster.features(images))
@@ -144,18 +144,18 @@ def test_the_copy_can_be_copied_and_pickled(packaged: Embedder, copied: Callable
 
 @pytest.mark.parametrize("name", ["resnet18", "vit_tiny_patch16_224", "glyphnet"])
 def test_other_networks_are_refused(name: str) -> None:
-    embedder = build_embedder(name, weights="none")
+    embedder = build_network(name, weights="none")
     with pytest.raises(ValueError, match=r"precision int8 needs a network with batch normalization and ReLU6.*--precision 32"):
         embedder.for_inference("int8")
 
 
-def test_a_processor_without_the_instructions_is_refused(packaged: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_processor_without_the_instructions_is_refused(packaged: Network, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", dict)
     with pytest.raises(ValueError, match="precision int8 needs a CPU with VNNI instructions, this processor has none"):
         packaged.for_inference("int8")
 
 
-def test_vectors_are_the_same_each_time_and_the_record_says_how_they_were_made(packaged: Embedder, tmp_path: Path) -> None:
+def test_vectors_are_the_same_each_time_and_the_record_says_how_they_were_made(packaged: Network, tmp_path: Path) -> None:
     images = np.random.default_rng(0).integers(0, 256, (4, 224, 224, 3), dtype=np.uint8)
     paths = []
     for i, image in enumerate(images):

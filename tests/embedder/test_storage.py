@@ -12,17 +12,17 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from facetric.embedder import Embedder, WeightsError, build_embedder, load_embedder, save_embedder
+from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
 
 
 @pytest.fixture
-def embedder() -> Embedder:
-    return build_embedder("glyphnet", dim=7, normalize=False, freeze_through="stages.0", seed=3)
+def embedder() -> Network:
+    return build_network("glyphnet", dim=7, normalize=False, freeze_through="stages.0", seed=3)
 
 
 @pytest.fixture
-def path(embedder: Embedder, tmp_path: Path) -> Path:
-    save_embedder(embedder, tmp_path / "embedder.safetensors")
+def path(embedder: Network, tmp_path: Path) -> Path:
+    save_network(embedder, tmp_path / "embedder.safetensors")
     return tmp_path / "embedder.safetensors"
 
 
@@ -31,8 +31,8 @@ def metadata(path: Path) -> dict[str, str]:
         return dict(file.metadata())
 
 
-def test_a_loaded_embedder_is_the_saved_one(embedder: Embedder, path: Path) -> None:
-    loaded = load_embedder(path)
+def test_a_loaded_embedder_is_the_saved_one(embedder: Network, path: Path) -> None:
+    loaded = load_network(path)
     assert not loaded.training
     for name in ("name", "dim", "normalize", "freeze_through", "freeze_batchnorm", "input_spec", "n_features"):
         assert getattr(loaded, name) == getattr(embedder, name)
@@ -44,9 +44,9 @@ def test_a_loaded_embedder_is_the_saved_one(embedder: Embedder, path: Path) -> N
 
 @pytest.mark.parametrize("name", ["tf_efficientnet_lite0", "googlenet", "test_convnext"])
 def test_any_backbone_is_loaded_from_the_file_alone(name: str, tmp_path: Path) -> None:
-    embedder = build_embedder(name, dim=3, weights="none", seed=5).eval()
-    save_embedder(embedder, tmp_path / "embedder.safetensors")
-    loaded = load_embedder(tmp_path / "embedder.safetensors")
+    embedder = build_network(name, dim=3, weights="none", seed=5).eval()
+    save_network(embedder, tmp_path / "embedder.safetensors")
+    loaded = load_network(tmp_path / "embedder.safetensors")
     spec = embedder.input_spec
     images = torch.randn(1, spec.channels, spec.size, spec.size)
     with torch.no_grad():
@@ -66,7 +66,7 @@ def test_a_flipped_bit_anywhere_is_found(path: Path, where: float) -> None:
     content[int(where * len(content))] ^= 1
     path.write_bytes(content)
     with pytest.raises(WeightsError, match=r"embedder.safetensors"):
-        load_embedder(path)
+        load_network(path)
 
 
 def test_a_changed_digit_anywhere_in_the_description_is_found(path: Path) -> None:
@@ -80,10 +80,10 @@ def test_a_changed_digit_anywhere_in_the_description_is_found(path: Path) -> Non
         changed[place] ^= 1  # 32 pixels become 33, a mean of 0.5 becomes 0.4
         path.write_bytes(changed)
         with pytest.raises(WeightsError, match=r"checksum is wrong|format that this version does not read"):
-            load_embedder(path)
+            load_network(path)
 
 
-def test_a_file_of_the_first_format_is_read(embedder: Embedder, path: Path) -> None:
+def test_a_file_of_the_first_format_is_read(embedder: Network, path: Path) -> None:
     """Its checksum is over the tensors alone: name, type and shape in a line, then the bytes, in order of their names."""
     digest = hashlib.sha256()
     tensors = load_file(path)
@@ -93,26 +93,26 @@ def test_a_file_of_the_first_format_is_read(embedder: Embedder, path: Path) -> N
     spec = {**json.loads(metadata(path)["facetric"]), "format": 1, "sha256": digest.hexdigest()}
     save_file(tensors, path, metadata={"facetric": json.dumps(spec)})
     images = torch.randn(4, 1, 32, 32)
-    assert torch.equal(load_embedder(path)(images), embedder.eval()(images))
+    assert torch.equal(load_network(path)(images), embedder.eval()(images))
 
 
 @pytest.mark.parametrize("n_bytes", [0, 5, 1000, 100_000])
 def test_a_truncated_file_is_refused(path: Path, n_bytes: int) -> None:
     path.write_bytes(path.read_bytes()[:n_bytes])
     with pytest.raises(WeightsError, match="is damaged or not a safetensors file") as caught:
-        load_embedder(path)
+        load_network(path)
     assert "\n" not in str(caught.value)
 
 
 def test_someone_elses_file_is_refused_with_the_way_to_use_it(tmp_path: Path) -> None:
     save_file({"weight": torch.zeros(3)}, tmp_path / "other.safetensors")
     with pytest.raises(WeightsError, match=r"not written by facetric.*weights=path"):
-        load_embedder(tmp_path / "other.safetensors")
+        load_network(tmp_path / "other.safetensors")
 
 
 def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(WeightsError, match=r"there is no embedder .*nowhere"):
-        load_embedder(tmp_path / "nowhere")
+        load_network(tmp_path / "nowhere")
 
 
 def rewritten(path: Path, tensors: dict[str, torch.Tensor], **changes: object) -> None:
@@ -127,7 +127,7 @@ def rewritten(path: Path, tensors: dict[str, torch.Tensor], **changes: object) -
 def test_tensors_of_the_wrong_shape_are_refused_by_name(path: Path) -> None:
     rewritten(path, {**load_file(path), "head.weight": torch.zeros(2, 3)})
     with pytest.raises(WeightsError, match=r"'head.weight' is \(2, 3\) in the file and \(7, 256\) in the network"):
-        load_embedder(path)
+        load_network(path)
 
 
 def test_missing_and_surplus_tensors_are_refused_by_name(path: Path) -> None:
@@ -135,10 +135,10 @@ def test_missing_and_surplus_tensors_are_refused_by_name(path: Path) -> None:
     bias = tensors.pop("head.bias")
     rewritten(path, tensors)
     with pytest.raises(WeightsError, match=r"'head.bias' is missing in the file and \(7,\) in the network"):
-        load_embedder(path)
+        load_network(path)
     rewritten(path, {**tensors, "head.bias": bias, "tail.bias": bias.clone()})
     with pytest.raises(WeightsError, match=r"'tail.bias' is \(7,\) in the file and missing in the network"):
-        load_embedder(path)
+        load_network(path)
 
 
 @pytest.mark.parametrize(
@@ -157,10 +157,10 @@ def test_missing_and_surplus_tensors_are_refused_by_name(path: Path) -> None:
 def test_a_description_that_cannot_be_followed_is_refused(path: Path, changes: dict, message: str) -> None:
     rewritten(path, load_file(path), **changes)
     with pytest.raises(WeightsError, match=message):
-        load_embedder(path)
+        load_network(path)
 
 
-def test_saving_replaces_the_file_at_once_and_leaves_no_litter(embedder: Embedder, path: Path, monkeypatch) -> None:
+def test_saving_replaces_the_file_at_once_and_leaves_no_litter(embedder: Network, path: Path, monkeypatch) -> None:
     before = path.read_bytes()
     with torch.no_grad():
         embedder.head.bias.add_(1)
@@ -171,15 +171,15 @@ def test_saving_replaces_the_file_at_once_and_leaves_no_litter(embedder: Embedde
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OSError, match="No space left"):
-            save_embedder(embedder, path)
+            save_network(embedder, path)
     assert path.read_bytes() == before
-    save_embedder(embedder, path)
-    assert torch.equal(load_embedder(path).head.bias, embedder.head.bias)
+    save_network(embedder, path)
+    assert torch.equal(load_network(path).head.bias, embedder.head.bias)
     assert [file.name for file in path.parent.iterdir()] == ["embedder.safetensors"]
 
 
-def test_saving_into_a_missing_folder_raises_and_the_same_embedder_gives_the_same_bytes(embedder: Embedder, path: Path) -> None:
+def test_saving_into_a_missing_folder_raises_and_the_same_embedder_gives_the_same_bytes(embedder: Network, path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        save_embedder(embedder, path.parent / "missing" / "embedder.safetensors")
-    save_embedder(embedder, path.with_name("again.safetensors"))
+        save_network(embedder, path.parent / "missing" / "embedder.safetensors")
+    save_network(embedder, path.with_name("again.safetensors"))
     assert path.with_name("again.safetensors").read_bytes() == path.read_bytes()

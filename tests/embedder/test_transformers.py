@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.embedder import Embedder, build_embedder, load_embedder
+from facetric.embedder import Network, build_network, load_network
 from facetric.embedder.activations import build_trunk_cache
 from facetric.embedder.input_spec import image_format
 from facetric.images import CenterCrop
@@ -20,9 +20,9 @@ from facetric.training import train
 TOKENS = ("pos_embed", "cls_token", "reg_token", "dist_token")
 
 
-def transformer(name: str, through: str | None, size: int) -> Embedder:
+def transformer(name: str, through: str | None, size: int) -> Network:
     """With random weights that matter everywhere: fresh ones have tokens near 0 and blocks that hardly change their input."""
-    embedder = build_embedder(name, weights="none", normalize=False, freeze_through=through, image_size=size, dim=8).eval()
+    embedder = build_network(name, weights="none", normalize=False, freeze_through=through, image_size=size, dim=8).eval()
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for key, parameter in embedder.backbone.named_parameters():
@@ -31,12 +31,12 @@ def transformer(name: str, through: str | None, size: int) -> Embedder:
     return embedder
 
 
-def images_for(embedder: Embedder, n: int = 3) -> torch.Tensor:
+def images_for(embedder: Network, n: int = 3) -> torch.Tensor:
     size = embedder.input_spec.size
     return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
-def uncut(embedder: Embedder, images: torch.Tensor) -> torch.Tensor:
+def uncut(embedder: Network, images: torch.Tensor) -> torch.Tensor:
     """The embeddings, from the backbone's own methods."""
     return embedder.head(embedder.backbone.forward_head(embedder.backbone.forward_features(images), pre_logits=True))
 
@@ -130,7 +130,7 @@ def test_a_place_inside_a_transformer_block_is_refused_with_the_blocks() -> None
     with pytest.raises(
         ValueError, match=r"cannot be frozen through 'blocks.2.norm1'.*blocks.1, blocks.2, .*--set model.freeze_thr"
     ):
-        build_embedder("test_vit", weights="none", freeze_through="blocks.2.norm1")
+        build_network("test_vit", weights="none", freeze_through="blocks.2.norm1")
 
 
 def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_a_frozen_dinov2_trains_and_is_evaluated(photos: Path, tmp_path: Path, m
             "optimizer": {"name": "adamw", "backbone_lr": 1e-2, "head_lr": 1e-2},
         }
     )
-    fresh = build_embedder(
+    fresh = build_network(
         "vit_small_patch14_reg4_dinov2", weights="none", dim=8, image_size=56, freeze_through="blocks.9", seed=config.run.seed
     )
     folder = train(config).folder
-    trained = load_embedder(folder / "checkpoints" / "last.safetensors")
+    trained = load_network(folder / "checkpoints" / "last.safetensors")
     assert (trained.input_spec.size, trained.freeze_through) == (56, "blocks.9")
     before, after = fresh.backbone.state_dict(), trained.backbone.state_dict()
     moved = {key for key in before if not torch.equal(before[key], after[key])}

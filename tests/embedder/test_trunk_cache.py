@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.embedder import Embedder, build_embedder
+from facetric.embedder import Network, build_network
 from facetric.embedder import activations as trunk_cache
 from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
 from facetric.embedder.input_spec import image_format
@@ -27,8 +27,8 @@ N = 21
 
 
 @pytest.fixture
-def embedder() -> Embedder:
-    return build_embedder("glyphnet", dim=8, normalize=False, freeze_through="stages.1", seed=1)
+def embedder() -> Network:
+    return build_network("glyphnet", dim=8, normalize=False, freeze_through="stages.1", seed=1)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ class _Lines(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def built(embedder: Embedder, images, folder: Path, **options) -> tuple[TrunkCache, list[str]]:
+def built(embedder: Network, images, folder: Path, **options) -> tuple[TrunkCache, list[str]]:
     """The cache, and what was logged: nothing when it was there."""
     logger, handler = logging.getLogger("facetric"), _Lines()
     level = logger.level
@@ -58,7 +58,7 @@ def built(embedder: Embedder, images, folder: Path, **options) -> tuple[TrunkCac
         logger.setLevel(level)
 
 
-def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     cache, _ = built(embedder, pictures, tmp_path, n_views=2, center=True)
     assert (len(cache), cache.n_views, cache.center_view) == (N, 2, 2)
     assert cache.nbytes == cache.file.path.stat().st_size
@@ -69,7 +69,7 @@ def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Embedder
 
 
 def test_random_views_are_crops_of_the_picture_that_depend_on_seed_image_and_view_alone(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path
+    embedder: Network, pictures: np.ndarray, tmp_path: Path
 ) -> None:
     crop = RandomCrop(image_format(embedder.input_spec, pictures), flip=False)
     two, three, other = (
@@ -85,7 +85,7 @@ def test_random_views_are_crops_of_the_picture_that_depend_on_seed_image_and_vie
     assert not np.array_equal(three.activations[4, 0], three.activations[4, 1])
 
 
-def test_gradients_from_the_cache_are_those_of_the_live_step(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_gradients_from_the_cache_are_those_of_the_live_step(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     cache, _ = built(embedder, pictures, tmp_path, n_views=0, center=True)
     embedder.eval()
     live = CenterCrop(image_format(embedder.input_spec, pictures))(pictures)
@@ -98,7 +98,7 @@ def test_gradients_from_the_cache_are_those_of_the_live_step(embedder: Embedder,
 
 
 def test_a_cache_is_used_again_and_its_size_announced_before_it_is_built(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path
+    embedder: Network, pictures: np.ndarray, tmp_path: Path
 ) -> None:
     first, said = built(embedder, pictures, tmp_path)
     again, nothing = built(embedder, pictures, tmp_path)
@@ -110,7 +110,7 @@ def test_a_cache_is_used_again_and_its_size_announced_before_it_is_built(
 
 
 def test_anything_that_decides_the_activations_gives_another_cache(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path
+    embedder: Network, pictures: np.ndarray, tmp_path: Path
 ) -> None:
     paths = {built(embedder, pictures, tmp_path)[0].file.path}
     variants: list[dict] = [
@@ -121,13 +121,13 @@ def test_anything_that_decides_the_activations_gives_another_cache(
     ]
     paths |= {built(embedder, pictures, tmp_path, **options)[0].file.path for options in variants}
     paths.add(built(embedder, pictures[::-1].copy(), tmp_path)[0].file.path)
-    paths.add(built(build_embedder("glyphnet", freeze_through="stages.1", seed=2), pictures, tmp_path)[0].file.path)
-    paths.add(built(build_embedder("glyphnet", freeze_through="stages.0", seed=1), pictures, tmp_path)[0].file.path)
+    paths.add(built(build_network("glyphnet", freeze_through="stages.1", seed=2), pictures, tmp_path)[0].file.path)
+    paths.add(built(build_network("glyphnet", freeze_through="stages.0", seed=1), pictures, tmp_path)[0].file.path)
     assert len(paths) == len(variants) + 4
 
 
 def test_a_new_version_of_our_code_gives_another_cache(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embedder: Network, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = built(embedder, pictures, tmp_path)[0].file.path
     monkeypatch.setattr(cache_key, "ACTIVATIONS", cache_key.ACTIVATIONS + 1)
@@ -146,14 +146,14 @@ def test_the_crops_are_those_of_this_version_of_the_activations() -> None:
     assert (crops[:, 0] * weights).sum(dim=(1, 2)).tolist() == pytest.approx(expected, abs=0.05)
 
 
-def test_a_cache_says_what_it_was_made_from(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_a_cache_says_what_it_was_made_from(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     in_memory = built(embedder, pictures, tmp_path)[0].file.description()
     assert (in_memory["kind"], in_memory["source"]) == ("activations", None)
     assert in_memory["detail"] == "glyphnet through stages.1, 4 views"
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     for path in paths:
         Image.new("RGB", (260, 260), "red").save(path)
-    resnet = build_embedder("test_resnet", weights="none", freeze_through="layer1")
+    resnet = build_network("test_resnet", weights="none", freeze_through="layer1")
     prepared = prepare(paths, folder=tmp_path / "c", name="birds")
     for images, name in ((prepared.take([1]), "birds"), (paths, "")):
         description = built(resnet, images, tmp_path / "c", n_views=1)[0].file.description()
@@ -162,7 +162,7 @@ def test_a_cache_says_what_it_was_made_from(embedder: Embedder, pictures: np.nda
         assert description["source"]["files"] == [str(path) for path in paths]
 
 
-def test_what_comes_behind_the_trunk_does_not_matter(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_what_comes_behind_the_trunk_does_not_matter(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     built(embedder, pictures, tmp_path)
     with torch.no_grad():
         embedder.head.weight.zero_()
@@ -171,7 +171,7 @@ def test_what_comes_behind_the_trunk_does_not_matter(embedder: Embedder, picture
 
 
 def test_files_prepared_images_and_arrays_give_the_same_activations(tmp_path: Path) -> None:
-    embedder = build_embedder("test_resnet", weights="none", freeze_through="layer1")
+    embedder = build_network("test_resnet", weights="none", freeze_through="layer1")
     rng = np.random.default_rng(0)
     paths = [tmp_path / f"{number}.png" for number in range(3)]
     for path in paths:
@@ -184,7 +184,7 @@ def test_files_prepared_images_and_arrays_give_the_same_activations(tmp_path: Pa
     assert torch.allclose(taken.batch([0], [0]), live, rtol=2**-10, atol=1e-4)
 
 
-def test_a_damaged_cache_is_built_again(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_a_damaged_cache_is_built_again(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     cache, _ = built(embedder, pictures, tmp_path)
     before = cache.activations.copy()
     with cache.file.path.open("r+b") as file:
@@ -205,12 +205,12 @@ def build_slowly(pictures: str, folder: str) -> None:
         return crops(images, rows, *rest)
 
     trunk_cache._crops = slow
-    embedder = build_embedder("glyphnet", dim=8, normalize=False, freeze_through="stages.1", seed=1)
+    embedder = build_network("glyphnet", dim=8, normalize=False, freeze_through="stages.1", seed=1)
     build_trunk_cache(embedder, np.load(pictures), n_views=8, folder=Path(folder))
 
 
 def test_a_killed_build_goes_on_where_it_was(
-    server: Forge, embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    server: Forge, embedder: Network, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "pictures.npy", pictures)
     task, log = "embedder.test_trunk_cache:build_slowly", tmp_path / "log"
@@ -262,7 +262,7 @@ def test_a_half_built_file_that_was_damaged_is_begun_again(tmp_path: Path, monke
 
 
 def test_a_disk_that_is_too_small_is_refused_before_work_begins(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embedder: Network, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(array_file.shutil, "disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(PreparedCacheError, match=r"the cache of activations of 21 images needs .* GB; .*set FACETRIC_CACHE"):
@@ -270,7 +270,7 @@ def test_a_disk_that_is_too_small_is_refused_before_work_begins(
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
 
 
-def test_activations_beyond_half_precision_are_refused(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_activations_beyond_half_precision_are_refused(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     with torch.no_grad():
         embedder.backbone.stages[1][5].weight.fill_(1e8)
     with pytest.raises(ValueError, match=r"activations through 'stages.1' of images 0 to 1 exceed float16's range"):
@@ -279,7 +279,7 @@ def test_activations_beyond_half_precision_are_refused(embedder: Embedder, pictu
 
 
 def test_a_cache_travels_to_another_process_without_its_activations(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path
+    embedder: Network, pictures: np.ndarray, tmp_path: Path
 ) -> None:
     cache, _ = built(embedder, pictures, tmp_path)
     packed = pickle.dumps(cache)
@@ -298,16 +298,16 @@ def test_a_cache_travels_to_another_process_without_its_activations(
     ],
 )
 def test_a_batch_that_is_not_there_is_refused(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path, image_ids, view_ids, message: str
+    embedder: Network, pictures: np.ndarray, tmp_path: Path, image_ids, view_ids, message: str
 ) -> None:
     cache, _ = built(embedder, pictures, tmp_path)
     with pytest.raises(ValueError, match=message):
         cache.batch(image_ids, view_ids)
 
 
-def test_impossible_caches_are_refused(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_impossible_caches_are_refused(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="nothing is frozen: set freeze_through"):
-        built(build_embedder("glyphnet"), pictures, tmp_path)
+        built(build_network("glyphnet"), pictures, tmp_path)
     with pytest.raises(ValueError, match=r"at least one image and one view; got 21 images, n_views=0 and center=False"):
         built(embedder, pictures, tmp_path, n_views=0)
     with pytest.raises(ValueError, match="images of 20 pixels are smaller than the backbone's crop"):
@@ -315,7 +315,7 @@ def test_impossible_caches_are_refused(embedder: Embedder, pictures: np.ndarray,
 
 
 def test_a_build_is_one_line_in_the_log_and_nothing_on_the_terminal(
-    embedder: Embedder, pictures: np.ndarray, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    embedder: Network, pictures: np.ndarray, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     lines = [line for _ in range(2) for line in built(embedder, pictures, tmp_path)[1]]
     assert len(lines) == 1
@@ -323,7 +323,7 @@ def test_a_build_is_one_line_in_the_log_and_nothing_on_the_terminal(
     assert capfd.readouterr() == ("", "")
 
 
-def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Embedder, pictures: np.ndarray, tmp_path: Path) -> None:
+def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     embedder.train()
     state = {name: tensor.clone() for name, tensor in embedder.state_dict().items()}
     features = extract_features(embedder, pictures, batch_size=8)

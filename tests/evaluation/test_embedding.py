@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.embedder import Embeddings, build_embedder, embed
+from facetric.embedder import Embeddings, build_network, embed
 from facetric.embedder import embedding as embedding_module
 from facetric.embedder.embedding import VIEWS, EvalCrops
 from facetric.images import CenterCrop, ImageFormat
@@ -13,7 +13,7 @@ from facetric.images import CenterCrop, ImageFormat
 
 @pytest.fixture(scope="module")
 def embedder():
-    return build_embedder("glyphnet", dim=8, weights="none", seed=1)
+    return build_network("glyphnet", dim=8, weights="none", seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_a_damaged_block_is_made_again(tmp_path, embedder, pictures, damage):
 
 def test_blocks_of_another_model_or_view_are_not_used(tmp_path, embedder, pictures):
     first = embed(embedder, pictures, folder=tmp_path).vectors
-    other = embed(build_embedder("glyphnet", dim=8, weights="none", seed=2), pictures, folder=tmp_path).vectors
+    other = embed(build_network("glyphnet", dim=8, weights="none", seed=2), pictures, folder=tmp_path).vectors
     flipped = embed(embedder, pictures, folder=tmp_path, views=2).vectors
     changed = embed(embedder, 255 - pictures, folder=tmp_path).vectors
     assert not any(np.allclose(first, vectors) for vectors in (other, flipped, changed))

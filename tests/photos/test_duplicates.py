@@ -178,8 +178,8 @@ def test_look_alikes_come_last_and_are_to_be_compared_not_dropped(tmp_path):
     ]
     assert {group.kind for group in found.groups[2:]} <= {"look-alike"}
     assert (found.n_photos, found.n_copies) == (32, 2)
-    vectors = model.embed([altered(photo(seed, SIZE)) for seed in range(30)])
-    originals = model.embed([tmp_path / f"{seed:02}.jpg" for seed in range(30)])
+    vectors = model.encode([altered(photo(seed, SIZE)) for seed in range(30)])
+    originals = model.encode([tmp_path / f"{seed:02}.jpg" for seed in range(30)])
     assert ((vectors * originals).sum(axis=1) >= found.similarity).mean() >= 0.85  # nine of ten, by its definition
     for group in found.of_kind("look-alike"):
         assert group.suggestions == ("keep", *["compare"] * (len(group.photos) - 1))

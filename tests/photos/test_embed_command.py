@@ -38,7 +38,7 @@ def test_a_row_holds_path_content_model_and_vector(run, model, tmp_path, suffix)
     assert list(found.paths) == paths
     assert list(found.contents) == [content_digest((root / path).read_bytes()).hex() for path in paths]
     assert found.model == model.fingerprint
-    np.testing.assert_allclose(found.vectors, model.embed(root), atol=1e-6)
+    np.testing.assert_allclose(found.vectors, model.encode(root), atol=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", output.name]  # nothing else is left
 
 

@@ -19,7 +19,7 @@ from facetric.photos.groups_page import write_page
 class ColorEncoder:
     """The mean color of a picture as its vector: groups that a test can foresee."""
 
-    fingerprint, dimensions, at_least = "c" * 64, 3, 16
+    fingerprint, dim, at_least = "c" * 64, 3, 16
 
     def pixels(self, image):
         return np.asarray(image.resize((8, 8), Image.Resampling.BOX))

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.photos import open_index
 from facetric.photos.contract import Entry, Hit
 from facetric.photos.queries import Match
@@ -44,8 +44,8 @@ def test_from_photos_to_matches_in_two_commands(run, model, pictures, tmp_path):
     found = invoke("search", index, query, "--top", "3", "--json", "--at-least", "-1")  # the model is the index's
     assert found.exit_code == 0, found.stderr
     (record,) = json.loads(found.stdout)
-    vectors = model.embed(pictures).astype(np.float64)
-    similarities = vectors @ model.embed(query)[0]
+    vectors = model.encode(pictures).astype(np.float64)
+    similarities = vectors @ model.encode(query)[0]
     assert record["hits"][0]["path"] == str(query)
     np.testing.assert_allclose([hit["similarity"] for hit in record["hits"]], np.sort(similarities)[::-1][:3], atol=1e-5)
     table = invoke("search", index, pictures / "class00", "--label", "class05", "--at-least", "-1")
@@ -114,7 +114,7 @@ def test_a_model_that_changed_is_refused_and_the_command_that_it_names_embeds_ag
     shutil.copytree(run, changed)
     index = tmp_path / "i"
     assert invoke("index", "add", index, pictures, "--model", changed, "--labels-from-folders").exit_code == 0
-    Run(changed).save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    Run(changed).save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     query = pictures / "class00" / "0.png"
     for command in (["search", index, query], ["index", "add", index, pictures], ["index", "update", index, pictures]):
         result = invoke(*command)

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import build_embedder, embed
+from facetric.embedder import build_network, embed
 from facetric.embedder.closed_form import closed_form_head
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.report.run_record import read_run
@@ -22,7 +22,7 @@ def folder(tmp_path_factory):
     """A place with photos and the weights of a small network."""
     place = tmp_path_factory.mktemp("before")
     make_pictures(place / "pictures", n_classes=20, n_images=6)
-    network = build_embedder("test_efficientnet", weights="none", seed=7).backbone
+    network = build_network("test_efficientnet", weights="none", seed=7).backbone
     save_file({name: tensor.contiguous() for name, tensor in network.state_dict().items()}, place / "weights.safetensors")
     return place
 
@@ -56,7 +56,7 @@ def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_
         ("pretrained features", 256),
         ("closed-form head", 8),
     ]
-    network = build_embedder("test_efficientnet", weights=run.config.model.weights)
+    network = build_network("test_efficientnet", weights=run.config.model.weights)
     test, train = (run_images(run, split)[0] for split in ("test", "train"))
     features = embed(network, test, features=True, size=164).vectors
     known = embed(network, train, features=True, size=164).vectors
@@ -117,7 +117,7 @@ def test_a_network_from_random_weights_is_scored_as_it_starts(tmp_path):
     report = evaluate_run(path, n_restarts=1).report
     assert list(report.before) == ["untrained network"]
     start = report.before["untrained network"]
-    orthogonal = build_embedder("glyphnet", dim=16, weights="none", seed=3)
+    orthogonal = build_network("glyphnet", dim=16, weights="none", seed=3)
     orthogonal.initialize_head(kind="orthogonal", seed=3)
     dataset, _ = run_images(Run(path), "test")
     assert same_scores(start, evaluate(embed(orthogonal, dataset, size=36).vectors, dataset.labels, n_restarts=1))

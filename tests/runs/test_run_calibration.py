@@ -5,7 +5,7 @@ import shutil
 import pytest
 
 from evaluation.run_folders import make_pictures, make_run
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.runs import Run, StaleResultError, evaluate_run
 
 
@@ -33,7 +33,7 @@ def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, m
     before = run.evaluation().calibrated
     assert evaluate_run(run.path, n_restarts=0).report.calibrated == before
     monkeypatch.undo()
-    run.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    run.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     with pytest.raises(StaleResultError, match=r"calibration\.json was made from an earlier best\.safetensors"):
         run.calibration()
     evaluate_run(run.path, n_restarts=0)

@@ -10,7 +10,7 @@ import pytest
 
 import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run, nothing
-from facetric.embedder import Embeddings, build_embedder
+from facetric.embedder import Embeddings, build_network
 from facetric.files import part_of, remove_stale_parts, sealed
 from facetric.report import report_run
 from facetric.report.run_record import read_run
@@ -48,7 +48,7 @@ def test_scores_of_other_embeddings_are_noticed_by_compare_and_report(evaluated)
 
 
 def test_results_of_an_earlier_checkpoint_are_noticed(evaluated):
-    evaluated.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    evaluated.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     for read in (evaluated.embeddings, evaluated.evaluation):
         with pytest.raises(StaleResultError, match=r"made from an earlier best.safetensors: run `facetric evaluate"):
             read()
@@ -80,7 +80,7 @@ def test_a_flipped_bit_in_the_embeddings_is_one_line(evaluated, bit):
 def test_embedding_resumes_with_another_block_size(tmp_path):
     """Blocks of another size used to be read as if they were these."""
     root = make_pictures(tmp_path / "pictures")
-    embedder = build_embedder("glyphnet", dim=16, weights="none")
+    embedder = build_network("glyphnet", dim=16, weights="none")
     dataset = facetric.images.load_dataset("folder", root).select("test")
     whole = facetric.embedder.embed(embedder, dataset, size=36)
     blocks = tmp_path / "blocks"
@@ -134,7 +134,7 @@ def test_a_folder_that_is_not_a_run_is_one_line(tmp_path):
 
 
 def test_stale_embeddings_are_not_drawn(evaluated):
-    evaluated.save_embedder(build_embedder("glyphnet", dim=16, weights="none", seed=5), "best")
+    evaluated.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     record = read_run(evaluated.path)
     assert record.images is None
     assert any("earlier best.safetensors" in note for note in record.notes)

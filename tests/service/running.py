@@ -21,7 +21,7 @@ COLORS = {"red": (210, 40, 40), "green": (40, 200, 60), "<b>blue</b>": (40, 60, 
 class ColorEncoder:
     """The mean color of a picture, as a direction."""
 
-    fingerprint, dimensions, at_least = "c" * 64, 3, 16
+    fingerprint, dim, at_least = "c" * 64, 3, 16
 
     def pixels(self, image):
         return np.asarray(image.resize((8, 8), Image.Resampling.BOX))

@@ -131,9 +131,9 @@ def _command(*arguments):
 
 
 def _model(place, said):
-    from facetric.embedder import load_embedder
+    from facetric.embedder import load_network
 
-    embedder = load_embedder(place / "tiny" / "checkpoints" / "last.safetensors")
+    embedder = load_network(place / "tiny" / "checkpoints" / "last.safetensors")
     return [float(tensor.double().sum()) for tensor in embedder.state_dict().values()], repr(embedder.input_spec)
 
 
@@ -238,12 +238,12 @@ def _cache(place, said):
 
 def _activations(place, said):
     """What the frozen part gives, from the cache or made again."""
-    from facetric.embedder import build_embedder
+    from facetric.embedder import build_network
     from facetric.embedder.activations import build_trunk_cache, embed_activations
 
     os.environ["FACETRIC_CACHE"] = str(place / "cache")
     images = np.random.default_rng(0).integers(0, 256, (12, 36, 36), dtype=np.uint8)
-    network = build_embedder("glyphnet", weights="none", dim=4, freeze_through="all")
+    network = build_network("glyphnet", weights="none", dim=4, freeze_through="all")
     return embed_activations(network, build_trunk_cache(network, images, n_views=0, center=True)).tobytes()
 
 
@@ -257,11 +257,11 @@ def _choice(place, said):
 
 def _blocks(place, said):
     """Blocks of embeddings are used again, or made again."""
-    from facetric.embedder import build_embedder
+    from facetric.embedder import build_network
     from facetric.embedder.embedding import embed
 
     images = np.random.default_rng(0).integers(0, 256, (12, 36, 36), dtype=np.uint8)
-    network = build_embedder("glyphnet", weights="none", dim=4)
+    network = build_network("glyphnet", weights="none", dim=4)
     return embed(network, images, folder=place / "blocks", block_size=4, batch_size=4).vectors.tobytes()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.embedder import build_embedder
+from facetric.embedder import build_network
 from facetric.embedder.activations import extract_features
 from facetric.embedder.closed_form import closed_form_head
 from facetric.images import ImageDataset
@@ -288,7 +288,7 @@ def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(p
 
 def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitted_to_it(photos):
     run = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
-    pretrained = build_embedder().backbone.state_dict()
+    pretrained = build_network().backbone.state_dict()
     trained, halfway = run.session.embedder, run.refitted(pretrained_fraction=0.5)
     moved = 0
     for name, tensor in halfway.backbone.state_dict().items():

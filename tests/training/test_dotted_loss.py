@@ -91,7 +91,7 @@ def test_reading_a_run_imports_nothing(module, tmp_path, monkeypatch):
     del sys.modules["my_losses"]
     (tmp_path / "my_losses.py").write_text("raise SystemExit('imported')")
     assert open_run(result.folder).config.loss.name == "my_losses.Proxies"
-    assert facetric.load(result.folder).embed(torch.zeros(32, 32, dtype=torch.uint8).numpy()).shape == (1, 16)
+    assert facetric.load(result.folder).encode(torch.zeros(32, 32, dtype=torch.uint8).numpy()).shape == (1, 16)
     assert Run(result.folder).path.is_dir()
     assert "my_losses" not in sys.modules
 

@@ -107,9 +107,9 @@ def test_weights_of_the_wrong_shape(server, config_file, tmp_path):
     import torch
     from safetensors.torch import save_file
 
-    from facetric.embedder import build_embedder
+    from facetric.embedder import build_network
 
-    state = build_embedder("glyphnet", weights="none").backbone.state_dict()
+    state = build_network("glyphnet", weights="none").backbone.state_dict()
     first = next(name for name, tensor in state.items() if tensor.ndim == 4)
     save_file({**{k: v.contiguous() for k, v in state.items()}, first: torch.zeros(3, 3, 3, 3)}, tmp_path / "w.safetensors")
     log = tmp_path / "log"

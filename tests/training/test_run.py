@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.embedder import load_embedder
+from facetric.embedder import load_network
 from facetric.embedder.activations import build_trunk_cache, extract_features
 from facetric.embedder.closed_form import closed_form_head
 from facetric.embedder.input_spec import image_format
@@ -106,7 +106,7 @@ def test_best_is_the_best_validation(finished):
     assert result.validation.keys() == {0, 3, 6}
     scores = result.validation
     assert result.best_step == max((0, 3, 6), key=lambda step: (scores[step]["recall_at_1"], scores[step]["map_at_r"], -step))
-    assert load_embedder(result.folder / "checkpoints" / "best.safetensors").normalize
+    assert load_network(result.folder / "checkpoints" / "best.safetensors").normalize
 
 
 def test_training_that_does_not_help_is_not_kept(tmp_path):
@@ -118,7 +118,7 @@ def test_training_that_does_not_help_is_not_kept(tmp_path):
     assert result.best_step == 0
     before, after = (100 * result.validation[step]["recall_at_1"] for step in (0, 3))
     assert f"moved Recall@1 from {before:.1f} to {after:.1f}; not kept (best.safetensors is the network before" in out.getvalue()
-    best, last = (load_embedder(result.folder / "checkpoints" / f"{name}.safetensors") for name in ("best", "last"))
+    best, last = (load_network(result.folder / "checkpoints" / f"{name}.safetensors") for name in ("best", "last"))
     start = start_network(open_run(result.folder))
     assert torch.equal(best.head.weight, start.head.weight)
     assert not torch.equal(last.head.weight, start.head.weight)
@@ -201,7 +201,7 @@ def test_the_baselines_train(tmp_path, name):
     result, _ = run(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0}, loss={"name": name}))
     rows = rows_of(result.folder)
     assert [row["nmi"] for row in rows] == [None] * 3
-    assert load_embedder(result.folder / "checkpoints" / "last.safetensors").normalize == (name == "triplet_semihard")
+    assert load_network(result.folder / "checkpoints" / "last.safetensors").normalize == (name == "triplet_semihard")
     assert not (result.folder / "checkpoints" / "best.safetensors").exists()
 
 
@@ -243,7 +243,7 @@ def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monke
         optimizer={"head_lr": 0.0, "backbone_lr": 0.0, "warmup_steps": 0},
     )
     result, _ = run(config)
-    embedder = load_embedder(result.folder / "checkpoints" / "last.safetensors")
+    embedder = load_network(result.folder / "checkpoints" / "last.safetensors")
     training, _ = split_images(new_images(config.data, validate=False), config.data, validate=False)
     form = image_format(embedder.input_spec, training.images)
     transform = training_transform(config.data, form)
@@ -264,7 +264,7 @@ def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, mo
     result, _ = run(tiny_config(tmp_path / "refitted", run=short, model={**model, "head_refit": True}))
     config = read_config(result.folder / "config.toml")
     training, _ = split_images(new_images(config.data, validate=True), config.data, validate=True)
-    last, own = (load_embedder(folder / "checkpoints" / "last.safetensors") for folder in (result.folder, plain.folder))
+    last, own = (load_network(folder / "checkpoints" / "last.safetensors") for folder in (result.folder, plain.folder))
     images = training.images
     if model:
         transform = training_transform(config.data, image_format(last.input_spec, images))
@@ -289,7 +289,7 @@ def test_too_few_images_for_a_refitted_head_are_refused_before_training(tmp_path
 def test_no_step_at_all_saves_the_network_with_its_initial_head(tmp_path):
     result, _ = run(tiny_config(tmp_path, run={"steps": 0, "validate_every": 0}))
     assert (result.step, result.finished) == (0, True)
-    last, start = load_embedder(result.folder / "checkpoints" / "last.safetensors"), start_network(open_run(result.folder))
+    last, start = load_network(result.folder / "checkpoints" / "last.safetensors"), start_network(open_run(result.folder))
     for name, tensor in start.state_dict().items():
         assert torch.equal(tensor, last.state_dict()[name]), name
     assert resume(result.folder).finished

@@ -23,7 +23,7 @@ def global_batch():
 
 def gradients_of_one_step(name, fabric, processes, images, labels):
     """The gradient of the loss of the global batch, by parameter, from this process's share of it; and how often it solved."""
-    from facetric.embedder import build_embedder
+    from facetric.embedder import build_network
     from facetric.runs.loss_table import LossTable
     from facetric.training.batch_norm import share_batch_norm
     from facetric.training.session import TrainedPart, build_loss
@@ -40,7 +40,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
             return infer(problem)
 
         loss._infer = counted
-    embedder = build_embedder("glyphnet", weights="none", dim=8, normalize=bool(config.normalize))
+    embedder = build_network("glyphnet", weights="none", dim=8, normalize=bool(config.normalize))
     embedder.initialize_head(None, kind="orthogonal")
     # The statistics of drawings, mostly one flat background, lose float32's digits: there they are frozen, as after pretraining.
     embedder.freeze_batchnorm = torch.get_default_dtype() == torch.float32

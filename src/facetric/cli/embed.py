@@ -69,7 +69,7 @@ def embed(
 
     known = found.n_photos - found.n_new
     counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
-    typer.echo(f"{printable(found.output)}: {found.n_photos:,} photos, {loaded.dimensions} dimensions ({counts})")
+    typer.echo(f"{printable(found.output)}: {found.n_photos:,} photos, {loaded.dim} dimensions ({counts})")
     if found.problems:
         print_problems(found.problems)
         typer.echo(f"{len(found.problems):,} broken and left out, listed in {printable(found.problems_file)}")

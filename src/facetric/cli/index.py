@@ -15,7 +15,7 @@ from facetric.cli.waiting import said_if_slow
 from facetric.progress import progress_bar
 
 if TYPE_CHECKING:
-    from facetric.embedder import Model
+    from facetric.embedder import Embedder
     from facetric.photos import Added, Match, PhotoIndex, Status
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
@@ -179,7 +179,7 @@ def _opened(index: str, model: Path | None, device: str) -> PhotoIndex:
     return opened_model(index, model, device).index(index)
 
 
-def opened_model(index: str, model: Path | None, device: str) -> Model:
+def opened_model(index: str, model: Path | None, device: str) -> Embedder:
     """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
         from facetric.embedder import load

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from facetric.embedder.build import build_embedder
-    from facetric.embedder.checkpoint import load_embedder, save_embedder
-    from facetric.embedder.embedder import Model
+    from facetric.embedder.build import build_network
+    from facetric.embedder.checkpoint import load_network, save_network
+    from facetric.embedder.embedder import Embedder
     from facetric.embedder.embedding import embed
     from facetric.embedder.embeddings import Embeddings
     from facetric.embedder.input_spec import InputSpec
     from facetric.embedder.loading import load
-    from facetric.embedder.network import Embedder
+    from facetric.embedder.network import Network
     from facetric.embedder.onnx_engine import OnnxNetwork, read_network
     from facetric.embedder.onnx_export import Export, ExportError, exported_network, write_export
     from facetric.embedder.onnx_file import OnnxDescription, OnnxFileError
@@ -27,45 +27,45 @@ __all__ = [
     "Export",
     "ExportError",
     "InputSpec",
-    "Model",
+    "Network",
     "OnnxDescription",
     "OnnxFileError",
     "OnnxNetwork",
     "PhotoVectors",
     "WeightsError",
-    "build_embedder",
+    "build_network",
     "embed",
     "exported_network",
     "load",
-    "load_embedder",
+    "load_network",
     "read_network",
     "read_vectors",
-    "save_embedder",
+    "save_network",
     "write_export",
     "write_vectors",
 ]
 
 _HOMES = {
-    "Embedder": "network",
+    "Network": "network",
     "Embedding": "transformer",
     "Embeddings": "embeddings",
     "Export": "onnx_export",
     "ExportError": "onnx_export",
     "InputSpec": "input_spec",
-    "Model": "embedder",
+    "Embedder": "embedder",
     "OnnxDescription": "onnx_file",
     "OnnxFileError": "onnx_file",
     "OnnxNetwork": "onnx_engine",
     "PhotoVectors": "vector_file",
     "WeightsError": "weights",
-    "build_embedder": "build",
+    "build_network": "build",
     "embed": "embedding",
     "exported_network": "onnx_export",
     "load": "loading",
-    "load_embedder": "checkpoint",
+    "load_network": "checkpoint",
     "read_network": "onnx_engine",
     "read_vectors": "vector_file",
-    "save_embedder": "checkpoint",
+    "save_network": "checkpoint",
     "write_export": "onnx_export",
     "write_vectors": "vector_file",
 }

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
 from facetric.embedder.input_spec import image_format
-from facetric.embedder.network import WHOLE, Embedder
+from facetric.embedder.network import WHOLE, Network
 from facetric.images.array_file import ArrayFile, cache_folder
 from facetric.images.cache_key import Description, activation_versions, described_files, images_key, preparation_versions
 from facetric.images.prepared import PreparedImages
@@ -84,7 +84,7 @@ class TrunkCache:
 
 
 def build_trunk_cache(
-    embedder: Embedder,
+    embedder: Network,
     images: Images,
     *,
     n_views: int = 4,
@@ -133,7 +133,7 @@ def build_trunk_cache(
 
 
 def extract_features(
-    embedder: Embedder,
+    embedder: Network,
     images: Images | TrunkCache,
     *,
     form: ImageFormat | None = None,
@@ -163,7 +163,7 @@ def extract_features(
     return features
 
 
-def embed_activations(embedder: Embedder, cache: TrunkCache) -> NDArray[np.float32]:
+def embed_activations(embedder: Network, cache: TrunkCache) -> NDArray[np.float32]:
     """The embeddings (n, d) of a cache's central crops, in eval mode."""
     n_block = batch_size_for(embedder)
     blocks = [np.arange(start, min(start + n_block, len(cache))) for start in range(0, len(cache), n_block)]
@@ -178,7 +178,7 @@ def _central_views(cache: TrunkCache, blocks: list[NDArray[np.int64]]) -> list[p
 
 
 def _activations(
-    embedder: Embedder,
+    embedder: Network,
     images: Images,
     transform: Transform,
     n_views: int,
@@ -220,7 +220,7 @@ def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 3, image])).random((n_views, n_draws))
 
 
-def _key(embedder: Embedder, images: Images, transform: Transform, **settings: int) -> str:
+def _key(embedder: Network, images: Images, transform: Transform, **settings: int) -> str:
     network = {"backbone": embedder.name, "through": embedder.freeze_through}
     if embedder.freeze_through == WHOLE and embedder.pooling != "average":  # elsewhere pooling comes after the activations
         network["pooling"] = embedder.pooling
@@ -237,7 +237,7 @@ def _key(embedder: Embedder, images: Images, transform: Transform, **settings: i
     return digest.hexdigest()
 
 
-def _description(embedder: Embedder, images: Images, transform: Transform, n_views: int) -> Description:
+def _description(embedder: Network, images: Images, transform: Transform, n_views: int) -> Description:
     name, source = "", None
     if isinstance(images, PreparedImages):
         prepared = images.file.description()
@@ -250,7 +250,7 @@ def _description(embedder: Embedder, images: Images, transform: Transform, n_vie
     return Description("activations", name, detail, versions, source)
 
 
-def _activation_shape(embedder: Embedder, form: ImageFormat) -> tuple[int, ...]:
+def _activation_shape(embedder: Network, form: ImageFormat) -> tuple[int, ...]:
     device = next(embedder.parameters()).device
     return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=device)).shape[1:])
 

@@ -1,4 +1,4 @@
-"""`build_embedder`: from a backbone's name to an embedder."""
+"""`build_network`: from a backbone's name to a network."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 import torch
 
 from facetric.embedder.backbones import create_backbone
-from facetric.embedder.network import Embedder
+from facetric.embedder.network import Network
 from facetric.embedder.pooling import Pooling
 from facetric.embedder.weights import default_weights, load_weights
 
 
-def build_embedder(
+def build_network(
     name: str = "tf_efficientnet_lite0",
     *,
     dim: int = 64,
@@ -23,8 +23,8 @@ def build_embedder(
     normalize_features: bool = False,
     pooling: Pooling = "average",
     seed: int = 0,
-) -> Embedder:
-    """An embedder with `dim` dimensions, in training mode.
+) -> Network:
+    """A network with `dim` dimensions, in training mode.
 
     * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small grayscale pictures);
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
@@ -44,7 +44,7 @@ def build_embedder(
         backbone, input_spec = create_backbone(name, image_size=image_size)
         if weights != "none":
             load_weights(backbone, name, weights)
-        return Embedder(
+        return Network(
             backbone,
             input_spec,
             name=name,

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from facetric.embedder.backbones import create_backbone
 from facetric.embedder.input_spec import InputSpec
-from facetric.embedder.network import Embedder
+from facetric.embedder.network import Network
 from facetric.embedder.weights import WeightsError
 from facetric.files import write_atomically
 
 _FORMAT = 2  # 1 had a checksum of the tensors alone
 
 
-def save_embedder(embedder: Embedder, path: str | Path) -> None:
+def save_network(embedder: Network, path: str | Path) -> None:
     """Write the file atomically: a reader finds the old file or the new one, never a part of it."""
     path = Path(path)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in embedder.state_dict().items()}
@@ -44,15 +44,15 @@ def save_embedder(embedder: Embedder, path: str | Path) -> None:
     write_atomically(path, content)
 
 
-def load_embedder(path: str | Path) -> Embedder:
-    """The embedder that `save_embedder` wrote, in eval mode. A WeightsError if the file is missing, damaged or does not fit."""
+def load_network(path: str | Path) -> Network:
+    """The embedder that `save_network` wrote, in eval mode. A WeightsError if the file is missing, damaged or does not fit."""
     path = Path(path)
     spec, tensors = _read(path)
     try:
         input_spec = InputSpec(**{**spec["input"], "mean": tuple(spec["input"]["mean"]), "std": tuple(spec["input"]["std"])})
         with torch.random.fork_rng(devices=[]):
             backbone, _ = create_backbone(spec["backbone"], image_size=input_spec.size)
-            embedder = Embedder(
+            embedder = Network(
                 backbone,
                 input_spec,
                 name=spec["backbone"],
@@ -83,8 +83,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         ) from error
     if "facetric" not in metadata:
         raise WeightsError(
-            f"{path} was not written by facetric's save_embedder: to use its tensors in a backbone, pass it to "
-            "build_embedder(..., weights=path)"
+            f"{path} was not written by facetric's save_network: to use its tensors in a backbone, pass it to "
+            "build_network(..., weights=path)"
         )
     try:
         spec: dict[str, Any] = json.loads(metadata["facetric"])
@@ -121,7 +121,7 @@ def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> st
     return digest.hexdigest()
 
 
-def embedder_fingerprint(path: Path) -> str:
+def network_fingerprint(path: Path) -> str:
     """The checksum in an embedder's file, without reading its tensors: which model this is."""
     try:
         with safe_open(path, framework="pt") as file:

@@ -1,4 +1,4 @@
-"""`Model`: a network that takes photos and gives vectors, groups, an index, a file; `load` makes it."""
+"""`Embedder`: a network that takes photos and gives vectors, groups, an index, a file; `load` makes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.clustering import AverageLinkage, Calibration, FacilityLocation
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.calibrated import is_evaluated, packaged_calibration, run_calibration
 from facetric.embedder.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
 from facetric.embedder.network import Precision
@@ -36,22 +36,22 @@ CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class Embedder:
     """Photos in, vectors out. Made by `load`; pickling it stores where it came from, not its weights.
 
     Vectors have length one, so that their dot products are cosine similarities; only a run with `model.normalize = false` gives
     vectors of any length. They are those of `facetric evaluate` for the same pictures.
     """
 
-    embedder: Embedder | OnnxNetwork
+    network: Network | OnnxNetwork
     form: PictureFormat
     fingerprint: str  # a hash of the network and its precision: vectors can be compared if theirs are equal
     features: bool = False  # the backbone's features instead of a trained head's embedding
     source: tuple[str | None, str, str, Engine | None, Precision] = (None, "best", "auto", None, "32")  # the arguments of `load`
 
     def __repr__(self) -> str:
-        what = f"the packaged {self.embedder.name}" if self.run is None else repr(self.run)
-        return f"<Model of {what}: {self.dimensions} dimensions, {self.fingerprint[:12]}>"
+        what = f"the packaged {self.network.name}" if self.run is None else repr(self.run)
+        return f"<Embedder of {what}: {self.dim} dimensions, {self.fingerprint[:12]}>"
 
     @property
     def run(self) -> str | None:
@@ -59,9 +59,9 @@ class Model:
         return self.source[0]
 
     @property
-    def dimensions(self) -> int:
+    def dim(self) -> int:
         """The length of a vector."""
-        return self.embedder.n_features if self.features and isinstance(self.embedder, Embedder) else self.embedder.dim
+        return self.network.n_features if self.features and isinstance(self.network, Network) else self.network.dim
 
     @cached_property
     def calibration(self) -> Calibration | None:
@@ -82,8 +82,8 @@ class Model:
     def _calibrated(self) -> tuple[Calibration | None, str]:
         if self.run is None:
             return packaged_calibration(self.fingerprint)
-        if self.is_exported and not isinstance(self.embedder, Embedder):
-            kept, on = self.embedder.description.calibration, self.embedder.description.calibrated_on
+        if self.is_exported and not isinstance(self.network, Network):
+            kept, on = self.network.description.calibration, self.network.description.calibrated_on
             return (None if kept is None else Calibration.from_dict(kept)), on
         return run_calibration(Run(self.run), self.fingerprint)
 
@@ -139,7 +139,7 @@ class Model:
     def _clusterer(
         self, n_clusters: int | None, n_steps: int
     ) -> tuple[AverageLinkage | FacilityLocation, Calibration | None, str]:
-        name = f"the packaged {self.embedder.name}" if self.run is None else Path(self.run).name
+        name = f"the packaged {self.network.name}" if self.run is None else Path(self.run).name
         if n_clusters is not None:
             if n_steps:
                 raise ValueError(
@@ -161,8 +161,8 @@ class Model:
         command = f"facetric evaluate {printable(self.run)}" + ("" if precision == "32" else f" --precision {precision}")
         return f"has no evaluated classes to learn from how near photos of a group are: run `{command}`"
 
-    def embed(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
-        """The vectors (n, dimensions) of photos, in their order: one row per picture, a folder giving all photos below it.
+    def encode(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
+        """The vectors (n, dim) of photos, in their order: one row per picture, a folder giving all photos below it.
 
         Takes a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of
         these. Pictures are turned upright by their EXIF orientation, as in training.
@@ -174,7 +174,7 @@ class Model:
             found.append(self.vectors(pixels, padded=False))
             if on_progress is not None:
                 on_progress(sum(map(len, found)), len(pictures))
-        return np.concatenate(found) if found else np.empty((0, self.dimensions), dtype=np.float32)
+        return np.concatenate(found) if found else np.empty((0, self.dim), dtype=np.float32)
 
     def index(self, path: str | os.PathLike[str]) -> PhotoIndex:
         """The index of photos in this folder, or at milvus://host:19530/collection, to add to and to search.
@@ -188,7 +188,7 @@ class Model:
     def _near_enough(self) -> float | None:
         """The cosine similarity at the calibrated distance: ‖x − y‖² = 2 − 2 cos for vectors of length one."""
         calibration = self.calibration
-        has_unit_vectors = self.features or self.embedder.normalize
+        has_unit_vectors = self.features or self.network.normalize
         if calibration is None or calibration.method != "average_linkage" or not has_unit_vectors:
             return None
         return 1 - calibration.threshold**2 / 2
@@ -200,16 +200,16 @@ class Model:
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
         """An upright picture as the network's input before cropping."""
-        return picture_pixels(self.embedder, image, self.form)
+        return picture_pixels(self.network, image, self.form)
 
     def vectors(self, pixels: Sequence[NDArray[np.uint8]], *, padded: bool = True) -> NDArray[np.float32]:
         """The vectors of what `pixels` gave, to the last bit the same whatever a picture is embedded with.
 
         Without `padded`, the last bits depend on how many there are, and one picture takes the time of one.
         """
-        if isinstance(self.embedder, Embedder):
-            return picture_vectors(self.embedder, pixels, features=self.features, padded=padded)
-        return self.embedder.vectors(pixels)
+        if isinstance(self.network, Network):
+            return picture_vectors(self.network, pixels, features=self.features, padded=padded)
+        return self.network.vectors(pixels)
 
     def export(
         self,

@@ -19,7 +19,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.activations import build_trunk_cache, embed_activations
 from facetric.embedder.embeddings import PREFIX, BlockFolder, Embeddings
 from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
@@ -81,7 +81,7 @@ def average_views(vectors: Tensor, n_views: int, *, normalize: bool) -> Tensor:
 
 
 def embed(
-    embedder: Embedder,
+    embedder: Network,
     images: ImageDataset | Images,
     *,
     labels: ArrayLike | None = None,
@@ -103,7 +103,7 @@ def embed(
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
-    * ``precision``: of the backbone (`Embedder.for_inference`): "32", "bf16" or "int8". Scores stay within their noise, but
+    * ``precision``: of the backbone (`Network.for_inference`): "32", "bf16" or "int8". Scores stay within their noise, but
       vectors differ from those in float32: docs/speed.md says by how much.
     * ``batch_size``: crops per forward pass, by default as many as suit the device. On a CPU torch's threads each run their own.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
@@ -151,7 +151,7 @@ def embed(
     return Embeddings(vectors, class_labels[own], names[own], source)
 
 
-def embed_cached(embedder: Embedder, dataset: ImageDataset, size: int) -> Embeddings:
+def embed_cached(embedder: Network, dataset: ImageDataset, size: int) -> Embeddings:
     """The embeddings of a dataset from the cached activations of its central crops, which are computed now if they are missing.
 
     For `evaluate_run`, where many embedders share their frozen part.
@@ -171,7 +171,7 @@ def remove_blocks(folder: str | os.PathLike[str]) -> None:
 
 
 def _block(
-    embedder: Embedder,
+    embedder: Network,
     images: Images,
     transform: EvalCrops,
     features: bool,
@@ -229,7 +229,7 @@ def image_names(images: Images) -> NDArray[np.str_]:
 
 
 def _key(
-    embedder: Embedder,
+    embedder: Network,
     images: Images,
     names: NDArray[np.str_],
     transform: EvalCrops,

@@ -9,21 +9,21 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from facetric.embedder.network import Embedder, Precision
+from facetric.embedder.network import Network, Precision
 from facetric.images.sources import made_ahead
 
 # Crops per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
 CPU_BATCH, GPU_BATCH = 8, 256
 
 
-def batch_size_for(embedder: Embedder) -> int:
+def batch_size_for(embedder: Network) -> int:
     """Crops per forward pass that suit the device."""
     return CPU_BATCH if _device(embedder).type == "cpu" else GPU_BATCH
 
 
 @contextmanager
-def inference(embedder: Embedder, precision: Precision = "32") -> Iterator[Embedder]:
-    """The embedder to embed with (`Embedder.for_inference`); the mode of the one given is restored."""
+def inference(embedder: Network, precision: Precision = "32") -> Iterator[Network]:
+    """The embedder to embed with (`Network.for_inference`); the mode of the one given is restored."""
     was_training = embedder.training
     try:
         yield embedder.for_inference(precision)
@@ -32,7 +32,7 @@ def inference(embedder: Embedder, precision: Precision = "32") -> Iterator[Embed
 
 
 def outputs_in_order(
-    embedder: Embedder, batches: Iterable[Callable[[], Tensor]], run: Callable[[Tensor], Tensor]
+    embedder: Network, batches: Iterable[Callable[[], Tensor]], run: Callable[[Tensor], Tensor]
 ) -> Iterator[Tensor]:
     """run(batch) for every batch, in order, on the host.
 
@@ -58,5 +58,5 @@ def _made_and_run(make: Callable[[], Tensor], run: Callable[[Tensor], Tensor]) -
         return run(make())
 
 
-def _device(embedder: Embedder) -> torch.device:
+def _device(embedder: Network) -> torch.device:
     return next(embedder.parameters()).device

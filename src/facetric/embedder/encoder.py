@@ -1,4 +1,4 @@
-"""What turns pictures into vectors, as the rest of this package sees it; `facetric.embedder.Model` is one."""
+"""What turns pictures into vectors, as the rest of this package sees it; `facetric.embedder.Embedder` is one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.encode import batch_size_for, outputs_in_order
 from facetric.embedder.input_spec import InputSpec
 from facetric.images import CenterCrop, ImageFormat
@@ -31,7 +31,7 @@ class Encoder(Protocol):
         ...
 
     @property
-    def dimensions(self) -> int:
+    def dim(self) -> int:
         """The length of a vector."""
         ...
 
@@ -45,7 +45,7 @@ class Encoder(Protocol):
         ...
 
     def vectors(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """The vectors (n, dimensions) of what `pixels` gave."""
+        """The vectors (n, dim) of what `pixels` gave."""
         ...
 
 
@@ -75,7 +75,7 @@ def picture_pixels(embedder: TakesPictures, image: Image.Image, form: PictureFor
 
 
 def picture_vectors(
-    embedder: Embedder, pixels: Sequence[NDArray[np.uint8]], *, features: bool = False, padded: bool = False
+    embedder: Network, pixels: Sequence[NDArray[np.uint8]], *, features: bool = False, padded: bool = False
 ) -> NDArray[np.float32]:
     """Vectors of pictures from `picture_pixels`: embeddings, or the backbone's `features` of length one.
 

@@ -20,14 +20,14 @@ from facetric.runs import Run
 from facetric.runs.splits import SPLITS, run_images
 
 if TYPE_CHECKING:
-    from facetric.embedder.embedder import Model
+    from facetric.embedder.embedder import Embedder
 
 _log = logging.getLogger("facetric")
 N_CHECKED = 64
 
 
 def export_model(
-    model: Model, source: Source, path: Path, photos: Sequence[Path | Image.Image] | None, *, kind: InputKind, overwrite: bool
+    model: Embedder, source: Source, path: Path, photos: Sequence[Path | Image.Image] | None, *, kind: InputKind, overwrite: bool
 ) -> Export:
     """Write the file; checked on up to 64 of these photos, else of the run's own images, else of photos that come with Python."""
     if kind not in ("uint8", "float32"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from facetric.embedder.calibrated import of_precision
-from facetric.embedder.embedder import Model
+from facetric.embedder.embedder import Embedder
 from facetric.embedder.encoder import PictureFormat
 from facetric.embedder.network import Precision
 from facetric.embedder.saved import saved_network
@@ -24,14 +24,14 @@ def load(
     device: str = "auto",
     engine: Engine | None = None,
     precision: Precision = "32",
-) -> Model:
+) -> Embedder:
     """The model of a run folder (its best checkpoint, or the last where there is no best) or of a file that `facetric export`
     wrote, ready to use.
 
     Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
     With engine "onnx" the network is exported in memory, compared with torch and run by onnxruntime on the CPU: the same vectors
     up to rounding, and the same fingerprint. An exported file is always run by onnxruntime. `precision` is that of the backbone
-    in torch (`Embedder.for_inference`); vectors of another precision are those of another model.
+    in torch (`Network.for_inference`); vectors of another precision are those of another model.
     """
     if run is not None and not isinstance(run, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
@@ -43,7 +43,7 @@ def load(
         from facetric.embedder import read_network
 
         network = read_network(where)
-        return Model(network, PictureFormat(network.description.size), network.description.fingerprint, source=origin)
+        return Embedder(network, PictureFormat(network.description.size), network.description.fingerprint, source=origin)
     place = usable_device(device)
     found = saved_network(where, checkpoint)
     if engine == "onnx":
@@ -51,9 +51,9 @@ def load(
         from facetric.embedder.samples import sample_pictures
 
         network = exported_network(found, sample_pictures())
-        return Model(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
-    embedder = found.embedder.to(place).for_inference(precision)
-    return Model(embedder, found.form, of_precision(found.fingerprint, precision), features=found.features, source=origin)
+        return Embedder(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
+    embedder = found.network.to(place).for_inference(precision)
+    return Embedder(embedder, found.form, of_precision(found.fingerprint, precision), features=found.features, source=origin)
 
 
 def _check_engine(engine: str | None, device: str, precision: str, *, is_exported: bool) -> None:
@@ -67,7 +67,7 @@ def _check_engine(engine: str | None, device: str, precision: str, *, is_exporte
         raise ValueError(f"onnxruntime runs networks in precision 32; got {precision!r}: leave --precision out, or use torch")
 
 
-def restored(source: tuple[Any, ...], fingerprint: str) -> Model:
+def restored(source: tuple[Any, ...], fingerprint: str) -> Embedder:
     """A model from its pickle: the arguments of `load`, and the fingerprint that it had."""
     run, checkpoint, device, engine, precision = source
     model = load(run, checkpoint=checkpoint, device=device, engine=engine, precision=precision)

@@ -23,8 +23,8 @@ WHOLE = "all"  # freeze_through: the whole backbone
 Precision = Literal["32", "bf16", "int8"]  # of a backbone that embeds
 
 
-class Embedder(nn.Module):
-    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_embedder` or `load_embedder`.
+class Network(nn.Module):
+    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_network` or `load_network`.
 
     With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen (the position
     embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `embedder(x)` equals
@@ -120,7 +120,7 @@ class Embedder(nn.Module):
             return self._pooled(feature_maps(network, activations))
         return self._pooled(second_part(network, self._split, activations))
 
-    def for_inference(self, precision: Precision = "32") -> Embedder:
+    def for_inference(self, precision: Precision = "32") -> Network:
         """A copy in eval mode to embed many images with; this embedder is put in eval mode too.
 
         On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal

@@ -56,7 +56,7 @@ def require_onnxruntime() -> Any:
 
 
 class OnnxNetwork:
-    """Pictures in, vectors out, as an `Embedder` does it; what `Model` asks of an embedder has the same names here."""
+    """Pictures in, vectors out, as an `Network` does it; what `Embedder` asks of an embedder has the same names here."""
 
     def __init__(self, session: Any, description: OnnxDescription) -> None:
         self.session, self.description = session, description

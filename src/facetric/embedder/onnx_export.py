@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors
 from facetric.embedder.onnx_engine import OnnxNetwork, onnx_session, require_onnxruntime
 from facetric.embedder.onnx_file import OnnxDescription, with_description
@@ -39,7 +39,7 @@ class Export:
 class Source:
     """What is exported: an embedder as it was loaded (not a copy for inference), and what is known of it."""
 
-    embedder: Embedder
+    network: Network
     form: PictureFormat
     fingerprint: str
     features: bool = False  # the backbone's features of length one, instead of embeddings
@@ -87,7 +87,7 @@ def _checked(source: Source, pictures: Sequence[Any], kind: InputKind) -> tuple[
         network = OnnxNetwork(onnx_session(graph), description)
         found = difference(source, network, pictures)
     except Exception as error:  # of onnxruntime, which has no class for all of them
-        raise ExportError(f"onnxruntime cannot run {source.embedder.name} ({_line(error)}): use torch") from error
+        raise ExportError(f"onnxruntime cannot run {source.network.name} ({_line(error)}): use torch") from error
     if not found <= TOLERANCE:
         raise ExportError(
             f"onnxruntime and torch differ by {found:.1e} for {len(pictures)} pictures, more than {TOLERANCE:.0e}: nothing was "
@@ -99,9 +99,9 @@ def _checked(source: Source, pictures: Sequence[Any], kind: InputKind) -> tuple[
 
 def difference(source: Source, network: OnnxNetwork, pictures: Sequence[Any]) -> float:
     """The largest distance of a picture's two vectors, relative to their length; in batches and, for a few, one by one."""
-    ours = [picture_pixels(source.embedder, picture, source.form) for picture in pictures]
-    theirs = [picture_pixels(source.embedder, picture, PictureFormat(source.form.size)) for picture in pictures]
-    embedder = source.embedder.for_inference()
+    ours = [picture_pixels(source.network, picture, source.form) for picture in pictures]
+    theirs = [picture_pixels(source.network, picture, PictureFormat(source.form.size)) for picture in pictures]
+    embedder = source.network.for_inference()
     expected = picture_vectors(embedder, ours, features=source.features)
     batches = [theirs[start : start + BATCH] for start in range(0, len(theirs), BATCH)]
     together = np.concatenate([network.run(network.inputs(batch)) for batch in batches])
@@ -116,7 +116,7 @@ def _largest(expected: NDArray[np.float32], found: NDArray[np.float32]) -> float
 
 
 def _description(source: Source, kind: InputKind) -> OnnxDescription:
-    embedder = source.embedder
+    embedder = source.network
     return OnnxDescription(
         fingerprint=source.fingerprint,
         network=embedder.name,
@@ -135,11 +135,11 @@ def _description(source: Source, kind: InputKind) -> OnnxDescription:
 
 def _graph(source: Source, kind: InputKind) -> bytes:
     try:
-        return onnx_graph(PictureGraph(source.embedder, source.form, kind=kind, features=source.features))
+        return onnx_graph(PictureGraph(source.network, source.form, kind=kind, features=source.features))
     except ModuleNotFoundError as error:
         raise ValueError(f"ONNX needs {error.name}, which is not installed: pip install 'facetric[onnx]'") from None
     except Exception as error:  # of torch's exporter, of many kinds
-        raise ExportError(f"torch cannot export {source.embedder.name} to ONNX ({_line(error)}): use torch") from error
+        raise ExportError(f"torch cannot export {source.network.name} to ONNX ({_line(error)}): use torch") from error
 
 
 def _line(error: Exception) -> str:

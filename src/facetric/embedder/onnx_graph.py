@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.encoder import PictureFormat
 from facetric.embedder.split import feature_maps
 
@@ -27,7 +27,7 @@ class PictureGraph(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, embedder: Embedder, form: PictureFormat, *, kind: InputKind, features: bool) -> None:
+    def __init__(self, embedder: Network, form: PictureFormat, *, kind: InputKind, features: bool) -> None:
         super().__init__()
         spec = embedder.input_spec
         self.kind, self.features, self.spec, self.form = kind, features, spec, form

@@ -1,4 +1,4 @@
-"""What `Model.embed` takes: paths, folders, images and arrays, in lists or not."""
+"""What `Embedder.encode` takes: paths, folders, images and arrays, in lists or not."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def pictures_of(photos: Any) -> Iterator[Path | Image.Image]:
         for photo in photos:
             yield from pictures_of(photo)
     else:
-        raise ValueError(f"embed takes {_TAKES}; got {type(photos).__name__}: pass one of these")
+        raise ValueError(f"encode takes {_TAKES}; got {type(photos).__name__}: pass one of these")
 
 
 def _picture(array: NDArray[Any]) -> Image.Image:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin  # type: ignore[import-untyped]
 
-from facetric.embedder.embedder import Model
+from facetric.embedder.embedder import Embedder
 from facetric.embedder.loading import load
 from facetric.embedder.pictures import Photos
 
@@ -16,7 +16,7 @@ from facetric.embedder.pictures import Photos
 class Embedding(TransformerMixin, BaseEstimator):
     """Photos → vectors, by the model of a run folder or, without one, by the packaged network.
 
-    There is nothing to fit: `transform` works at once. It takes what `Model.embed` takes, so that
+    There is nothing to fit: `transform` works at once. It takes what `Embedder.encode` takes, so that
     `make_pipeline(Embedding("runs/photos"), FacilityLocation(n_clusters=8)).fit_predict("new photos")` clusters a folder.
 
     Args:
@@ -36,12 +36,12 @@ class Embedding(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Photos) -> NDArray[np.float32]:
-        """The vectors (n, dimensions) of photos."""
-        return self._model().embed(X)
+        """The vectors (n, dim) of photos."""
+        return self._model().encode(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """embedding0, embedding1, …"""
-        return np.array([f"embedding{i}" for i in range(self._model().dimensions)], dtype=object)
+        return np.array([f"embedding{i}" for i in range(self._model().dim)], dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -57,11 +57,11 @@ class Embedding(TransformerMixin, BaseEstimator):
         tags.input_tags.string = True
         return tags
 
-    def _model(self) -> Model:
+    def _model(self) -> Embedder:
         """The model, loaded once for these parameters."""
         wanted = (self.run, self.checkpoint, self.device)
         kept = getattr(self, "_loaded", None)
         if kept is None or kept[0] != wanted:
             kept = self._loaded = (wanted, load(self.run, checkpoint=self.checkpoint, device=self.device))
-        model: Model = kept[1]
+        model: Embedder = kept[1]
         return model

@@ -115,7 +115,7 @@ def _look_alikes(root: Path, sketches: Sequence[Sketch], encoder: Encoder, step:
     listed = PhotoList(root, tuple(sketch.path for sketch in sketches))
     with TemporaryDirectory(prefix="facetric-") as place:
         path = Path(place) / "vectors.sqlite"
-        with VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dimensions) as store:
+        with VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dim) as store:
             done = embed_list(listed, encoder, store, on_progress=lambda n, total: step("Embedding photos", n, total))
             vectors = store.vectors(done.contents)
     embedded = set(done.photos)  # without files that broke meanwhile

@@ -172,7 +172,7 @@ def _store(place: Path | None, encoder: Encoder) -> Iterator[VectorStore]:
     """The vectors of this model; those of another one are removed when this block has succeeded."""
     with TemporaryDirectory(prefix="facetric-") if place is None else nullcontext(place / _VECTORS) as folder:
         path = Path(folder) / f"{encoder.fingerprint[:16]}.sqlite"
-        with VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dimensions) as store:
+        with VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dim) as store:
             yield store
         for name in os.listdir(folder):
             if _STORE.fullmatch(name) and not name.startswith(path.name):

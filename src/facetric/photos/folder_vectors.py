@@ -102,7 +102,7 @@ def _existing(output: Path, encoder: Encoder, *, overwrite: bool) -> PhotoVector
             f"{printable(output)} exists and was not written by `facetric embed`, or is damaged: choose another --output, or "
             "pass --overwrite"
         ) from None
-    if found.model == encoder.fingerprint and found.vectors.shape[1] == encoder.dimensions:
+    if found.model == encoder.fingerprint and found.vectors.shape[1] == encoder.dim:
         return found
     if not overwrite:
         raise ValueError(
@@ -133,4 +133,4 @@ def _workplace(output: Path) -> Iterator[Path]:
 def _store(place: Path, encoder: Encoder) -> VectorStore:
     """The store of this model: what another one left unfinished is not touched before this one is done."""
     path = place / f"{encoder.fingerprint[:16]}.sqlite"
-    return VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dimensions)
+    return VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dim)

@@ -158,7 +158,7 @@ def _start_worker(root: Path, encoder: Encoder, store: Path, n_threads: int) -> 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process, which stops the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(n_threads)
-    opened = VectorStore(store, fingerprint=encoder.fingerprint, dimensions=encoder.dimensions, read_only=True)
+    opened = VectorStore(store, fingerprint=encoder.fingerprint, dimensions=encoder.dim, read_only=True)
     _worker = (root, encoder, opened, opened.contents())
 
 

@@ -65,7 +65,7 @@ class PhotoIndex:
         self.address = str(address)
         self.near_enough = near_enough
         self._encoder = encoder
-        self._about = About(encoder.fingerprint, encoder.dimensions, run)
+        self._about = About(encoder.fingerprint, encoder.dim, run)
         self._place = place_of(address)
         self._reader: Store | None = None
         self._votes: Votes | None = None

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder, build_embedder
+from facetric.embedder import Network, build_network
 from facetric.embedder.activations import TrunkCache, build_trunk_cache, embed_activations
 from facetric.embedder.closed_form import ClosedForm, closed_form_head
 from facetric.embedder.heads import FITTED_KINDS
@@ -57,10 +57,10 @@ def starts(run: Run, dataset: ImageDataset, *, device: str, on_step: OnStep) -> 
         _log.warning("not all that there was before training can be scored: %s", error)
 
 
-def start_network(run: Run) -> Embedder:
+def start_network(run: Run) -> Network:
     """The run's network before its first step, frozen as a whole. A head that is fitted to features is left at random."""
     model, seed = run.config.model, run.config.run.seed
-    network = build_embedder(
+    network = build_network(
         model.backbone,
         dim=model.dim,
         weights=model.weights or default_weights(model.backbone),
@@ -73,7 +73,7 @@ def start_network(run: Run) -> Embedder:
     return network.eval()
 
 
-def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
+def _pretrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
     source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
     features = _features(_cache(run, network, dataset.images, "Pretrained features", on_step))
     yield Start(FEATURES, features, source)
@@ -83,7 +83,7 @@ def _pretrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnS
     yield Start(CLOSED_FORM, head(features), {**source, "shrinkage": head.shrinkage})
 
 
-def _untrained(run: Run, network: Embedder, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
+def _untrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
     in_memory = isinstance(dataset.images, np.ndarray)  # pictures of one size
     if in_memory:
         yield Start(PIXELS, _pixels(dataset))
@@ -114,7 +114,7 @@ def _head(known: NDArray[np.float32], labels: NDArray[np.int64], dim: int, on_st
     return head
 
 
-def _cache(run: Run, network: Embedder, images: Images, title: str, on_step: OnStep) -> TrunkCache:
+def _cache(run: Run, network: Network, images: Images, title: str, on_step: OnStep) -> TrunkCache:
     crops = RandomCrop(image_format(network.input_spec, images, size=run.config.data.size))
     return build_trunk_cache(
         network,

@@ -31,8 +31,8 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.clustering import Calibration
-from facetric.embedder import Embedder, load_embedder, save_embedder
-from facetric.embedder.checkpoint import embedder_fingerprint
+from facetric.embedder import Network, load_network, save_network
+from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.embeddings import Embeddings, read_fingerprint
 from facetric.evaluation import EvaluationReport
 from facetric.files import refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
@@ -278,13 +278,13 @@ class Run:
     def embedder_file(self, name: str) -> Path:
         return self.checkpoints / f"{name}.safetensors"
 
-    def embedder(self, checkpoint: str = "best") -> Embedder:
+    def embedder(self, checkpoint: str = "best") -> Network:
         """The trained model, in eval mode."""
-        return load_embedder(self.checkpoint(checkpoint))
+        return load_network(self.checkpoint(checkpoint))
 
-    def save_embedder(self, embedder: Embedder, name: str) -> None:
+    def save_network(self, embedder: Network, name: str) -> None:
         with self.writing():
-            save_embedder(embedder, self.embedder_file(name))
+            save_network(embedder, self.embedder_file(name))
 
     def embeddings_file(self, split: str = "test") -> Path:
         return self.path / f"embeddings{_ending(split)}.npz"
@@ -342,7 +342,7 @@ class Run:
         if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:
             raise StaleResultError(f"{path} was made with another manifest: run `{self.evaluate_command(split)}` again")
         weights = self.checkpoints / str(source.get("checkpoint", ""))
-        if "model" in source and weights.is_file() and embedder_fingerprint(weights) != source["model"]:
+        if "model" in source and weights.is_file() and network_fingerprint(weights) != source["model"]:
             raise StaleResultError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")
 
     def report_is_current(self) -> bool:

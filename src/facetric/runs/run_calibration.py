@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from facetric.clustering import Calibration, calibrate
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.embedding import embed
 from facetric.images import ImageDataset
 from facetric.progress import OnStep
@@ -20,7 +20,7 @@ _log = logging.getLogger("facetric")
 MIN_CLASSES = 4  # what `calibrate` asks for
 
 
-def run_calibration(run: Run, embedder: Embedder, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
+def run_calibration(run: Run, embedder: Network, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
     """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
 
     `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: training classes are
@@ -41,7 +41,7 @@ def run_calibration(run: Run, embedder: Embedder, source: dict[str, Any], *, on_
 
 
 def _calibrated(
-    run: Run, embedder: Embedder, dataset: ImageDataset, source: dict[str, Any], on_step: OnStep
+    run: Run, embedder: Network, dataset: ImageDataset, source: dict[str, Any], on_step: OnStep
 ) -> Calibration | None:
     if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
         return None

@@ -11,8 +11,8 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from facetric.embedder import load_embedder
-from facetric.embedder.checkpoint import embedder_fingerprint
+from facetric.embedder import load_network
+from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.embedding import embed, embed_cached, remove_blocks
 from facetric.embedder.embeddings import Embeddings
 from facetric.embedder.network import Precision
@@ -94,9 +94,9 @@ def evaluate_run(
         for line in changes.lines():
             _log.warning("%s", line)
     with opened.locked("evaluated") if rank == 0 else nullcontext():
-        model = embedder_fingerprint(weights)
-        embedder = load_embedder(weights).to(usable_device(device))
-        if embedder_fingerprint(weights) != model:
+        model = network_fingerprint(weights)
+        embedder = load_network(weights).to(usable_device(device))
+        if network_fingerprint(weights) != model:
             raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
         blocks = opened.blocks_folder(split)
         result = RunEvaluation(None, opened.evaluation_file(split), opened.embeddings_file(split), changes)

@@ -13,7 +13,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from facetric.embedder import Model
+from facetric.embedder import Embedder
 from facetric.photos.places import existing
 from facetric.service.app import create_app
 from facetric.service.limits import Limits
@@ -25,7 +25,7 @@ _AFTER_THE_LAST = 5  # seconds beyond the time limit of a request that stopping 
 
 
 def serve(
-    model: Model,
+    model: Embedder,
     index: str | os.PathLike[str],
     *,
     host: str = "127.0.0.1",
@@ -42,7 +42,7 @@ def serve(
     """Serve an index until SIGINT or SIGTERM, which is then raised again when all requests under way are answered.
 
     `host` is a loopback address, or there has to be a `token`. `allow_hosts` are names, beside localhost and IP addresses, that
-    requests may ask for. `on_ready` is called with the address. The other arguments are those of `Model.cluster` and `Service`.
+    requests may ask for. `on_ready` is called with the address. Other arguments are those of `Embedder.cluster` and `Service`.
     """
     check_access(host, token)
     existing(index)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.images import ImageDataset
 from facetric.runs.config import TrainConfig
 from facetric.training.clock import StepClock
@@ -28,11 +28,11 @@ class Trained:
     validator: Validator
     n_steps: int
 
-    def embed(self, embedder: Embedder | None = None) -> NDArray[np.float32]:
+    def embed(self, embedder: Network | None = None) -> NDArray[np.float32]:
         """The held-out images (n, d), with the trained network or another."""
         return self.validator.embed(self.session.embedder if embedder is None else embedder)
 
-    def refitted(self, *, pretrained_fraction: float) -> Embedder:
+    def refitted(self, *, pretrained_fraction: float) -> Network:
         """The network as `model.head_refit` and `model.pretrained_fraction` would save it."""
         refit = self.session.refit
         assert isinstance(refit, HeadRefit)
@@ -44,7 +44,7 @@ def train_in_memory(
     dataset: ImageDataset,
     *,
     stopped: Callable[[], bool] = lambda: False,
-    on_step: Callable[[int, Embedder], None] = lambda step, embedder: None,
+    on_step: Callable[[int, Network], None] = lambda step, embedder: None,
 ) -> Trained | None:
     """Train on the training split of `dataset`, with its validation split held out; one process.
 

@@ -12,7 +12,7 @@ from facetric.runs.config import OptimizerTable
 
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:
-    """`groups` as Embedder.parameter_groups returns them, with their learning rates and weight decay."""
+    """`groups` as Network.parameter_groups returns them, with their learning rates and weight decay."""
     if (
         config.name == "rmsprop"
     ):  # 0.9 is TensorFlow's decay, which the paper used; torch's 0.99 starts with steps ten times too long

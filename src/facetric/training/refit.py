@@ -8,7 +8,7 @@ from typing import Self
 
 from torch import Tensor
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.activations import TrunkCache, extract_features
 from facetric.images import ImageFormat
 from facetric.runs.run import DivergedError
@@ -32,7 +32,7 @@ class HeadRefit:
     def with_fraction(self, pretrained_fraction: float) -> Self:
         return replace(self, pretrained_fraction=pretrained_fraction)
 
-    def __call__(self, embedder: Embedder) -> Embedder:
+    def __call__(self, embedder: Network) -> Network:
         """Another embedder; what it does not change it shares with this one."""
         if self.pretrained and self.pretrained_fraction:
             embedder = embedder.interpolated(self.pretrained, self.pretrained_fraction)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.embedder import Embedder, build_embedder
+from facetric.embedder import Network, build_network
 from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
 from facetric.embedder.closed_form import check_fit
 from facetric.embedder.heads import FITTED_KINDS
@@ -47,7 +47,7 @@ _PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
 class TrainedPart(nn.Module):
     """What a step runs: the whole embedder, or what comes after the cached activations. DDP wraps a forward, hence a module."""
 
-    def __init__(self, embedder: Embedder, *, from_activations: bool) -> None:
+    def __init__(self, embedder: Network, *, from_activations: bool) -> None:
         super().__init__()
         self.embedder = embedder
         self.from_activations = from_activations
@@ -62,7 +62,7 @@ class Session:
 
     fabric: Fabric
     processes: Processes
-    embedder: Embedder
+    embedder: Network
     network: Any  # TrainedPart as Fabric wraps it
     optimizer: Optimizer
     wrapped_optimizer: Any  # as Fabric wraps it
@@ -175,7 +175,7 @@ class Plan:
 
     training: LabeledImages
     held_out: LabeledImages | None
-    embedder: Embedder
+    embedder: Network
     format: ImageFormat
     sampler: ClassBalancedBatches
     loss: nn.Module
@@ -184,7 +184,7 @@ class Plan:
 def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> Plan:
     """Build and validate the parts; no communication between processes."""
     run = config.run
-    embedder = build_embedder(
+    embedder = build_network(
         config.model.backbone,
         dim=config.model.dim,
         weights=config.model.weights,

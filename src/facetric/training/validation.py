@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder
+from facetric.embedder import Network
 from facetric.embedder.activations import TrunkCache, embed_activations
 from facetric.training.feed import LabeledImages
 from facetric.training.health import refuse_bad_embeddings
@@ -25,7 +25,7 @@ class Validator:
     def __init__(self, split: LabeledImages, *, cache: TrunkCache | None, seed: int) -> None:
         self.split, self.cache, self.seed = split, cache, seed
 
-    def __call__(self, embedder: Embedder, *, step: int) -> Scores:
+    def __call__(self, embedder: Network, *, step: int) -> Scores:
         """The scores after a step, by name. Neighbors by cosine for unit embeddings, else Euclidean."""
         from facetric.evaluation import evaluate
 
@@ -46,7 +46,7 @@ class Validator:
         recall = {f"recall_at_{k}": value for k, value in report.recall_at_k.items()}
         return {**recall, "map_at_r": report.map_at_r, "nmi": report.nmi}
 
-    def embed(self, embedder: Embedder) -> NDArray[np.float32]:
+    def embed(self, embedder: Network) -> NDArray[np.float32]:
         """The embeddings (n, d); from the cached activations where the first part of the network is frozen."""
         from facetric.embedder import embed
 

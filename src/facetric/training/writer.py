@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from facetric.embedder import Embedder, load_embedder
+from facetric.embedder import Network, load_network
 from facetric.embedder.weights import WeightsError
 from facetric.runs.config import TrainConfig
 from facetric.runs.metrics_log import MetricsLog
@@ -74,7 +74,7 @@ class Writer:
             self.loggers = start_loggers(config, run, from_step=progress.step)  # first: W&B may refuse to start
             self.log = MetricsLog(run.metrics_file, from_step=progress.step)
             remove_earlier_states(run.checkpoints, progress.step)
-        self._refitted: tuple[int, Embedder | None] = (-1, None)
+        self._refitted: tuple[int, Network | None] = (-1, None)
         display.start(progress.step)
 
     def stepped(self, step: int, loss: float) -> None:
@@ -100,7 +100,7 @@ class Writer:
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.progress.best_step(self.config.run.best_metric) == step
         if best:
-            self.run.save_embedder(embedder, "best")
+            self.run.save_network(embedder, "best")
         self.display.validated(step, scores, best=best)
         if self.calls.on_validation is not None:
             self.calls.on_validation(step, dict(scores))
@@ -109,7 +109,7 @@ class Writer:
         """The rows and the embedder are written before the state: an existing state always has them."""
         refuse_non_finite_weights(session.embedder, self.progress.step)
         finished = self.progress.step == self.config.run.steps
-        self.run.save_embedder(self._for_use(session) if finished else session.embedder, "last")
+        self.run.save_network(self._for_use(session) if finished else session.embedder, "last")
         with self.run.writing():
             self.log.sync()
             write_state(self.run.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
@@ -118,13 +118,13 @@ class Writer:
         """Write the embedder of a finished run again if it is missing or damaged; the state has its tensors."""
         path = self.run.embedder_file("last")
         try:
-            load_embedder(path)
+            load_network(path)
         except WeightsError:
             state = f"the resume state of step {self.progress.step}"
             self.display.warn(f"{path} is {'damaged' if path.exists() else 'missing'}: it is written again from {state}")
-            self.run.save_embedder(self._for_use(session), "last")
+            self.run.save_network(self._for_use(session), "last")
 
-    def _for_use(self, session: Session) -> Embedder:
+    def _for_use(self, session: Session) -> Network:
         """The embedder of this step; with `model.head_refit`, under a head that is fitted to its features once per step."""
         if session.refit is None:
             return session.embedder

@@ -39,21 +39,9 @@ def alone(labels):
 
 def facility(squared):
     def clusters(x, settings=COSTS):
-        return {step.opening_cost: step.labels for step in FacilityLocation(squared=squared).path(x, settings)}
+        return {cost: FacilityLocation(opening_cost=cost, squared=squared).fit_predict(x) for cost in settings}
 
     return clusters
-
-
-def capped(x, settings=DISTANCES[::5]):
-    """Facility location where nobody travels farther than a tenth of the opening cost."""
-    distances = np.sqrt(np.maximum(2 - 2 * x @ x.T, 0))
-    np.fill_diagonal(distances, 0)
-    found = {}
-    for reach in settings:
-        rows, columns = np.nonzero(distances <= reach)
-        graph = coo_array((distances[rows, columns], (rows, columns)), shape=distances.shape).tocsr()
-        found[reach] = FacilityLocation(opening_cost=10 * reach, metric="precomputed").fit(graph).labels_
-    return found
 
 
 def tree(kind):
@@ -84,10 +72,9 @@ def finch(x, settings=None):
 
 
 METHODS = {
-    "facetric AverageLinkage": lambda x, settings=DISTANCES: dict(zip(settings, AverageLinkage().path(x, settings), strict=True)),
+    "facetric AverageLinkage": lambda x, settings=DISTANCES: {t: AverageLinkage(t).fit_predict(x) for t in settings},
     "facetric FacilityLocation": facility(False),
     "facetric FacilityLocation, squared": facility(True),
-    "FacilityLocation, distance cap": capped,
     "average linkage": tree("average"),
     "complete linkage": tree("complete"),
     "threshold components (single linkage)": tree("single"),
@@ -206,7 +193,7 @@ def promise(chosen_by, shown_on, seeds, plot, title):
     """Promised and real pairwise precision of piles with several numbers of classes, at several steps of the calibration."""
     found = calibrate(*chosen_by)
     vectors, classes = shown_on
-    print(f"\ncalibrate chose {found.method} at {found.threshold:.3g}, spread {found.spread:.2f}; pairwise precision in %")
+    print(f"\ncalibrate chose {found.threshold:.3g}, spread {found.spread:.2f}; pairwise precision in %")
     print(f"  {'classes':>8} {'finer':>6} {'real':>6} {'promised':>9} {'interval':>10} {'held':>5}   means of {seeds} seeds")
     rows = []
     for n_classes in (n for n in N_CLASSES if n <= classes.max() + 1):

@@ -1,7 +1,5 @@
 """Average linkage: the tree of all distances, without all distances."""
 
-import itertools
-
 import numpy as np
 import pytest
 from scipy.cluster.hierarchy import linkage
@@ -141,17 +139,6 @@ def test_a_fit_repeats_and_does_not_depend_on_the_order():
     a, b, c = (AverageLinkage(1.6).fit_predict(x) for x in (points, points, points[order]))
     assert a.tolist() == b.tolist()
     assert adjusted_rand_score(a[order], c) == 1.0
-
-
-def test_a_path_goes_from_fine_to_coarse_and_each_step_is_a_fit():
-    points, _ = blobs(300, 12, 8, noise=0.5)
-    thresholds = [2.0, 0.5, 1.0, 4.0]
-    path = AverageLinkage().path(points, thresholds)
-    for threshold, labels in zip(sorted(thresholds), path, strict=True):
-        assert labels.tolist() == AverageLinkage(threshold).fit_predict(points).tolist()
-    for fine, coarse in itertools.pairwise(path):  # every fine cluster is inside a coarse one
-        assert len(np.unique(np.column_stack([fine, coarse]), axis=0)) == fine.max() + 1
-    assert AverageLinkage().path(points, []) == []
 
 
 def test_new_points_join_the_nearest_cluster_or_none():

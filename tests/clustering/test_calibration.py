@@ -61,21 +61,18 @@ def test_piles_that_are_too_large_keep_their_shape():
     assert lonely[1] == pytest.approx(lonely[2:].sum(), abs=2)
 
 
-@pytest.mark.parametrize("method", ["facility_location", "average_linkage"])
-def test_the_promise_holds_on_other_classes(method):
+def test_the_promise_holds_on_other_classes():
     vectors, labels = blobs(2400, 80, 0, noise=0.35)
     known = labels < 40
-    found = calibrate(vectors[known], labels[known], method=method)
-    assert found.method == method
+    found = calibrate(vectors[known], labels[known])
     real = {}
     for seed in range(3):
         for name, rows in resampled_piles(labels[~known] - 40, seed).items():
             scores = Agreement.of(labels[~known][rows], found.clusterer().fit_predict(vectors[~known][rows]))
             real.setdefault(name, []).append(scores.bcubed_f1)
     assert np.mean(list(real.values())) == pytest.approx(found.expected.bcubed_f1, abs=0.1)
-    if method == "average_linkage":  # for the other, a promise holds on average but not on every kind of pile
-        for name, values in real.items():
-            assert np.mean(values) == pytest.approx(found.piles[name].bcubed_f1, abs=0.1)
+    for name, values in real.items():
+        assert np.mean(values) == pytest.approx(found.piles[name].bcubed_f1, abs=0.1)
     assert 0.5 < found.expected.bcubed_f1 <= 1
 
 
@@ -83,11 +80,17 @@ def test_average_linkage_holds_up_when_classes_are_larger_than_those_of_the_cali
     vectors, labels = blobs(4000, 40, 3, noise=0.25)
     few = np.concatenate([np.flatnonzero(labels == c)[:6] for c in range(20)])
     other = labels >= 20
-    scores = {}
-    for method in ("average_linkage", "facility_location"):
-        found = calibrate(vectors[few], labels[few], method=method)
-        scores[method] = Agreement.of(labels[other], found.clusterer().fit_predict(vectors[other])).score
-    assert scores["average_linkage"] > 0.9 > scores["facility_location"]
+    found = calibrate(vectors[few], labels[few])
+    assert Agreement.of(labels[other], found.clusterer().fit_predict(vectors[other])).score > 0.9
+
+
+def test_every_step_is_what_its_clusterer_finds():
+    vectors, labels = blobs(300, 12, 8, noise=0.5)
+    found = calibrate(vectors, labels, n_repeats=1)
+    rows = resampled_piles(labels, 0)["whole classes"]
+    for step in (found.finer(5), found, found.coarser(5)):
+        clusters = step.clusterer().fit_predict(vectors[rows])
+        assert Agreement.of(labels[rows], clusters) == step.piles["whole classes"]
 
 
 def test_the_threshold_is_the_best_of_all_steps():
@@ -150,13 +153,12 @@ def without(record, name):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda r: without(r, "format"), "must have format 2; got None: calibrate again"),
-        (lambda r: r | {"format": 1}, "must have format 2; got 1"),
-        (lambda r: [r], "must have format 2; got None"),
+        (lambda r: without(r, "format"), "must have format 3; got None: calibrate again"),
+        (lambda r: r | {"format": 2}, "must have format 3; got 2"),
+        (lambda r: [r], "must have format 3; got None"),
         (lambda r: without(r, "steps"), r"incomplete \(KeyError\('steps'\)\)"),
         (lambda r: r | {"steps": 7}, "incomplete"),
         (lambda r: r | {"steps": [r["steps"][0] | {"expected": {"purity": 1.0}}]}, "incomplete"),
-        (lambda r: r | {"method": "magic"}, "unknown method 'magic'"),
         (lambda r: r | {"position": 60}, "has 60 steps, but is at 60"),
         (lambda r: r | {"position": 1.5}, "is at 1.5"),
         (lambda r: r | {"steps": r["steps"][::-1]}, "thresholds out of order"),
@@ -174,18 +176,17 @@ def test_a_damaged_record_is_refused(change, message):
 
 
 @pytest.mark.parametrize(
-    ("vectors", "labels", "options", "message"),
+    ("vectors", "labels", "message"),
     [
-        (np.zeros((6, 2)), [0, 0, 1, 1, 2, 2], {}, "at least 4 classes, 2 of them with several images; got 3 and 3"),
-        (np.zeros((4, 2)), [0, 1, 2, 3], {}, "got 4 and 0"),
-        (np.zeros((4, 2)), [0, 1, 2], {}, "one label each; got"),
-        (np.full((8, 2), np.nan), np.arange(8) % 4, {}, "must be finite"),
-        (np.zeros((8, 2)), np.arange(8) % 4, {"method": "magic"}, "method must be one of average_linkage, facility_location"),
+        (np.zeros((6, 2)), [0, 0, 1, 1, 2, 2], "at least 4 classes, 2 of them with several images; got 3 and 3"),
+        (np.zeros((4, 2)), [0, 1, 2, 3], "got 4 and 0"),
+        (np.zeros((4, 2)), [0, 1, 2], "one label each; got"),
+        (np.full((8, 2), np.nan), np.arange(8) % 4, "must be finite"),
     ],
 )
-def test_wrong_input_is_named(vectors, labels, options, message):
+def test_wrong_input_is_named(vectors, labels, message):
     with pytest.raises(ValueError, match=message):
-        calibrate(vectors, labels, **options)
+        calibrate(vectors, labels)
 
 
 def test_equal_vectors_are_calibrated_without_complaint():

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -134,60 +133,11 @@ def test_a_fit_can_be_repeated_and_does_not_depend_on_the_order():
         assert a.objective_ == pytest.approx(c.objective_, rel=1e-6)
 
 
-def full_graph(cost):
-    n = len(cost)
-    return csr_array((cost.ravel(), np.tile(np.arange(n), n), np.arange(0, n * n + 1, n)), shape=(n, n))
-
-
-def test_a_full_graph_gives_what_the_matrix_gives():
-    points, _ = blobs(120, 12, 7, noise=0.6)
-    cost = distances(points).astype(np.float32)
-    for options in ({"n_clusters": 12, "centers": "medoids"}, {"opening_cost": 1.4}):
-        a = FacilityLocation(metric="precomputed", **options).fit(cost)
-        b = FacilityLocation(metric="precomputed", **options).fit(full_graph(cost))
-        assert a.labels_.tolist() == b.labels_.tolist()
-        assert a.medoid_indices_.tolist() == b.medoid_indices_.tolist()
-        assert a.objective_ == pytest.approx(b.objective_)
-        np.testing.assert_allclose(a.doubt_, b.doubt_, atol=1e-6)
-
-
-def test_a_directed_graph_counts_in_both_directions():
-    graph = csr_array(np.array([[0, 0.2, 0], [0, 0, 0], [0, 0.3, 0]]))
-    found = FacilityLocation(opening_cost=1.0, metric="precomputed").fit(graph)
-    assert found.labels_.tolist() == [0, 0, 0]
-    assert found.medoid_indices_.tolist() == [1]
-    assert found.objective_ == pytest.approx(1.5)
-
-
-def test_explicit_zeros_of_a_graph_are_duplicates():
-    graph = csr_array((np.array([0.0]), (np.array([0]), np.array([2]))), shape=(3, 3))
-    assert FacilityLocation(opening_cost=1.0, metric="precomputed").fit_predict(graph).tolist() == [0, 1, 0]
-
-
 def test_precomputed_rows_are_points_and_columns_medoids():
     cost = np.array([[0.0, 0.1, 9.0], [9.0, 0.0, 9.0], [9.0, 0.1, 0.0]])  # all can reach 1 cheaply, nobody else is cheap
     found = FacilityLocation(n_clusters=1, metric="precomputed").fit(cost)
     assert found.medoid_indices_.tolist() == [1]
     assert found.predict(np.array([[5.0, 1.0, 7.0]])).tolist() == [0]
-
-
-def test_a_path_goes_from_fine_to_coarse_and_no_move_helps_anywhere():
-    points, _ = blobs(70, 9, 8, noise=0.6)
-    cost = distances(points)
-    prices = [3.0, 0.3, 0.7, 1.5, 6.0]
-    steps = FacilityLocation().path(points, prices)
-    assert [step.opening_cost for step in steps] == sorted(prices)
-    numbers = [step.n_clusters for step in steps]
-    assert numbers == sorted(numbers, reverse=True)
-    assert numbers[0] > numbers[-1]
-    for step in steps:
-        S, price = step.medoid_indices.tolist(), step.opening_cost
-        assert step.objective == pytest.approx(oracle.objective(cost, S, price), rel=1e-6)
-        assert step.labels.tolist() == cost[:, S].argmin(axis=1).tolist()
-        for move in (oracle.best_add, oracle.best_drop, oracle.best_swap):
-            assert step.objective <= move(cost, S, price) + 1e-5
-        alone = FacilityLocation(opening_cost=price).fit(points)
-        assert step.objective <= alone.objective_ * 1.02
 
 
 def test_large_offsets_lose_nothing():

@@ -14,18 +14,11 @@ OPTIONS = [
     {"opening_cost": 1.2},
     {"n_clusters": 8, "metric": "precomputed"},
     {"opening_cost": 1.2, "metric": "precomputed"},
-    {"opening_cost": 1.2, "metric": "precomputed", "graph": True},
 ]
 
 
 def fitted(options, points, **links):
-    options = dict(options)
-    graph = options.pop("graph", False)
     X = distances(points) if options.get("metric") == "precomputed" else points
-    if graph:
-        from scipy.sparse import csr_array
-
-        X = csr_array(np.where(X < 4.0, X, 0))
     return FacilityLocation(**options).fit(X, **links)
 
 

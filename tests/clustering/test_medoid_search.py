@@ -7,7 +7,7 @@ from scipy.sparse import csr_array
 from clustering.piles import blobs, distances
 from facetric.clustering.graph import sparse_problem
 from facetric.clustering.search import exchange_gain, greedy, improve, opening_gain
-from facetric.clustering.solve import RENEWED, solve
+from facetric.clustering.solve import RECREATED, solve
 from facetric.clustering.state import Dense, empty_state, open_facilities
 from oracles import medoids as oracle
 
@@ -152,8 +152,8 @@ def test_most_small_problems_are_solved_exactly():
 
 def test_not_worse_than_fasterpam_from_the_same_start():
     """Up to n/3 medoids. In clusters of two either may be the medoid, and which of two equal exchanges is made decides in which
-    local optimum a search ends: without renewal ours was worse in 6 of these 200, by at most 0.7%. It is no theorem: in 400 more
-    (seeds 200 to 599) ours was worse in 7, by at most 0.2%; in all 600, better in 236."""
+    local optimum a search ends: without ruin and recreate ours was worse in 6 of these 200, by at most 0.7%. It is no theorem: in
+    400 more (seeds 200 to 599) ours was worse in 7, by at most 0.2%; in all 600, better in 236."""
     kmedoids = pytest.importorskip("kmedoids")
     n_better = 0
     for seed in range(200):
@@ -163,7 +163,7 @@ def test_not_worse_than_fasterpam_from_the_same_start():
         cost = distances(blobs(n, k, seed, noise=0.1 + rng.random())[0])
         start = rng.choice(n, k, replace=False)
         theirs = kmedoids.fasterpam(cost, start.astype(np.uint64), n_cpu=1)  # with a seed it would shuffle the candidates
-        ours = solve(dense(cost), n_clusters=k, start=start, order=np.arange(n), renewed=RENEWED)
+        ours = solve(dense(cost), n_clusters=k, start=start, order=np.arange(n), recreated=RECREATED)
         assert ours.objective <= theirs.loss * (1 + 1e-9), seed
         n_better += ours.objective < theirs.loss * (1 - 1e-9)
     assert n_better > 50
@@ -171,17 +171,17 @@ def test_not_worse_than_fasterpam_from_the_same_start():
 
 @PROBLEMS
 @pytest.mark.parametrize("seed", range(6))
-def test_renewal_never_raises_the_objective_and_no_exchange_helps_after_it(problem_of, seed):
+def test_ruin_and_recreate_never_raises_the_objective_and_no_exchange_helps_after_it(problem_of, seed):
     cost = costs_of(seed, n=40)
     for k in (1, 2, 9, 39, 40):
-        plain, found = (solve(problem_of(cost), n_clusters=k, renewed=renewed) for renewed in ((), RENEWED))
+        plain, found = (solve(problem_of(cost), n_clusters=k, recreated=recreated) for recreated in ((), RECREATED))
         assert len(found.medoids) == k
         assert found.objective <= plain.objective
         assert found.objective == pytest.approx(oracle.objective(cost, found.medoids.tolist()))
         if k in (2, 9):
             assert found.objective <= oracle.best_swap(cost, found.medoids.tolist()) + 1e-6
     for max_sweeps in (0, 1, 2, 3):
-        found = solve(problem_of(cost), n_clusters=9, renewed=RENEWED, max_sweeps=max_sweeps)
+        found = solve(problem_of(cost), n_clusters=9, recreated=RECREATED, max_sweeps=max_sweeps)
         assert len(found.medoids) == 9
         assert found.n_sweeps <= max_sweeps
 

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
-from sklearn.neighbors import kneighbors_graph
 
 from clustering.piles import blobs, distances
 from facetric.clustering import FacilityLocation, neighbors, points
@@ -85,20 +84,6 @@ def test_levels_come_close_to_all_distances(options, slack, monkeypatch):
 
 
 @LARGE
-@pytest.mark.parametrize("options", [{}, {"metric": "cosine"}, {"squared": True}], ids=str)
-def test_exchanges_in_the_end_find_what_levels_miss(options, monkeypatch):
-    vectors, _ = blobs(2000, 40, 3, noise=0.6)
-    settings = {"n_clusters": 60, "centers": "medoids", "n_neighbors": 16, **options}
-    found = FacilityLocation(**settings).fit(vectors)
-    monkeypatch.setattr(points, "exchange_all", lambda cloud, clusters, *_, **__: clusters)
-    without = FacilityLocation(**settings).fit(vectors)
-    monkeypatch.setattr(points, "MAX_DENSE", 10_000)
-    dense = FacilityLocation(**settings).fit(vectors)
-    assert found.objective_ < without.objective_
-    assert found.objective_ <= 1.003 * dense.objective_
-
-
-@LARGE
 def test_full_lists_of_neighbors_are_all_distances(monkeypatch):
     vectors, _ = blobs(300, 12, 4, noise=0.5)
     a = FacilityLocation(opening_cost=1.0, n_neighbors=299).fit(vectors)
@@ -141,18 +126,6 @@ def test_links_are_respected_by_levels(options):
 
 
 @LARGE
-def test_a_path_at_scale_goes_from_fine_to_coarse(monkeypatch):
-    vectors, _ = blobs(1200, 40, 7, noise=0.4)
-    prices = [0.3, 1.0, 3.0, 10.0, 100.0]
-    steps = FacilityLocation(n_neighbors=12).path(vectors, prices)
-    numbers = [step.n_clusters for step in steps]
-    assert numbers == sorted(numbers, reverse=True)
-    monkeypatch.setattr(points, "MAX_DENSE", 10_000)
-    for step in steps:
-        assert step.objective <= 1.03 * FacilityLocation(opening_cost=step.opening_cost).fit(vectors).objective_
-
-
-@LARGE
 def test_progress_is_reported_and_the_result_repeats():
     vectors, _ = blobs(900, 20, 8, noise=0.3)
     seen = []
@@ -161,13 +134,6 @@ def test_progress_is_reported_and_the_result_repeats():
     assert {name for name, _, _ in seen} == {"neighbors", "levels", "refinement"}
     assert all(0 < done <= total for _, done, total in seen)
     assert a.labels_.tolist() == b.labels_.tolist()
-
-
-def test_a_graph_of_scikit_learn_is_clustered():
-    vectors, labels = blobs(400, 10, 9, noise=0.1)
-    graph = kneighbors_graph(vectors, 50, mode="distance")
-    found = FacilityLocation(opening_cost=2.0, metric="precomputed").fit(graph)
-    assert adjusted_mutual_info_score(labels, found.labels_) > 0.99
 
 
 @LARGE

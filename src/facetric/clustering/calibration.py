@@ -6,24 +6,25 @@ and the threshold is chosen that does best on average over the piles. What to ex
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist  # type: ignore[import-untyped]
 
 from facetric.clustering.agreement import Agreement
-from facetric.clustering.estimator import FacilityLocation
+from facetric.clustering.distances import prepared
 from facetric.clustering.linkage import AverageLinkage
+from facetric.clustering.links import Links
 from facetric.clustering.piles import TAIL, resampled_piles, rows_by_class
 from facetric.clustering.promise import MIN_RATE, PairRates, Promise, Sample
+from facetric.clustering.tree import average_linkage
 from facetric.metrics.contingency import label_codes
 from facetric.metrics.precision_recall import pairwise
 
-Method = Literal["average_linkage", "facility_location"]
-FORMAT = 2  # of as_dict
+FORMAT = 3  # of as_dict
 _N_STEPS = 60
 _MAX_WRONG = 0.1  # beyond this rate of wrong pairs nobody wants a clustering
 
@@ -40,9 +41,8 @@ class CalibrationStep:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A clustering method with its threshold, and what to expect of this one and of finer and coarser ones."""
+    """A threshold of average linkage, and what to expect of this one and of finer and coarser ones."""
 
-    method: Method
     position: int  # of the threshold in steps
     steps: tuple[CalibrationStep, ...]  # from fine to coarse
     between: float  # the distance within which a tenth of the pairs of different classes lie
@@ -50,7 +50,7 @@ class Calibration:
 
     @property
     def threshold(self) -> float:
-        """The distance at which linkage stops, or the opening cost for squared distances."""
+        """The distance at which linkage stops."""
         return self.steps[self.position].threshold
 
     @property
@@ -90,10 +90,8 @@ class Calibration:
         same = self.steps[self.position].rates.same_share(clusters)
         return replace(self, position=max(range(len(self.steps)), key=lambda i: self.steps[i].rates.expected_f1(same)))
 
-    def clusterer(self) -> AverageLinkage | FacilityLocation:
+    def clusterer(self) -> AverageLinkage:
         """An estimator with this threshold, for vectors of length one or of any length, as they were calibrated."""
-        if self.method == "facility_location":
-            return FacilityLocation(opening_cost=self.threshold, squared=True)
         return AverageLinkage(self.threshold)
 
     def promise(self, X: ArrayLike, labels: ArrayLike) -> Promise:
@@ -109,9 +107,8 @@ class Calibration:
     def _rates_among(self, apart: float) -> PairRates:
         """What the threshold does among classes of which a tenth of the pairs lie within this distance."""
         nearer = apart / self.between if apart > 0 and self.between > 0 else 1.0
-        at = self.threshold / nearer ** (2 if self.method == "facility_location" else 1)
         wrong = np.maximum([step.rates.wrong for step in self.steps], MIN_RATE)
-        found = np.exp(np.interp(at, [step.threshold for step in self.steps], np.log(wrong)))
+        found = np.exp(np.interp(self.threshold / nearer, [step.threshold for step in self.steps], np.log(wrong)))
         return replace(self.steps[self.position].rates, wrong=float(found))
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,7 +124,7 @@ class Calibration:
             raise ValueError(f"a stored calibration must have format {FORMAT}; got {found!r}: calibrate again")
         try:
             steps = tuple(_step(step) for step in record["steps"])
-            calibration = cls(record["method"], record["position"], steps, record["between"], record["spread"])
+            calibration = cls(record["position"], steps, record["between"], record["spread"])
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"a stored calibration is incomplete ({error!r}): calibrate again") from error
         _check_stored(calibration)
@@ -141,8 +138,6 @@ def _step(record: Mapping[str, Any]) -> CalibrationStep:
 
 
 def _check_stored(calibration: Calibration) -> None:
-    if calibration.method not in get_args(Method):
-        raise ValueError(f"a stored calibration has the unknown method {calibration.method!r}: calibrate again")
     thresholds = [step.threshold for step in calibration.steps]
     agreements = [agreement for step in calibration.steps for agreement in (step.expected, *step.piles.values())]
     scores = [value for agreement in agreements for value in asdict(agreement).values()]
@@ -156,24 +151,21 @@ def _check_stored(calibration: Calibration) -> None:
         raise ValueError(f"a stored calibration has {len(thresholds)} steps, but is at {calibration.position!r}: calibrate again")
 
 
-def calibrate(
-    embeddings: ArrayLike, labels: ArrayLike, *, method: Method = "average_linkage", n_repeats: int = 2, seed: int = 0
-) -> Calibration:
+def calibrate(embeddings: ArrayLike, labels: ArrayLike, *, n_repeats: int = 2, seed: int = 0) -> Calibration:
     """The threshold with the best mean score over resampled piles. The score is the mean of BCubed F1 and pairwise F1.
 
     `embeddings` (n, d) and `labels` (n,) are of classes that were not trained on: at least 4 classes, some with 2 images or more.
     Distances are Euclidean; pass unit vectors to compare directions. The threshold of average linkage is a mean distance, and
-    suits classes of any size. An opening cost is weighed against a sum over points: facility location can be as good on tight
-    classes, but expects classes about as large as those it was calibrated on.
+    suits classes of any size.
     """
     vectors, classes = np.asarray(embeddings, dtype=np.float32), label_codes(labels)
-    _check(vectors, classes, method)
-    thresholds = _thresholds(method, vectors)
+    _check(vectors, classes)
+    thresholds = _thresholds(vectors)
     found: list[dict[str, list[Agreement]]] = [{} for _ in thresholds]
     clusterings = []
     for repeat in range(n_repeats):
         for name, rows in resampled_piles(classes, seed + repeat).items():
-            clusterings.append((rows, _CLUSTERINGS[method](vectors[rows], thresholds)))
+            clusterings.append((rows, _cuts(vectors[rows], thresholds)))
             for scores, clusters in zip(found, clusterings[-1][1], strict=True):
                 scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
     piles = [{name: Agreement.mean(scores) for name, scores in setting.items()} for setting in found]
@@ -182,8 +174,8 @@ def calibrate(
         for i, (threshold, scores) in enumerate(zip(thresholds, piles, strict=True))
     )
     best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].piles))
-    calibration = Calibration(method, best, steps, Sample(vectors).distance_between(classes), 0.0)
-    parts = [(rows, _CLUSTERINGS[method](vectors[rows], thresholds)) for rows in _halves(classes, seed)]
+    calibration = Calibration(best, steps, Sample(vectors).distance_between(classes), 0.0)
+    parts = [(rows, _cuts(vectors[rows], thresholds)) for rows in _halves(classes, seed)]
     of_shape, of_classes = (_error(calibration, vectors, classes, some) for some in (clusterings, parts))
     return replace(calibration, spread=float(np.hypot(of_shape, of_classes)))
 
@@ -230,7 +222,7 @@ def _mean_score(piles: Mapping[str, Agreement]) -> float:
     return float(np.mean([pile.score for pile in piles.values()]))
 
 
-def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str) -> None:
+def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64]) -> None:
     if vectors.ndim != 2 or len(vectors) != len(classes):
         raise ValueError(
             f"embeddings must be (n, d) with one label each; got {vectors.shape} and {len(classes)} labels: pass both"
@@ -243,28 +235,18 @@ def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64], method: str
             f"calibration needs at least 4 classes, 2 of them with several images; got {len(sizes)} and {(sizes > 1).sum()}: "
             "pass more labeled classes"
         )
-    if method not in get_args(Method):
-        raise ValueError(f"method must be one of {', '.join(get_args(Method))}; got {method!r}: choose one of these")
 
 
-def _thresholds(method: Method, vectors: NDArray[np.float32]) -> NDArray[np.float64]:
-    """A grid between the smallest and the largest distances of a sample; an opening cost may be many times a distance."""
+def _thresholds(vectors: NDArray[np.float32]) -> NDArray[np.float64]:
+    """A grid between the smallest and the largest distances of a sample."""
     distances = pdist(vectors[:: max(1, len(vectors) // 1000)])
     low, high = np.quantile(distances[distances > 0], [0.0001, 0.9]) if distances.any() else (1.0, 1.0)
-    if method == "facility_location":
-        return np.geomspace((low / 2) ** 2, 30 * high**2, _N_STEPS)
     return np.linspace(low / 2, high, _N_STEPS)
 
 
-def _by_tree(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-    return AverageLinkage().path(vectors, thresholds)
-
-
-def _by_path(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
-    return [step.labels for step in FacilityLocation(squared=True).path(vectors, thresholds)]
-
-
-_CLUSTERINGS: dict[Method, Callable[[NDArray[np.float32], NDArray[np.float64]], list[NDArray[np.int64]]]] = {
-    "average_linkage": _by_tree,
-    "facility_location": _by_path,
-}
+def _cuts(vectors: NDArray[np.float32], thresholds: NDArray[np.float64]) -> list[NDArray[np.int64]]:
+    """The clusters of `AverageLinkage` at each of these ascending thresholds, out of one tree."""
+    points = prepared(vectors, vectors.mean(axis=0, dtype=np.float64), cosine=False)
+    links = Links.parse(None, None, len(points))
+    tree = average_linkage(points, float(thresholds[-1]) ** 2, n_neighbors=AverageLinkage().n_neighbors, links=links)
+    return [tree.cut(float(threshold) ** 2) for threshold in thresholds]

@@ -49,14 +49,6 @@ def cost_of_square(square: float, cosine: bool, squared: bool) -> float:
 
 
 @njit(cache=True, nogil=True)
-def square_of_cost(cost: float, cosine: bool, squared: bool) -> float:
-    """The squared Euclidean distance at which a pair costs this much."""
-    if cosine:
-        return 2.0 * (np.sqrt(cost) if squared else cost)
-    return cost if squared else cost * cost
-
-
-@njit(cache=True, nogil=True)
 def _finish_block(
     products: NDArray[np.float64],
     squares: NDArray[np.float64],

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import issparse  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
@@ -20,21 +17,6 @@ from facetric.clustering.points import Fit, Points
 from facetric.progress import OnStep
 
 _NUMBER = (int, float, np.integer, np.floating)
-
-
-@dataclass(frozen=True, eq=False)
-class PathStep:
-    """The clustering at one opening cost of a path."""
-
-    opening_cost: float
-    labels: NDArray[np.int64]  # (n,)
-    medoid_indices: NDArray[np.int64]  # (n_clusters,)
-    doubt: NDArray[np.float64]  # (n,)
-    objective: float
-
-    @property
-    def n_clusters(self) -> int:
-        return len(self.medoid_indices)
 
 
 class FacilityLocation(ClusterMixin, BaseEstimator):
@@ -55,14 +37,13 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         opening_cost: λ, in units of the distance (of its square when `squared`).
         centers: "means" runs k-means from the clusters of medoids for squared distances, the default with n_clusters; "medoids"
             stays with the medoids, the default and the only choice with opening_cost, whose promises are about medoids.
-        metric: "euclidean", "cosine" (1 − cos), or "precomputed": X is an (n, n) array of distances, or a sparse one whose
-            missing entries are pairs too far apart to share a medoid (explicit zeros are duplicates).
+        metric: "euclidean", "cosine" (1 − cos), or "precomputed": X is an (n, n) array of distances.
         squared: minimize squared distances (means always do).
         n_neighbors: neighbors per point in the graph of large data.
         max_iter: at most this many sweeps over all points, and iterations of k-means.
 
     Attributes:
-        labels_: (n,) the cluster of every point. −1 only for a point of a precomputed graph that no medoid reaches (n_clusters).
+        labels_: (n,) the cluster of every point.
         medoid_indices_: (n_clusters,) the medoid of every cluster, a row of X; ascending. With means, those it started from.
         cluster_centers_: (n_clusters, d) medoids or means; absent when precomputed.
         objective_: the minimum found; with means, Σ squared distances to the own mean.
@@ -124,24 +105,6 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         self._keep(points, fit)
         return self
 
-    def path(self, X: ArrayLike, opening_costs: Iterable[float], *, on_step: OnStep | None = None) -> list[PathStep]:
-        """The clusterings at these opening costs, from the smallest to the largest: each starts from the one before.
-
-        For a slider from fine to coarse: neighbors are computed once, and every step is a clustering that no move improves.
-        Fits nothing; n_clusters and opening_cost of the estimator are not used.
-        """
-        costs = list(opening_costs)
-        for cost in costs:
-            _check_opening_cost(cost)
-        costs = sorted(map(float, costs))
-        self._check_metric()
-        points, steps, fit = self._points(X, on_step), [], None
-        links = Links.parse(None, None, points.n)
-        for cost in costs:
-            fit = points.by_cost(cost, links, self.max_iter, on_step, start=fit)
-            steps.append(PathStep(cost, fit.labels, fit.medoids, fit.doubt, fit.objective))
-        return steps
-
     def predict(self, X: Any) -> NDArray[np.int64]:
         """The cluster of the nearest center; with an opening cost, −1 where that is farther than λ: none of these clusters.
 
@@ -167,20 +130,19 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.pairwise = self.metric == "precomputed"
-        tags.input_tags.sparse = self.metric == "precomputed"
         tags.input_tags.positive_only = self.metric == "precomputed"
         return tags
 
     def _points(self, X: Any, on_step: OnStep | None, *, means: bool = False) -> Points:
-        """The checked input: vectors, a matrix or a graph. Means ask for squared Euclidean distances."""
+        """The checked input: vectors or a matrix. Means ask for squared Euclidean distances."""
         precomputed = self.metric == "precomputed"
-        X = validate_data(self, X, accept_sparse="csr" if precomputed else False, dtype=[np.float64, np.float32])
+        X = validate_data(self, X, dtype=[np.float64, np.float32])
         if precomputed:
             if X.shape[0] != X.shape[1]:
                 raise ValueError(
                     f"precomputed distances must be square, (n, n); got {X.shape}: pass all pairs, or metric='euclidean'"
                 )
-            return Points.of_graph(X, self.squared) if issparse(X) else Points.of_matrix(X, self.squared)
+            return Points.of_matrix(X, self.squared)
         self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
         return Points.of_vectors(
             prepared(X, self._shift, cosine=self.metric == "cosine"),

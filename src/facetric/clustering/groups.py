@@ -56,34 +56,6 @@ def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple
     return Groups.of(codes, representatives), sums
 
 
-def graph_groups(graph: Sparse, codes: NDArray[np.int64]) -> tuple[Groups, csr_array]:
-    """The same on a graph: a group reaches another when each of its members does; an edge missing inside a group costs most."""
-    groups = Groups.of(codes, first_members(codes))
-    missing = float(graph.client_costs.max())
-    representatives = groups.representatives.copy()
-    n = len(codes)
-    table = csr_array((graph.client_costs, graph.facilities, graph.client_first), shape=(n, n))
-    for group in np.flatnonzero(groups.sizes > 1):
-        members = groups.members[groups.first[group] : groups.first[group + 1]]
-        inside = coo_array(table[members][:, members])  # explicit zeros count as edges
-        sums = np.full(len(members), missing * len(members))
-        np.add.at(sums, inside.col, inside.data.astype(np.float64) - missing)
-        representatives[group] = members[sums.argmin()]
-    groups = Groups.of(codes, representatives)
-    facility_of = np.full(n, -1)
-    facility_of[representatives] = np.arange(len(representatives))
-    edges = coo_array(table)
-    kept = facility_of[edges.col] >= 0
-    clients, facilities = codes[edges.row[kept]], facility_of[edges.col[kept]]
-    shape = (len(representatives), len(representatives))
-    sums = csr_array(coo_array((edges.data[kept].astype(np.float64), (clients, facilities)), shape=shape))
-    counts = csr_array(coo_array((np.ones(kept.sum()), (clients, facilities)), shape=shape))
-    client = np.repeat(np.arange(shape[0]), np.diff(sums.indptr))
-    n_missing = groups.sizes[client] - counts.data
-    sums.data += np.where(client == sums.indices, n_missing * missing, np.where(n_missing > 0, np.inf, 0.0))
-    return groups, _without_forbidden(sums)
-
-
 def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, *, cosine: bool, squared: bool) -> csr_array:
     """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members."""
     first, facilities = pattern.indptr.astype(np.int64), pattern.indices.astype(np.int32)
@@ -133,12 +105,6 @@ def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse
     own = costs.diagonal().astype(np.float32).astype(np.float64)  # as the search sees them
     caps = np.full(len(own), unserved_cost(costs.data)) if opening_cost is None else opening_cost + own
     return sparse_problem(costs, caps, symmetric=False)
-
-
-def _without_forbidden(costs: csr_array) -> csr_array:
-    table = coo_array(costs)
-    kept = np.isfinite(table.data)
-    return csr_array((table.data[kept], (table.row[kept], table.col[kept])), shape=costs.shape)
 
 
 @njit(cache=True, nogil=True)

@@ -27,7 +27,7 @@ from facetric.clustering.groups import (
 )
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.neighbors import in_blocks, neighbor_graph
-from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
+from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
 from facetric.progress import OnStep
 
 _DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
@@ -92,14 +92,11 @@ def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: i
     return _polish(cloud, clusters, links.linked, None, on_step)
 
 
-def cluster_by_cost(
-    cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None, start: Clusters | None = None
-) -> Clusters:
-    """As many clusters as pay for their opening cost, from single points or from the clusters of a smaller one."""
-    if start is None:
-        groups, problem = _first_level(cloud, links, opening_cost)
-        found = solve_apart(problem, links.cannot_between(groups.codes), opening_cost=opening_cost, max_sweeps=max_sweeps)
-        start = _expand(cloud, groups, found.medoids, found.near, found.n_sweeps)
+def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None) -> Clusters:
+    """As many clusters as pay for their opening cost."""
+    groups, problem = _first_level(cloud, links, opening_cost)
+    found = solve_apart(problem, links.cannot_between(groups.codes), opening_cost=opening_cost, max_sweeps=max_sweeps)
+    start = _expand(cloud, groups, found.medoids, found.near, found.n_sweeps)
     clusters, n_before = start, len(cloud.vectors) + 1
     for _ in range(_MAX_ROUNDS):
         if not 1 < len(clusters.medoids) < n_before:
@@ -120,7 +117,7 @@ def _report(on_step: OnStep | None, name: str, n: int) -> None:
         on_step(name, n, n)
 
 
-def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tuple[Groups, Costs]:
+def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tuple[Groups, Problem]:
     """Points, or groups of must-linked points, on the graph of all neighbors."""
     groups = Groups.of(links.codes, first_members(links.codes))
     if links.joins:
@@ -132,7 +129,7 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
     return groups, one_sided(problem) if len(links.cannot) else problem
 
 
-def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Costs]:
+def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Problem]:
     """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
     groups = Groups.of(clusters.labels, clusters.medoids)
     if len(clusters.medoids) <= _DENSE_LEVEL:

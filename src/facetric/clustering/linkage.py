@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -81,16 +80,6 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         self.medoid_indices_ = order[np.searchsorted(self.labels_[order], np.arange(len(self._blobs.sizes)))]
         self.doubt_ = self._doubt(vectors, squares, tree, limit)
         return self
-
-    def path(self, X: ArrayLike, thresholds: Iterable[float], *, on_step: OnStep | None = None) -> list[NDArray[np.int64]]:
-        """The labels at these thresholds, from the smallest to the largest, out of one tree. Fits nothing."""
-        limits = sorted(self._limit(threshold) for threshold in thresholds)
-        if not limits:
-            return []
-        vectors = self._vectors(X, reset=True)
-        links = Links.parse(None, None, len(vectors))
-        tree = average_linkage(vectors, limits[-1], n_neighbors=self.n_neighbors, links=links, on_step=on_step)
-        return [tree.cut(limit) for limit in limits]
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """The nearest cluster; −1 where its members are farther than the threshold on average: none of these clusters."""

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from facetric.clustering.solve import Medoids, solve
-from facetric.clustering.state import Costs, Dense, Sparse
+from facetric.clustering.state import Dense, Problem, Sparse
 
 _MAX_ROUNDS = 50  # searches after which conflicts are settled where the medoids are
 
@@ -76,13 +76,13 @@ def _pairs(links: ArrayLike | None, name: str, n: int) -> NDArray[np.int64]:
 
 
 def solve_apart(
-    problem: Costs,
+    problem: Problem,
     cannot: NDArray[np.int64],
     *,
     n_clusters: int | None = None,
     opening_cost: float | None = None,
     start: NDArray[np.int64] | None = None,
-    renewed: Sequence[float] = (),
+    recreated: Sequence[float] = (),
     max_sweeps: int = 100,
 ) -> Medoids:
     """:func:`solve` such that no pair of `cannot` shares a medoid. The costs of the problem are changed where they forbid.
@@ -90,7 +90,9 @@ def solve_apart(
     Neither of a pair may serve the other. Where both have the same third medoid, the one that loses less by leaving is forbidden
     to use it, and the search goes on from there.
     """
-    found = solve(problem, n_clusters=n_clusters, opening_cost=opening_cost, start=start, renewed=renewed, max_sweeps=max_sweeps)
+    found = solve(
+        problem, n_clusters=n_clusters, opening_cost=opening_cost, start=start, recreated=recreated, max_sweeps=max_sweeps
+    )
     if not len(cannot):
         return found
     for a, b in cannot:
@@ -110,7 +112,7 @@ def solve_apart(
         n_rounds += 1
 
 
-def _forbid(problem: Costs, *, facility: int, client: int) -> None:
+def _forbid(problem: Problem, *, facility: int, client: int) -> None:
     if isinstance(problem, Dense):
         problem.costs[facility, client] = np.inf
         return

@@ -1,4 +1,4 @@
-"""What is clustered: vectors, a matrix of distances or a graph of them, behind one pair of methods."""
+"""What is clustered: vectors or a matrix of distances, behind one pair of methods."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from facetric.clustering.centers import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
 from facetric.clustering.distances import dense_costs
-from facetric.clustering.exchanges import exchange_all
-from facetric.clustering.graph import sparse_problem, symmetric_graph
-from facetric.clustering.groups import Groups, dense_groups, first_members, graph_groups, sparse_group_problem
+from facetric.clustering.groups import Groups, dense_groups, first_members
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
-from facetric.clustering.links import Links, one_sided, solve_apart
-from facetric.clustering.solve import RENEWED, Medoids
-from facetric.clustering.state import Costs, Dense, Sparse, unserved_cost
+from facetric.clustering.links import Links, solve_apart
+from facetric.clustering.solve import RECREATED, Medoids
+from facetric.clustering.state import Dense, unserved_cost
 from facetric.progress import OnStep
 
 MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
-MAX_EXCHANGED = 50_000  # points whose medoids are exchanged for any other: a minute of processor time, which grows with n²
 _NEGATIVE = "Negative values in data: distances must be at least 0; got {:.3g}: pass distances, not similarities"
 MAX_ALL_PAIRS = 5e9  # points × means; beyond, a point looks at the means of its neighbors' clusters only
 
@@ -40,12 +36,11 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """n points. Exactly one of costs, graph and cloud is there; vectors with the first or the last."""
+    """n points with either all costs or, when they are many, a cloud."""
 
     n: int
     vectors: NDArray[np.float32] | None = None
     costs: NDArray[np.floating] | None = None  # (n, n) facility × client
-    graph: Sparse | None = None
     cloud: Cloud | None = None
 
     @classmethod
@@ -69,27 +64,14 @@ class Points:
         costs = np.ascontiguousarray(distances.T)  # row i of X: what point i pays
         return cls(len(costs), costs=costs**2 if squared else costs.copy())
 
-    @classmethod
-    def of_graph(cls, distances: csr_array, squared: bool) -> Points:
-        if len(distances.data) and distances.data.min() < 0:
-            raise ValueError(_NEGATIVE.format(distances.data.min()))
-        graph = symmetric_graph(csr_array(distances))
-        if squared:
-            graph.data **= 2
-        return cls(graph.shape[0], graph=sparse_problem(graph, np.zeros(graph.shape[0])))
-
-    def by_cost(
-        self, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None = None, start: Fit | None = None
-    ) -> Fit:
+    def by_cost(self, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None = None) -> Fit:
         """As many clusters as pay for their opening cost."""
         if self.cloud is not None:
-            before = None if start is None else Clusters(start.labels, start.medoids, 0)
-            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, on_step, before)
+            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, on_step)
         else:
             groups, problem = self._problem(links, opening_cost)
-            medoids = None if start is None else start.medoids  # a path has no links: groups are points
             cannot = links.cannot_between(links.codes)
-            found = solve_apart(problem, cannot, opening_cost=opening_cost, start=medoids, max_sweeps=max_sweeps)
+            found = solve_apart(problem, cannot, opening_cost=opening_cost, max_sweeps=max_sweeps)
             clusters = _clusters(groups, found)
         return self._fit(clusters, opening_cost)
 
@@ -97,41 +79,30 @@ class Points:
         """Exactly n_clusters clusters."""
         if self.cloud is not None:
             clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, on_step)
-            if not (means or links.linked.any()) and self.n <= MAX_EXCHANGED and not self._is_wide(n_clusters):
-                clusters = exchange_all(self.cloud, clusters, max_sweeps, renewed=RENEWED[-1:])
         else:
             groups, problem = self._problem(links, None)
             cannot = links.cannot_between(links.codes)
-            renewed = () if means else RENEWED
-            found = solve_apart(problem, cannot, n_clusters=n_clusters, renewed=renewed, max_sweeps=max_sweeps)
+            recreated = () if means else RECREATED
+            found = solve_apart(problem, cannot, n_clusters=n_clusters, recreated=recreated, max_sweeps=max_sweeps)
             clusters = _clusters(groups, found)
         self._check_apart(clusters, links, n_clusters)
         return self._with_means(clusters, links, max_sweeps) if means else self._fit(clusters, None)
 
-    def _problem(self, links: Links, opening_cost: float | None) -> tuple[Groups, Costs]:
+    def _problem(self, links: Links, opening_cost: float | None) -> tuple[Groups, Dense]:
         """Points, or groups of must-linked points, with caps: the price of staying alone, or more than any cost."""
-        if self.costs is not None:
-            costs = self.costs
-            groups = Groups.of(links.codes, first_members(links.codes))
-            if links.joins:
-                groups, costs = dense_groups(costs, links.codes)
-            elif len(links.cannot):
-                costs = costs.copy()  # where assignments are forbidden
-            cap = unserved_cost(costs) if opening_cost is None else opening_cost + np.diagonal(costs).astype(np.float64)
-            return groups, Dense(costs, np.broadcast_to(np.asarray(cap, dtype=np.float64), (len(costs),)).copy())
-        assert self.graph is not None
+        assert self.costs is not None
+        costs, groups = self.costs, Groups.of(links.codes, first_members(links.codes))
         if links.joins:
-            groups, table = graph_groups(self.graph, links.codes)
-            return groups, sparse_group_problem(table, opening_cost)
-        cap = unserved_cost(self.graph.client_costs) if opening_cost is None else opening_cost
-        problem = self.graph._replace(caps=np.full(self.n, cap))
-        groups = Groups.of(links.codes, first_members(links.codes))
-        return groups, one_sided(problem) if len(links.cannot) else problem
+            groups, costs = dense_groups(costs, links.codes)
+        elif len(links.cannot):
+            costs = costs.copy()  # where assignments are forbidden
+        cap = unserved_cost(costs) if opening_cost is None else opening_cost + np.diagonal(costs).astype(np.float64)
+        return groups, Dense(costs, np.broadcast_to(np.asarray(cap, dtype=np.float64), (len(costs),)).copy())
 
     def _check_apart(self, clusters: Clusters, links: Links, n_clusters: int) -> None:
         """With a given number of clusters, cannot-linked points may find no place."""
         a, b = clusters.labels[links.cannot].T if len(links.cannot) else (np.empty(0), np.empty(0))
-        wrong = np.flatnonzero((a == b) | ((np.minimum(a, b) < 0) if self.graph is None else False))
+        wrong = np.flatnonzero((a == b) | (np.minimum(a, b) < 0))
         if len(wrong):
             x, y = links.cannot[wrong[0]]
             raise ValueError(
@@ -155,13 +126,8 @@ class Points:
             own = own_costs(self.cloud, medoids, labels)
             return own, np.where(found.near == labels, found.second_costs, found.near_costs)
         own, other = np.full(self.n, np.inf), np.full(self.n, np.inf)
-        if self.costs is not None:
-            _from_matrix(self.costs, medoids, labels, own, other)
-        else:
-            assert self.graph is not None
-            position = np.full(self.n, -1)
-            position[medoids] = np.arange(len(medoids))
-            _from_graph(self.graph.client_first, self.graph.facilities, self.graph.client_costs, position, labels, own, other)
+        assert self.costs is not None
+        _from_matrix(self.costs, medoids, labels, own, other)
         return own, other
 
     def _with_means(self, clusters: Clusters, links: Links, max_iterations: int) -> Fit:
@@ -255,22 +221,3 @@ def _from_matrix(
                 own[i] = cost
             elif cost < other[i]:
                 other[i] = cost
-
-
-@njit(cache=True, nogil=True)
-def _from_graph(
-    first: NDArray[np.int64],
-    facilities: NDArray[np.int32],
-    costs: NDArray[np.float32],
-    position: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    own: NDArray[np.float64],
-    other: NDArray[np.float64],
-) -> None:
-    for i in range(len(labels)):
-        for entry in range(first[i], first[i + 1]):
-            cluster = position[facilities[entry]]
-            if cluster >= 0 and cluster == labels[i]:
-                own[i] = costs[entry]
-            elif cluster >= 0 and costs[entry] < other[i]:
-                other[i] = costs[entry]

@@ -1,12 +1,13 @@
-"""From a matrix or graph of costs to medoids: greedy, then local search, for a given number or a given opening cost.
+"""From costs to medoids: greedy, then local search, for a given number or a given opening cost.
 
-No exchange of one medoid improves what local search finds, but one of several may. So a number of medoids can be renewed: some
-close, those that are missed least, the others look for better places, and greedy opens as many again.
+No exchange of one medoid improves what local search finds, but one of several may. So with a given number, ruin and recreate
+(Schrimpf et al. 2000): some medoids close, those that are missed least, the others look for better places, and greedy opens as
+many again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ from numpy.typing import NDArray
 from facetric.clustering.search import cheapest_to_close, fill_gains, greedy, improve
 from facetric.clustering.state import (
     UNSERVED,
-    Costs,
     Dense,
     Problem,
     State,
@@ -27,8 +27,7 @@ from facetric.clustering.state import (
 )
 from facetric.machine import numba_threads
 
-RENEWED = (1 / 4, 1 / 8)  # shares of a given number of medoids, one after the other
-
+RECREATED = (1 / 4, 1 / 8)  # fractions of a given number of medoids, one after the other
 TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
 _CHUNK = 256  # facilities whose first gains one task computes
 
@@ -47,18 +46,18 @@ class Medoids:
 
 
 def solve(
-    problem: Costs,
+    problem: Problem,
     *,
     n_clusters: int | None = None,
     opening_cost: float | None = None,
     start: NDArray[np.int64] | None = None,
     order: NDArray[np.int64] | None = None,
-    renewed: Sequence[float] = (),
+    recreated: Sequence[float] = (),
     max_sweeps: int = 100,
 ) -> Medoids:
     """Exactly n_clusters medoids, or as many as pay for their opening cost. `start` replaces greedy.
 
-    With n_clusters, these shares of the medoids are `renewed` in the end, each time keeping the better of the two results.
+    With n_clusters, these fractions of the medoids are `recreated` in the end, each time keeping the better of the two results.
 
     With an opening cost, caps must be opening_cost + the cost of a client at its own facility: staying alone is opening it.
     Candidates are visited from the largest first gain to the smallest unless `order` says otherwise, so that the result does not
@@ -77,16 +76,8 @@ def solve(
     else:
         state = open_facilities(problem, start)
     n_sweeps = improve(problem, state, order, fixed, price, tolerance, max_sweeps)
-    for share in renewed if n_clusters is not None and n_clusters < n else ():
-        state, n_more = renew(
-            problem,
-            state,
-            share,
-            lambda other, n_left: improve(problem, other, order, True, 0.0, tolerance, n_left),
-            lambda other: _gains(problem, other),
-            tolerance,
-            max_sweeps - n_sweeps,
-        )
+    for fraction in recreated if n_clusters is not None and n_clusters < n else ():
+        state, n_more = _ruin_and_recreate(problem, state, fraction, order, tolerance, max_sweeps - n_sweeps)
         n_sweeps += n_more
     while not fixed and (alone := np.flatnonzero(state.near == UNSERVED)).size:
         for facility in alone:
@@ -96,32 +87,23 @@ def solve(
     return _medoids(problem, state, price, n_sweeps)
 
 
-def renew(
-    problem: Problem,
-    state: State,
-    share: float,
-    improve: Callable[[State, int], int],
-    gains: Callable[[State], NDArray[np.float64]],
-    tolerance: float,
-    max_sweeps: int,
+def _ruin_and_recreate(
+    problem: Problem, state: State, fraction: float, order: NDArray[np.int64], tolerance: float, max_sweeps: int
 ) -> tuple[State, int]:
-    """The better of the state and another, in which a share of the medoids was closed and as many opened; the sweeps it took.
-
-    `improve` makes exchanges in at most so many sweeps, and says how many it took; `gains` are those of opening every facility.
-    """
+    """The better of the state and another, in which a fraction of the medoids was closed and as many opened; the sweeps taken."""
     k, other = int(state.n_open[0]), State._make(array.copy() for array in state)
     if k == 1 or max_sweeps < 2:
         return state, 0
-    for _ in range(max(1, round(share * k))):
+    for _ in range(max(1, round(fraction * k))):
         close_facility(problem, other, cheapest_to_close(other))
-    n_sweeps = improve(other, 1)
-    greedy(problem, other, gains(other), k, 0.0, tolerance)
-    n_sweeps += improve(other, max_sweeps - n_sweeps)
+    n_sweeps = improve(problem, other, order, True, 0.0, tolerance, 1)
+    greedy(problem, other, _gains(problem, other), k, 0.0, tolerance)
+    n_sweeps += improve(problem, other, order, True, 0.0, tolerance, max_sweeps - n_sweeps)
     is_better = other.near_costs.sum() < state.near_costs.sum() - tolerance
     return (other if is_better else state), n_sweeps
 
 
-def _gains(problem: Costs, state: State) -> NDArray[np.float64]:
+def _gains(problem: Problem, state: State) -> NDArray[np.float64]:
     """The gain of every facility, in parallel: each is summed by one thread, in one order."""
     n = len(problem.caps)
     gains = np.empty(n)
@@ -131,7 +113,7 @@ def _gains(problem: Costs, state: State) -> NDArray[np.float64]:
     return gains
 
 
-def _medoids(problem: Costs, state: State, opening_cost: float, n_sweeps: int) -> Medoids:
+def _medoids(problem: Problem, state: State, opening_cost: float, n_sweeps: int) -> Medoids:
     """The state as a result. A medoid serves itself even where another one is as near: then its second choice is that one."""
     medoids = np.sort(state.medoids[: state.n_open[0]])
     near, second = state.near.copy(), state.second.copy()
@@ -143,7 +125,7 @@ def _medoids(problem: Costs, state: State, opening_cost: float, n_sweeps: int) -
     return Medoids(medoids, near, near_costs, second, second_costs, objective, n_sweeps)
 
 
-def _own_cost(problem: Costs, point: int) -> float:
+def _own_cost(problem: Problem, point: int) -> float:
     if isinstance(problem, Dense):
         return float(problem.costs[point, point])
     row = slice(problem.client_first[point], problem.client_first[point + 1])

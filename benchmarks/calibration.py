@@ -23,7 +23,7 @@ from scipy.spatial.distance import pdist
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
 from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate
-from facetric.clustering.piles import resampled_piles, rows_by_class
+from facetric.clustering.calibration import resampled_sets, rows_by_class
 
 N_CLASSES = (20, 50, 100, 200)  # of the piles that precision is promised for
 N_FINER = (0, 4, 8)  # steps of the calibration below its own threshold
@@ -90,7 +90,7 @@ def scores(cluster, vectors, classes, seeds, points):
     """{setting: {pile: [Agreement per seed]}}, settings that every pile has."""
     found, n_piles = {}, 0
     for seed in range(seeds):
-        for pile, rows in resampled_piles(classes, seed, max_points=points).items():
+        for pile, rows in resampled_sets(classes, seed, max_points=points).items():
             n_piles += 1
             for setting, clusters in cluster(vectors[rows]).items():
                 agreement = Agreement.of(classes[rows], clusters.astype(np.int64))
@@ -132,7 +132,7 @@ def main():
 
 
 def table(chosen_by, shown_on, seeds, points, crowd):
-    first = resampled_piles(shown_on[1], 0, max_points=points)
+    first = resampled_sets(shown_on[1], 0, max_points=points)
     sizes = ", ".join(f"{name} {len(rows):,}" for name, rows in first.items())
     print(f"{len(chosen_by[0]):,} points choose, {len(shown_on[0]):,} of other classes show ({sizes}); BCubed F1 / pairwise F1")
     print(f"{'':38} {'setting':>7} " + " ".join(f"{pile:>20}" for pile in first) + f" {'mean':>14}")
@@ -147,7 +147,7 @@ def table(chosen_by, shown_on, seeds, points, crowd):
             many(*crowd, seeds, lambda x, k, best=best: cluster(x, [best])[best])  # noqa: B023
     found = calibrate(*chosen_by)
     for name, cluster in {
-        "facetric, calibrate().for_pile": lambda x, k: for_pile(found, x),
+        "facetric, calibrate().for_clusters": lambda x, k: for_clusters(found, x),
         "k-means, true k": lambda x, k: KMeans(k, random_state=0).fit_predict(x),
     }.items():
         show(name, "", names, without_setting(cluster, *shown_on, seeds, points))
@@ -155,9 +155,9 @@ def table(chosen_by, shown_on, seeds, points, crowd):
             many(*crowd, seeds, cluster)
 
 
-def for_pile(calibration, vectors):
+def for_clusters(calibration, vectors):
     """The calibrated threshold, then the one for what it found."""
-    return calibration.for_pile(calibration.clusterer().fit_predict(vectors)).clusterer().fit_predict(vectors)
+    return calibration.for_clusters(calibration.clusterer().fit_predict(vectors)).clusterer().fit_predict(vectors)
 
 
 def many(vectors, classes, seeds, cluster):
@@ -183,7 +183,7 @@ def many(vectors, classes, seeds, cluster):
 def without_setting(cluster, vectors, classes, seeds, points):
     found = {}
     for seed in range(seeds):
-        for pile, rows in resampled_piles(classes, seed, max_points=points).items():
+        for pile, rows in resampled_sets(classes, seed, max_points=points).items():
             clusters = cluster(vectors[rows], len(np.unique(classes[rows])))
             found.setdefault(pile, []).append(Agreement.of(classes[rows], clusters.astype(np.int64)))
     return found
@@ -211,7 +211,7 @@ def promise(chosen_by, shown_on, seeds, plot, title):
             )
     held = np.mean([p.low - 0.005 <= r <= p.high + 0.005 for _, p, r in rows])
     print(f"  the interval holds for {100 * held:.0f}% of {len(rows)}; on the calibration's own piles it was ", end="")
-    print(f"{100 * found.expected.pairwise_precision:.1f}")
+    print(f"{100 * found.reached.pairwise_precision:.1f}")
     if plot:
         draw(rows, plot, title)
 
@@ -224,7 +224,7 @@ def one_promise(calibration, vectors, classes, n_classes, seed):
     rows = np.concatenate([rng.permutation(np.flatnonzero(classes == c))[:n] for c, n in zip(chosen, sizes, strict=True)])
     clusters = calibration.clusterer().fit_predict(vectors[rows])
     real = Agreement.of(classes[rows], clusters).pairwise_precision
-    return calibration.promise(vectors[rows], clusters).precision, real
+    return calibration.expected(vectors[rows], clusters).precision, real
 
 
 def draw(rows, path, title):

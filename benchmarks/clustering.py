@@ -22,10 +22,9 @@ import numpy as np
 
 from facetric.clustering import AverageLinkage, FacilityLocation
 from facetric.clustering.centers import two_nearest
-from facetric.clustering.distances import dense_costs
+from facetric.clustering.knn import dense_costs, neighbor_graph
 from facetric.clustering.links import Links
-from facetric.clustering.neighbors import neighbor_graph
-from facetric.clustering.solve import solve
+from facetric.clustering.medoids import solve
 from facetric.clustering.state import Dense, unserved_cost
 from facetric.clustering.tree import average_linkage
 from facetric.metrics import ami, nmi, pairwise_f1

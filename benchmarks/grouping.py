@@ -105,7 +105,7 @@ def compare(validation, test, seeds):
         show(f"{name}, 8 classes", [Agreement.of(classes[rows], cluster(vectors[rows], classes[rows])) for rows in piles])
     for name, cluster in methods.items():
         show(f"{name}, {len(np.unique(classes))} classes", [Agreement.of(classes, cluster(vectors, classes))])
-    promise = calibration.promise(vectors, calibration.clusterer().fit_predict(vectors))
+    promise = calibration.expected(vectors, calibration.clusterer().fit_predict(vectors))
     print(f"promised of all classes: pairwise precision {promise.precision}, recall {promise.recall:.0%}\n")
     return calibration, piles
 

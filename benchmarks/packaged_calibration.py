@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from facetric.clustering import Agreement, Calibration, calibrate
-from facetric.clustering.promise import PairRates
+from facetric.clustering.expected import PairRates
 from facetric.embedder import read_vectors
 
 TARGET = Path(__file__).parent.parent / "src" / "facetric" / "inference" / "packaged_calibration.json"
@@ -56,7 +56,10 @@ def one(calibration, vectors, classes, own, n_classes, seed):
     for n_finer in (8, 4, 0):
         step = calibration.finer(n_finer)
         clusters = step.clusterer().fit_predict(vectors[rows])
-        real, promised = Agreement.of(classes[rows], clusters).pairwise_precision, step.promise(vectors[rows], clusters).precision
+        real, promised = (
+            Agreement.of(classes[rows], clusters).pairwise_precision,
+            step.expected(vectors[rows], clusters).precision,
+        )
         held.append(promised.low - 0.005 <= real <= promised.high + 0.005)
     rates = PairRates.of(np.unique(classes[rows], return_inverse=True)[1], clusters)
     return (rates.right, rates.wrong, real, promised.value, promised.low, promised.high), held
@@ -79,7 +82,7 @@ def main():
     what = f"the 100 training classes of CUB-200-2011 ({int(rows.sum()):,} photos of birds)"
     record = {"classes": what, "model": found.model, "calibration": rounded(calibration.as_dict())}
     TARGET.write_text(json.dumps(record, separators=(",", ":")) + "\n", encoding="utf-8")
-    print(f"{TARGET}: threshold {calibration.threshold:.3f}, {calibration.expected}")
+    print(f"{TARGET}: threshold {calibration.threshold:.3f}, {calibration.reached}")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from sklearn.base import clone
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from clustering.piles import blobs
+from clustering.clouds import blobs
 from facetric.clustering import AverageLinkage
 from facetric.clustering import linkage as linkage_module
 from facetric.clustering import tree as tree_module
@@ -45,7 +45,7 @@ def test_it_merges_what_plain_loops_merge(seed):
     found = AverageLinkage(threshold).fit(points)
     expected = oracle.average_linkage(points, threshold**2)
     assert clusters_of(found.labels_) == expected
-    np.testing.assert_allclose(found.doubt_, oracle.doubt(points, expected, threshold), atol=1e-3)
+    np.testing.assert_allclose(found.ambiguity_, oracle.doubt(points, expected, threshold), atol=1e-3)
     for cluster, medoid, mean in zip(expected, found.medoid_indices_, found.cluster_centers_, strict=True):
         np.testing.assert_allclose(mean, points[cluster].mean(axis=0), atol=1e-5)
         totals = [oracle.mean_square(points, [i], cluster) for i in cluster]
@@ -119,7 +119,7 @@ def test_links_are_respected_at_scale(monkeypatch):
         found = AverageLinkage(1.2).fit(points, must_link=must, cannot_link=cannot)
         assert (found.labels_[must[:, 0]] == found.labels_[must[:, 1]]).all()
         assert (found.labels_[cannot[:, 0]] != found.labels_[cannot[:, 1]]).all()
-        assert ((found.doubt_ >= 0) & (found.doubt_ <= 1)).all()
+        assert ((found.ambiguity_ >= 0) & (found.ambiguity_ <= 1)).all()
     with pytest.raises(ValueError, match="links contradict each other"):
         AverageLinkage(1.2).fit(points, must_link=[(0, 1)], cannot_link=[(1, 0)])
 
@@ -127,9 +127,9 @@ def test_links_are_respected_at_scale(monkeypatch):
 @pytest.mark.usefixtures("small_limits")
 def test_doubts_in_reach_are_those_of_all_clusters(monkeypatch):
     points, _ = blobs(500, 20, 7, noise=0.4)
-    a = AverageLinkage(1.3).fit(points).doubt_
+    a = AverageLinkage(1.3).fit(points).ambiguity_
     monkeypatch.setattr(linkage_module, "MAX_ALL_PAIRS", 100)
-    b = AverageLinkage(1.3).fit(points).doubt_
+    b = AverageLinkage(1.3).fit(points).ambiguity_
     assert np.isclose(a, b, atol=1e-6).mean() > 0.98
 
 
@@ -160,7 +160,7 @@ def test_progress_is_reported():
 def test_equal_points_are_one_cluster(n):
     found = AverageLinkage(0.5, n_neighbors=4).fit(np.full((n, 3), 0.1))
     assert found.labels_.tolist() == [0] * n
-    assert np.isfinite(found.doubt_).all()
+    assert np.isfinite(found.ambiguity_).all()
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from clustering.piles import blobs
+from clustering.clouds import blobs
 from facetric.clustering import Agreement, Calibration, calibrate
-from facetric.clustering.piles import resampled_piles
+from facetric.clustering.calibration import resampled_sets
 
 
 def test_agreement_is_what_counting_pairs_and_points_gives():
@@ -33,25 +33,25 @@ def test_everyone_alone_is_precise():
     assert (found.bcubed_precision, found.bcubed_recall) == (1.0, 0.5)
 
 
-def test_piles_have_the_shapes_they_are_named_for():
+def test_sets_have_the_shapes_they_are_named_for():
     classes = np.repeat(np.arange(30), 40)
-    piles = resampled_piles(classes, seed=0)
-    sizes = {name: np.sort(np.bincount(classes[rows], minlength=30))[::-1] for name, rows in piles.items()}
+    sets = resampled_sets(classes, seed=0)
+    sizes = {name: np.sort(np.bincount(classes[rows], minlength=30))[::-1] for name, rows in sets.items()}
     assert sizes["whole classes"].tolist() == [40] * 15 + [0] * 15
     assert sizes["five per class"].tolist() == [5] * 30
     assert (sizes["long tail"][0], sizes["long tail"][-1]) == (20, 2)
     lonely = sizes["long tail and lonely"]
     assert (lonely[0], lonely[14], lonely[15], lonely[-1]) == (20, 2, 1, 1)
-    for rows in piles.values():
+    for rows in sets.values():
         assert len(set(rows.tolist())) == len(rows)
-    assert piles["long tail"].tolist() == resampled_piles(classes, seed=0)["long tail"].tolist()
-    assert piles["long tail"].tolist() != resampled_piles(classes, seed=1)["long tail"].tolist()
+    assert sets["long tail"].tolist() == resampled_sets(classes, seed=0)["long tail"].tolist()
+    assert sets["long tail"].tolist() != resampled_sets(classes, seed=1)["long tail"].tolist()
 
 
-def test_piles_that_are_too_large_keep_their_shape():
+def test_sets_that_are_too_large_keep_their_shape():
     classes = np.repeat(np.arange(200), 30)
     sizes = {
-        name: np.bincount(np.bincount(classes[rows])) for name, rows in resampled_piles(classes, seed=0, max_points=300).items()
+        name: np.bincount(np.bincount(classes[rows])) for name, rows in resampled_sets(classes, seed=0, max_points=300).items()
     }
     for name, counts in sizes.items():
         assert 200 < (np.arange(len(counts)) * counts).sum() <= 330, name
@@ -67,13 +67,13 @@ def test_the_promise_holds_on_other_classes():
     found = calibrate(vectors[known], labels[known])
     real = {}
     for seed in range(3):
-        for name, rows in resampled_piles(labels[~known] - 40, seed).items():
+        for name, rows in resampled_sets(labels[~known] - 40, seed).items():
             scores = Agreement.of(labels[~known][rows], found.clusterer().fit_predict(vectors[~known][rows]))
             real.setdefault(name, []).append(scores.bcubed_f1)
-    assert np.mean(list(real.values())) == pytest.approx(found.expected.bcubed_f1, abs=0.1)
+    assert np.mean(list(real.values())) == pytest.approx(found.reached.bcubed_f1, abs=0.1)
     for name, values in real.items():
-        assert np.mean(values) == pytest.approx(found.piles[name].bcubed_f1, abs=0.1)
-    assert 0.5 < found.expected.bcubed_f1 <= 1
+        assert np.mean(values) == pytest.approx(found.by_set[name].bcubed_f1, abs=0.1)
+    assert 0.5 < found.reached.bcubed_f1 <= 1
 
 
 def test_average_linkage_holds_up_when_classes_are_larger_than_those_of_the_calibration():
@@ -87,16 +87,16 @@ def test_average_linkage_holds_up_when_classes_are_larger_than_those_of_the_cali
 def test_every_step_is_what_its_clusterer_finds():
     vectors, labels = blobs(300, 12, 8, noise=0.5)
     found = calibrate(vectors, labels, n_repeats=1)
-    rows = resampled_piles(labels, 0)["whole classes"]
+    rows = resampled_sets(labels, 0)["whole classes"]
     for step in (found.finer(5), found, found.coarser(5)):
         clusters = step.clusterer().fit_predict(vectors[rows])
-        assert Agreement.of(labels[rows], clusters) == step.piles["whole classes"]
+        assert Agreement.of(labels[rows], clusters) == step.by_set["whole classes"]
 
 
 def test_the_threshold_is_the_best_of_all_steps():
     vectors, labels = blobs(900, 30, 1, noise=0.4)
     found = calibrate(vectors, labels)
-    scores = [np.mean([pile.score for pile in step.piles.values()]) for step in found.steps]
+    scores = [np.mean([one.score for one in step.by_set.values()]) for step in found.steps]
     assert scores[found.position] == max(scores)
     thresholds = [step.threshold for step in found.steps]
     assert thresholds == sorted(thresholds)
@@ -107,8 +107,8 @@ def test_finer_steps_promise_precision_and_coarser_ones_recall():
     found = calibrate(vectors, labels)
     finer, coarser = found.finer(3), found.coarser(3)
     assert finer.threshold < found.threshold < coarser.threshold
-    assert finer.expected.pairwise_precision > found.expected.pairwise_precision > coarser.expected.pairwise_precision
-    assert finer.expected.pairwise_recall < found.expected.pairwise_recall < coarser.expected.pairwise_recall
+    assert finer.reached.pairwise_precision > found.reached.pairwise_precision > coarser.reached.pairwise_precision
+    assert finer.reached.pairwise_recall < found.reached.pairwise_recall < coarser.reached.pairwise_recall
     assert finer.coarser(3) == found
     assert found.finer(1000).position == 0
     assert found.coarser(1000).position == len(found.steps) - 1
@@ -119,7 +119,7 @@ def test_finer_steps_promise_precision_and_coarser_ones_recall():
 def test_a_wanted_precision_gets_the_coarsest_step_that_promises_it():
     vectors, labels = blobs(900, 30, 1, noise=0.4)
     found = calibrate(vectors, labels).with_precision(0.9)
-    assert found.expected.pairwise_precision >= 0.9 > found.coarser().expected.pairwise_precision
+    assert found.reached.pairwise_precision >= 0.9 > found.coarser().reached.pairwise_precision
     with pytest.raises(ValueError, match="precision must lie between 0 and 1; got 95"):
         found.with_precision(95)
     mixed = calibrate(np.ones((40, 3)), np.arange(40) % 8, n_repeats=1)
@@ -158,14 +158,14 @@ def without(record, name):
         (lambda r: [r], "must have format 3; got None"),
         (lambda r: without(r, "steps"), r"incomplete \(KeyError\('steps'\)\)"),
         (lambda r: r | {"steps": 7}, "incomplete"),
-        (lambda r: r | {"steps": [r["steps"][0] | {"expected": {"purity": 1.0}}]}, "incomplete"),
+        (lambda r: r | {"steps": [r["steps"][0] | {"reached": {"purity": 1.0}}]}, "incomplete"),
         (lambda r: r | {"position": 60}, "has 60 steps, but is at 60"),
         (lambda r: r | {"position": 1.5}, "is at 1.5"),
         (lambda r: r | {"steps": r["steps"][::-1]}, "thresholds out of order"),
         (lambda r: r | {"steps": [r["steps"][0] | {"threshold": float("nan")}]}, "not finite numbers"),
         (lambda r: r | {"steps": [r["steps"][0] | {"threshold": "0.5"}]}, "not finite numbers"),
         (
-            lambda r: r | {"steps": [r["steps"][0] | {"expected": r["steps"][0]["expected"] | {"pairwise_recall": 1.5}}]},
+            lambda r: r | {"steps": [r["steps"][0] | {"reached": r["steps"][0]["reached"] | {"pairwise_recall": 1.5}}]},
             "scores above 1",
         ),
     ],

@@ -67,7 +67,7 @@ def test_one_point_is_one_cluster(options):
     found = FacilityLocation(**options).fit([[3.0, 4.0]])
     assert found.labels_.tolist() == [0]
     assert found.medoid_indices_.tolist() == [0]
-    assert found.doubt_.tolist() == [0.0]
+    assert found.ambiguity_.tolist() == [0.0]
     np.testing.assert_allclose(found.cluster_centers_, [[3.0, 4.0]])
 
 
@@ -80,7 +80,7 @@ def test_equal_points_are_one_cluster_or_as_many_as_asked_for():
         found = FacilityLocation(n_clusters=3, centers=centers).fit(points)
         assert sorted(set(found.labels_.tolist())) == [0, 1, 2]
         assert found.objective_ == pytest.approx(0.0)
-        assert np.isfinite(found.doubt_).all()
+        assert np.isfinite(found.ambiguity_).all()
 
 
 def test_as_many_clusters_as_points():

@@ -6,8 +6,8 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from clustering.piles import blobs, distances
-from facetric.clustering import FacilityLocation
+from clustering.clouds import blobs, distances
+from facetric.clustering import AverageLinkage, FacilityLocation
 from oracles import medoids as oracle
 
 ESTIMATORS = [
@@ -58,7 +58,7 @@ def test_vectors_and_their_distances_give_the_same_medoids(metric, squared):
         assert a.medoid_indices_.tolist() == b.medoid_indices_.tolist()
         assert a.labels_.tolist() == b.labels_.tolist()
         assert a.objective_ == pytest.approx(b.objective_, rel=1e-5)
-        np.testing.assert_allclose(a.doubt_, b.doubt_, atol=1e-4)
+        np.testing.assert_allclose(a.ambiguity_, b.ambiguity_, atol=1e-4)
 
 
 def test_the_objective_and_the_labels_are_those_of_the_medoids():
@@ -99,16 +99,16 @@ def test_doubt_is_the_own_cost_over_the_next_best(price):
     options = {"n_clusters": 7, "centers": "medoids"} if price is None else {"opening_cost": price}
     found = FacilityLocation(**options).fit(points)
     expected = oracle.doubt(distances(points), found.medoid_indices_.tolist(), found.labels_.tolist(), price)
-    np.testing.assert_allclose(found.doubt_, expected, atol=1e-5)
-    assert found.doubt_.min() == 0
-    assert 0.5 < found.doubt_.max() <= 1
+    np.testing.assert_allclose(found.ambiguity_, expected, atol=1e-5)
+    assert found.ambiguity_.min() == 0
+    assert 0.5 < found.ambiguity_.max() <= 1
 
 
 def test_doubt_with_means_is_about_means():
     points, _ = blobs(90, 6, 4, noise=0.8)
     found = FacilityLocation(n_clusters=6).fit(points)
     to_centers = np.sort(np.linalg.norm(points[:, None] - found.cluster_centers_, axis=2), axis=1)
-    np.testing.assert_allclose(found.doubt_, to_centers[:, 0] / to_centers[:, 1], atol=1e-4)
+    np.testing.assert_allclose(found.ambiguity_, to_centers[:, 0] / to_centers[:, 1], atol=1e-4)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -146,3 +146,16 @@ def test_large_offsets_lose_nothing():
         found = FacilityLocation(**options).fit(points + 1e6)
         assert adjusted_mutual_info_score(labels, found.labels_) == pytest.approx(1.0)
         assert found.predict(points + 1e6).tolist() == found.labels_.tolist()
+
+
+@pytest.mark.parametrize("clusterer", [AverageLinkage(0.5), FacilityLocation(opening_cost=0.5)])
+def test_nothing_but_fit_changes_a_fit(clusterer):
+    points = np.array([[0.0], [0.1], [5.0], [5.1]])
+    found = clusterer.fit(points).predict(points)
+    public = [name for name in dir(clusterer) if not name.startswith("_") and callable(getattr(clusterer, name))]
+    assert not {"path", "partial_fit"} & set(public)
+    assert (clusterer.predict(points + 100) == -1).all()
+    with pytest.raises(ValueError, match="features"):
+        clusterer.predict(np.ones((2, 3)))
+    assert clusterer.predict(points).tolist() == found.tolist() == clusterer.labels_.tolist()
+    assert clusterer.n_features_in_ == 1

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from clustering.piles import blobs, distances
+from clustering.clouds import blobs, distances
 from facetric.clustering import FacilityLocation
 from facetric.clustering.points import Points
 from oracles import medoids as oracle
@@ -39,7 +39,7 @@ def test_links_are_respected(options, seed):
     assert all(found.labels_[a] != found.labels_[b] for a, b in cannot)
     assert set(found.labels_.tolist()) == set(range(len(found.medoid_indices_)))
     assert found.labels_[found.medoid_indices_].tolist() == list(range(len(found.medoid_indices_))) or "centers" not in options
-    assert ((found.doubt_ >= 0) & (found.doubt_ <= 1)).all()
+    assert ((found.ambiguity_ >= 0) & (found.ambiguity_ <= 1)).all()
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)

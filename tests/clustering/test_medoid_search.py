@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from clustering.piles import blobs, distances
-from facetric.clustering.graph import sparse_problem
-from facetric.clustering.search import exchange_gain, greedy, improve, opening_gain
-from facetric.clustering.solve import RECREATED, solve
+from clustering.clouds import blobs, distances
+from facetric.clustering.contraction import sparse_problem
+from facetric.clustering.medoids import RECREATED, solve
+from facetric.clustering.moves import exchange_gain, greedy, improve, opening_gain
 from facetric.clustering.state import Dense, empty_state, open_facilities
 from oracles import medoids as oracle
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from sklearn.metrics import adjusted_mutual_info_score
 
-from clustering.piles import blobs, distances
-from facetric.clustering import FacilityLocation, neighbors, points
+from clustering.clouds import blobs, distances
+from facetric.clustering import FacilityLocation, knn, points
 from facetric.clustering import levels as levels_module
-from facetric.clustering.neighbors import neighbor_graph
+from facetric.clustering.knn import neighbor_graph
 
 LARGE = pytest.mark.usefixtures("levels")
 
@@ -80,7 +80,7 @@ def test_levels_come_close_to_all_distances(options, slack, monkeypatch):
     assert dense.objective_ / slack <= levels.objective_ <= slack * dense.objective_
     assert levels.medoid_indices_.tolist() == sorted(set(levels.medoid_indices_.tolist()))
     assert set(levels.labels_.tolist()) == set(range(len(levels.medoid_indices_)))
-    assert ((levels.doubt_ >= 0) & (levels.doubt_ <= 1)).all()
+    assert ((levels.ambiguity_ >= 0) & (levels.ambiguity_ <= 1)).all()
 
 
 @LARGE
@@ -141,7 +141,7 @@ def test_progress_is_reported_and_the_result_repeats():
 def test_equal_points_at_scale(options):
     found = FacilityLocation(**options).fit(np.ones((300, 4)))
     assert len(found.medoid_indices_) == options.get("n_clusters", 1)
-    assert np.isfinite(found.doubt_).all()
+    assert np.isfinite(found.ambiguity_).all()
 
 
 def test_wide_k_means_looks_at_the_means_in_reach(levels, monkeypatch):
@@ -155,4 +155,4 @@ def test_wide_k_means_looks_at_the_means_in_reach(levels, monkeypatch):
 
 def test_the_limits_are_where_the_documentation_says():
     assert points.MAX_DENSE == 10_000
-    assert neighbors.MAX_EXACT == 100_000
+    assert knn.MAX_EXACT == 100_000

@@ -155,7 +155,7 @@ def test_a_calibration_finds_the_number_of_clusters():
     assert report.calibrated.scores.bcubed_f1 == pytest.approx(1.0)
     assert report.calibrated.calibration["method"] == "average_linkage"
     assert "12 clusters for 12 classes" in str(report)
-    promise = report.calibrated.calibration["promise"]
+    promise = report.calibrated.calibration["expected"]
     assert promise["precision"]["low"] <= report.calibrated.scores.pairwise_precision <= promise["precision"]["high"]
     assert f"–{100 * promise['precision']['high']:.0f}% and about {promise['recall']:.0%}." in str(report)
     assert EvaluationReport.from_json(report.to_json()) == report

@@ -22,7 +22,7 @@ def test_the_number_of_clusters_is_found_and_what_it_was_found_by_is_kept(run):
     calibration, source = run.calibration()
     used = {"method": "average_linkage", "threshold": calibration.threshold}
     assert report.calibrated.calibration | used == report.calibrated.calibration
-    assert report.calibrated.calibration["promise"]["recall"] == pytest.approx(calibration.expected.pairwise_recall)
+    assert report.calibrated.calibration["expected"]["recall"] == pytest.approx(calibration.reached.pairwise_recall)
     assert report.calibrated.n_clusters > 1
     assert source["model"] == report.source["model"]
     assert "clusters for 12 classes" in str(report)

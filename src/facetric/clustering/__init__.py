@@ -1,18 +1,16 @@
-"""Clustering at any size: medoids by facility location, average linkage, and the choice of a threshold."""
+"""Which points belong together: medoids by facility location, average linkage, k-means, and the choice of a threshold."""
 
-from facetric.clustering.agreement import Agreement
-from facetric.clustering.calibration import Calibration, CalibrationStep, calibrate
-from facetric.clustering.estimator import FacilityLocation
+from facetric.clustering.calibration import Calibration, calibrate
+from facetric.clustering.expected import Agreement, Estimate, ExpectedPrecision
+from facetric.clustering.facility_location import FacilityLocation
 from facetric.clustering.linkage import AverageLinkage
-from facetric.clustering.promise import Estimate, Promise
 
 __all__ = [
     "Agreement",
     "AverageLinkage",
     "Calibration",
-    "CalibrationStep",
     "Estimate",
+    "ExpectedPrecision",
     "FacilityLocation",
-    "Promise",
     "calibrate",
 ]

@@ -1,7 +1,7 @@
 """Which threshold suits an embedding: chosen on labeled classes that it was not trained on.
 
-Nobody knows how many photos a class of an unsorted pile has. So the labeled classes are resampled into piles of several shapes,
-and the threshold is chosen that does best on average over the piles. What to expect of another pile is in `promise`.
+The sizes of the classes of an unlabeled set are unknown. So the labeled classes are resampled into sets of several shapes, and
+the threshold is chosen that does best on average over these. What to expect of another set is in `expected`.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist  # type: ignore[import-untyped]
 
-from facetric.clustering.agreement import Agreement
-from facetric.clustering.distances import prepared
+from facetric.clustering.expected import MIN_RATE, Agreement, ExpectedPrecision, PairRates, Sample
+from facetric.clustering.knn import prepared
 from facetric.clustering.linkage import AverageLinkage
 from facetric.clustering.links import Links
-from facetric.clustering.piles import TAIL, resampled_piles, rows_by_class
-from facetric.clustering.promise import MIN_RATE, PairRates, Promise, Sample
 from facetric.clustering.tree import average_linkage
 from facetric.metrics.contingency import label_codes
 from facetric.metrics.precision_recall import pairwise
 
 FORMAT = 3  # of as_dict
 _N_STEPS = 60
+_FEW, _TAIL = 5, (20, 2)  # images per class of a small set; of the largest and the smallest class of a long tail
+_MAX_POINTS = 5000  # of a resampled set
 _MAX_WRONG = 0.1  # beyond this rate of wrong pairs nobody wants a clustering
 
 
 @dataclass(frozen=True)
 class CalibrationStep:
-    """A threshold, and what it reached on each kind of pile and on average."""
+    """A threshold, and what it reached on each kind of resampled set and on average."""
 
     threshold: float
-    expected: Agreement
-    piles: Mapping[str, Agreement]
-    rates: PairRates  # mean over the piles
+    reached: Agreement  # mean over the resampled sets
+    by_set: Mapping[str, Agreement]
+    rates: PairRates  # mean over the resampled sets
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Calibration:
     position: int  # of the threshold in steps
     steps: tuple[CalibrationStep, ...]  # from fine to coarse
     between: float  # the distance within which a tenth of the pairs of different classes lie
-    spread: float  # of the logarithm of the odds of a promised precision
+    spread: float  # of the logarithm of the odds of an expected precision
 
     @property
     def threshold(self) -> float:
@@ -54,13 +54,14 @@ class Calibration:
         return self.steps[self.position].threshold
 
     @property
-    def expected(self) -> Agreement:
-        """Mean over all kinds of piles of the labeled classes; :meth:`promise` is about other piles."""
-        return self.steps[self.position].expected
+    def reached(self) -> Agreement:
+        """Mean over the resampled sets of the labeled classes; :meth:`expected` is about other sets."""
+        return self.steps[self.position].reached
 
     @property
-    def piles(self) -> Mapping[str, Agreement]:
-        return self.steps[self.position].piles
+    def by_set(self) -> Mapping[str, Agreement]:
+        """The same for each kind of resampled set."""
+        return self.steps[self.position].by_set
 
     def finer(self, n_steps: int = 1) -> Calibration:
         """The same with a smaller threshold: smaller clusters, of higher precision. Ends at the finest step."""
@@ -74,27 +75,27 @@ class Calibration:
         """The coarsest step up to which the pairwise precision on the labeled classes is at least this."""
         if not 0 < precision <= 1:
             raise ValueError(f"precision must lie between 0 and 1; got {precision}: 0.95 is one wrong pair in twenty")
-        enough = [step.expected.pairwise_precision >= precision for step in self.steps]
+        enough = [step.reached.pairwise_precision >= precision for step in self.steps]
         if not enough[0]:
-            best = max(step.expected.pairwise_precision for step in self.steps)
+            best = max(step.reached.pairwise_precision for step in self.steps)
             raise ValueError(f"no threshold reached a pairwise precision of {precision}; the best was {best:.3f}: ask for less")
         return replace(self, position=(*enough, False).index(False) - 1)
 
-    def for_pile(self, labels: ArrayLike) -> Calibration:
-        """The step with the best pairwise F1 to expect of a pile, by the clusters `labels` (n,) that :meth:`clusterer` found.
+    def for_clusters(self, labels: ArrayLike) -> Calibration:
+        """The step with the best pairwise F1 to expect of a set, by the clusters `labels` (n,) that :meth:`clusterer` found.
 
-        With more classes there are more wrong pairs for every right one: a pile of many more classes than were labeled is better
+        With more classes there are more wrong pairs for every right one: a set of many more classes than were labeled is better
         clustered at a finer step, one of fewer at a coarser one.
         """
         clusters = label_codes(labels)
-        same = self.steps[self.position].rates.same_share(clusters)
+        same = self.steps[self.position].rates.same_fraction(clusters)
         return replace(self, position=max(range(len(self.steps)), key=lambda i: self.steps[i].rates.expected_f1(same)))
 
     def clusterer(self) -> AverageLinkage:
         """An estimator with this threshold, for vectors of length one or of any length, as they were calibrated."""
         return AverageLinkage(self.threshold)
 
-    def promise(self, X: ArrayLike, labels: ArrayLike) -> Promise:
+    def expected(self, X: ArrayLike, labels: ArrayLike) -> ExpectedPrecision:
         """What to expect of the clusters `labels` (n,) that :meth:`clusterer` found in the rows of X, classes unknown."""
         vectors, clusters = np.asarray(X, dtype=np.float32), label_codes(labels)
         if vectors.ndim != 2 or len(vectors) != len(clusters):
@@ -102,7 +103,7 @@ class Calibration:
                 f"X must be (n, d) with one cluster each; got {vectors.shape} and {len(clusters)} clusters: pass both"
             )
         rates = self._rates_among(Sample(vectors).distance_between(clusters))
-        return Promise(rates.promised_precision(clusters, self.spread), rates.right)
+        return ExpectedPrecision(rates.expected_precision(clusters, self.spread), rates.right)
 
     def _rates_among(self, apart: float) -> PairRates:
         """What the threshold does among classes of which a tenth of the pairs lie within this distance."""
@@ -132,14 +133,13 @@ class Calibration:
 
 
 def _step(record: Mapping[str, Any]) -> CalibrationStep:
-    piles = {name: Agreement(**scores) for name, scores in record["piles"].items()}
-    rates = PairRates(**record["rates"])
-    return CalibrationStep(record["threshold"], Agreement(**record["expected"]), piles, rates)
+    by_set = {name: Agreement(**scores) for name, scores in record["by_set"].items()}
+    return CalibrationStep(record["threshold"], Agreement(**record["reached"]), by_set, PairRates(**record["rates"]))
 
 
 def _check_stored(calibration: Calibration) -> None:
     thresholds = [step.threshold for step in calibration.steps]
-    agreements = [agreement for step in calibration.steps for agreement in (step.expected, *step.piles.values())]
+    agreements = [agreement for step in calibration.steps for agreement in (step.reached, *step.by_set.values())]
     scores = [value for agreement in agreements for value in asdict(agreement).values()]
     scores += [rate for step in calibration.steps for rate in (step.rates.right, step.rates.wrong)]
     values = [*thresholds, *scores, *(step.rates.same for step in calibration.steps), calibration.between, calibration.spread]
@@ -152,7 +152,7 @@ def _check_stored(calibration: Calibration) -> None:
 
 
 def calibrate(embeddings: ArrayLike, labels: ArrayLike, *, n_repeats: int = 2, seed: int = 0) -> Calibration:
-    """The threshold with the best mean score over resampled piles. The score is the mean of BCubed F1 and pairwise F1.
+    """The threshold with the best mean score over resampled sets. The score is the mean of BCubed F1 and pairwise F1.
 
     `embeddings` (n, d) and `labels` (n,) are of classes that were not trained on: at least 4 classes, some with 2 images or more.
     Distances are Euclidean; pass unit vectors to compare directions. The threshold of average linkage is a mean distance, and
@@ -164,20 +164,54 @@ def calibrate(embeddings: ArrayLike, labels: ArrayLike, *, n_repeats: int = 2, s
     found: list[dict[str, list[Agreement]]] = [{} for _ in thresholds]
     clusterings = []
     for repeat in range(n_repeats):
-        for name, rows in resampled_piles(classes, seed + repeat).items():
+        for name, rows in resampled_sets(classes, seed + repeat).items():
             clusterings.append((rows, _cuts(vectors[rows], thresholds)))
             for scores, clusters in zip(found, clusterings[-1][1], strict=True):
                 scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
-    piles = [{name: Agreement.mean(scores) for name, scores in setting.items()} for setting in found]
+    by_set = [{name: Agreement.mean(scores) for name, scores in setting.items()} for setting in found]
     steps = tuple(
         CalibrationStep(float(threshold), Agreement.mean(scores.values()), scores, _mean_rates(classes, clusterings, i))
-        for i, (threshold, scores) in enumerate(zip(thresholds, piles, strict=True))
+        for i, (threshold, scores) in enumerate(zip(thresholds, by_set, strict=True))
     )
-    best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].piles))
+    best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].by_set))
     calibration = Calibration(best, steps, Sample(vectors).distance_between(classes), 0.0)
     parts = [(rows, _cuts(vectors[rows], thresholds)) for rows in _halves(classes, seed)]
     of_shape, of_classes = (_error(calibration, vectors, classes, some) for some in (clusterings, parts))
     return replace(calibration, spread=float(np.hypot(of_shape, of_classes)))
+
+
+def resampled_sets(classes: NDArray[np.int64], seed: int, *, max_points: int = _MAX_POINTS) -> dict[str, NDArray[np.int64]]:
+    """Rows of each set: whole classes, five per class, a long tail from 20 to 2, and a long tail among images that are alone.
+
+    Sets of more than `max_points` are thinned by leaving out classes.
+    """
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(int(classes.max()) + 1)
+    rows = rows_by_class(classes, order, rng)
+    half = len(rows) // 2
+    sets = {
+        "whole classes": rows[:half],
+        "five per class": [own[:_FEW] for own in rows],
+        "long tail": _tail(rows),
+        "long tail and lonely": [*_tail(rows[:half]), *(own[:1] for own in rows[half:])],
+    }
+    return {name: np.concatenate(_thinned(parts, max_points)) for name, parts in sets.items()}
+
+
+def rows_by_class(classes: NDArray[np.int64], order: NDArray[np.int64], rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    return [rng.permutation(np.flatnonzero(classes == c)) for c in order]
+
+
+def _tail(rows: list[NDArray[np.int64]]) -> list[NDArray[np.int64]]:
+    sizes = np.round(np.geomspace(*_TAIL, len(rows))).astype(int)
+    return [own[:size] for own, size in zip(rows, sizes, strict=True)]
+
+
+def _thinned(parts: list[NDArray[np.int64]], max_points: int) -> list[NDArray[np.int64]]:
+    """Classes all along the list, so that what is left has the same shape."""
+    n_points = sum(len(part) for part in parts)
+    n_kept = min(max(len(parts) * max_points // n_points, 2), len(parts))
+    return [parts[i] for i in np.linspace(0, len(parts) - 1, n_kept).astype(int)]
 
 
 _Clusterings = list[tuple[NDArray[np.int64], list[NDArray[np.int64]]]]  # rows, and their clusters at every threshold
@@ -192,19 +226,19 @@ def _mean_rates(classes: NDArray[np.int64], clusterings: _Clusterings, i: int) -
 def _halves(classes: NDArray[np.int64], seed: int) -> Iterator[NDArray[np.int64]]:
     """Rows of every other class, and of the first and the last.
 
-    Neighboring labels are often alike (a family of birds, an alphabet), and other than the rest, as the classes of a new pile
+    Neighboring labels are often alike (a family of birds, an alphabet), and other than the rest, as the classes of a new set
     may be.
     """
     order = np.arange(int(classes.max()) + 1)
     for part in (order[::2], order[1::2], *np.array_split(order, 2)):
         own = rows_by_class(classes, part, np.random.default_rng(seed))
-        yield np.concatenate([rows[: TAIL[0]] for rows in own])
+        yield np.concatenate([rows[: _TAIL[0]] for rows in own])
 
 
-def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDArray[np.int64], piles: _Clusterings) -> float:
+def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDArray[np.int64], sets: _Clusterings) -> float:
     """Root mean square error of the logarithm of the odds of precision, where these can be measured."""
     errors = []
-    for rows, clusterings in piles:
+    for rows, clusterings in sets:
         sample, n_classes = Sample(vectors[rows]), len(np.unique(classes[rows]))
         for i, clusters in enumerate(clusterings):
             wrong = calibration.steps[i].rates.wrong
@@ -213,13 +247,13 @@ def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDAr
             precision = pairwise(classes[rows], clusters).precision
             if 0 < precision < 1:
                 rates = replace(calibration, position=i)._rates_among(sample.distance_between(clusters))
-                promised = rates.promised_precision(clusters).value
-                errors.append(np.log(promised / (1 - promised) * (1 - precision) / precision))
+                expected = rates.expected_precision(clusters).value
+                errors.append(np.log(expected / (1 - expected) * (1 - precision) / precision))
     return float(np.sqrt(np.mean(np.square(errors)))) if errors else 1.0
 
 
-def _mean_score(piles: Mapping[str, Agreement]) -> float:
-    return float(np.mean([pile.score for pile in piles.values()]))
+def _mean_score(by_set: Mapping[str, Agreement]) -> float:
+    return float(np.mean([one.score for one in by_set.values()]))
 
 
 def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64]) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.clustering.distances import pair_cost
-from facetric.clustering.neighbors import in_blocks
+from facetric.clustering.knn import in_blocks, pair_cost
 
 _SMALLEST_GAIN = 1e-7  # Lloyd stops when an iteration improves the objective by less than this fraction
 

@@ -1,9 +1,9 @@
 """Clusterings of many points: a neighbor graph reaches only so far, so clusters grow level by level.
 
 The clusters found on the graph of the points become the points of the next level, with the exact costs of moving a whole cluster
-(:mod:`facetric.clustering.groups`) and a neighbor graph of their own, until no level changes anything. In the end every point
-looks at the medoids of its neighbors' clusters, and every cluster for a better medoid. Linked points stay with their cluster.
-Time and memory grow linearly with the number of points, but for the neighbors.
+(:mod:`facetric.clustering.contraction`) and a neighbor graph of their own, until no level changes anything. In the end every
+point looks at the medoids of its neighbors' clusters, and every cluster for a better medoid. Linked points stay with their
+cluster. Time and memory grow linearly with the number of points, but for the neighbors.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
-from facetric.clustering.distances import pair_cost
-from facetric.clustering.graph import sparse_problem, symmetric_graph
-from facetric.clustering.groups import (
+from facetric.clustering.contraction import (
     Groups,
     all_group_costs,
     contracted_pattern,
     first_members,
     group_costs,
     sparse_group_problem,
+    sparse_problem,
+    symmetric_graph,
 )
+from facetric.clustering.knn import in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, one_sided, solve_apart
-from facetric.clustering.neighbors import in_blocks, neighbor_graph
 from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
 from facetric.progress import OnStep
 

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
-from facetric.clustering.distances import prepared
+from facetric.clustering.knn import prepared
 from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs
 from facetric.clustering.points import MAX_ALL_PAIRS
@@ -39,7 +39,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         labels_: (n,) the cluster of every point, numbered by first appearance.
         cluster_centers_: (n_clusters, d) the mean of every cluster.
         medoid_indices_: (n_clusters,) the member nearest to the mean, a row of X.
-        doubt_: (n,) in [0, 1]: the distance to the other members over the distance to the next best choice, which is another
+        ambiguity_: (n,) in [0, 1]: the distance to the other members over the distance to the next best choice, which is another
             cluster or staying alone at the threshold. 1: indifferent. For a point that is alone: the threshold over the distance
             to the nearest cluster.
 
@@ -78,7 +78,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         squares = np.square(vectors - self._blobs.means[self.labels_], dtype=np.float64).sum(axis=1)
         order = np.lexsort((squares, self.labels_))
         self.medoid_indices_ = order[np.searchsorted(self.labels_[order], np.arange(len(self._blobs.sizes)))]
-        self.doubt_ = self._doubt(vectors, squares, tree, limit)
+        self.ambiguity_ = self._ambiguity(vectors, squares, tree, limit)
         return self
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
@@ -103,15 +103,17 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
             raise ValueError(f"threshold must be a finite number above 0; got {threshold!r}: pass a distance")
         return 2 * float(threshold) if self.metric == "cosine" else min(float(threshold), 1e150) ** 2
 
-    def _doubt(self, vectors: NDArray[np.float32], squares: NDArray[np.float64], tree: Tree, limit: float) -> NDArray[np.float64]:
+    def _ambiguity(
+        self, vectors: NDArray[np.float32], squares: NDArray[np.float64], tree: Tree, limit: float
+    ) -> NDArray[np.float64]:
         sizes = self._blobs.sizes[self.labels_]
         own = np.where(sizes > 1, (squares + self._blobs.spreads[self.labels_]) * sizes / np.maximum(sizes - 1, 1), limit)
         found = self._two_nearest(vectors, tree)
         other = np.where(found.near == self.labels_, found.second_costs, found.near_costs)
         other = np.where(sizes > 1, np.minimum(other, limit), other)
         ratio = np.divide(own, other, out=np.ones(len(own)), where=other > 0)
-        doubt = np.clip(ratio if self.metric == "cosine" else np.sqrt(ratio), 0.0, 1.0)
-        return np.where(np.isfinite(other), doubt, 0.0)
+        ambiguity = np.clip(ratio if self.metric == "cosine" else np.sqrt(ratio), 0.0, 1.0)
+        return np.where(np.isfinite(other), ambiguity, 0.0)
 
     def _two_nearest(self, vectors: NDArray[np.float32], tree: Tree) -> TwoNearest:
         """The two nearest clusters of every point: of all, or, where that would take too long, of those in its reach."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-from facetric.clustering.solve import Medoids, solve
+from facetric.clustering.medoids import Medoids, solve
 from facetric.clustering.state import Dense, Problem, Sparse
 
 _MAX_ROUNDS = 50  # searches after which conflicts are settled where the medoids are

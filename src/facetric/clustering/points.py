@@ -9,11 +9,11 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.clustering.centers import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
-from facetric.clustering.distances import dense_costs
-from facetric.clustering.groups import Groups, dense_groups, first_members
+from facetric.clustering.contraction import Groups, dense_groups, first_members
+from facetric.clustering.knn import dense_costs
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
 from facetric.clustering.links import Links, solve_apart
-from facetric.clustering.solve import RECREATED, Medoids
+from facetric.clustering.medoids import RECREATED, Medoids
 from facetric.clustering.state import Dense, unserved_cost
 from facetric.progress import OnStep
 
@@ -28,7 +28,7 @@ class Fit:
 
     labels: NDArray[np.int64]  # (n,)
     medoids: NDArray[np.int64]  # (k,)
-    doubt: NDArray[np.float64]  # (n,)
+    ambiguity: NDArray[np.float64]  # (n,)
     objective: float
     n_iterations: int
     centers: NDArray[np.float32] | None = None  # (k, d) means
@@ -115,8 +115,8 @@ class Points:
         own, other = self._own_and_other(clusters)
         served = labels >= 0
         objective = float(own[served].sum()) + (opening_cost or 0.0) * len(medoids)
-        doubt = _doubt(own, other, labels, medoids, opening_cost)
-        return Fit(labels, medoids, doubt, objective, clusters.n_sweeps)
+        ambiguity = _ambiguity(own, other, labels, medoids, opening_cost)
+        return Fit(labels, medoids, ambiguity, objective, clusters.n_sweeps)
 
     def _own_and_other(self, clusters: Clusters) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """What every point pays at its own medoid, and what it would pay at the best other."""
@@ -155,9 +155,9 @@ class Points:
         near = self._two_nearest_means(found.centers, labels)
         own = np.sqrt(((vectors.astype(np.float64) - found.centers[labels]) ** 2).sum(axis=1))
         other = np.sqrt(np.where(near.near == labels, near.second_costs, near.near_costs))
-        doubt = _doubt(own, other, labels, np.empty(0, dtype=np.int64), None)
+        ambiguity = _ambiguity(own, other, labels, np.empty(0, dtype=np.int64), None)
         n_iterations = clusters.n_sweeps + found.n_iterations
-        return Fit(labels, clusters.medoids, doubt, float((own**2).sum()), n_iterations, found.centers)
+        return Fit(labels, clusters.medoids, ambiguity, float((own**2).sum()), n_iterations, found.centers)
 
     def _is_wide(self, n_clusters: int) -> bool:
         """Whether points should look at the centers in their reach only: at all of them would take n·k time."""
@@ -185,7 +185,7 @@ def _clusters(groups: Groups, found: Medoids) -> Clusters:
     return Clusters(labels[groups.codes], points[order], found.n_sweeps)
 
 
-def _doubt(
+def _ambiguity(
     own: NDArray[np.float64],
     other: NDArray[np.float64],
     labels: NDArray[np.int64],
@@ -197,13 +197,13 @@ def _doubt(
     if opening_cost is not None:
         other = np.minimum(other, opening_cost, where=np.bincount(labels)[labels] > 1, out=other)
         own[np.bincount(labels)[labels] == 1] = opening_cost
-    doubt = np.zeros(len(own))
-    np.divide(own, other, out=doubt, where=(other > 0) & np.isfinite(other) & np.isfinite(own))
-    doubt[(other == 0)] = 1.0
-    doubt[labels < 0] = 1.0
+    ambiguity = np.zeros(len(own))
+    np.divide(own, other, out=ambiguity, where=(other > 0) & np.isfinite(other) & np.isfinite(own))
+    ambiguity[(other == 0)] = 1.0
+    ambiguity[labels < 0] = 1.0
     crowd = np.ones(len(medoids), dtype=np.bool_) if opening_cost is None else np.bincount(labels, minlength=len(medoids)) > 1
-    doubt[medoids[crowd]] = 0.0
-    return np.clip(doubt, 0.0, 1.0)
+    ambiguity[medoids[crowd]] = 0.0
+    return np.clip(ambiguity, 0.0, 1.0)
 
 
 @njit(cache=True, nogil=True)

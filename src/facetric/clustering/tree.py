@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
+from facetric.clustering.knn import neighbor_graph
 from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, merged_labels, symmetric_lists
-from facetric.clustering.neighbors import neighbor_graph
 from facetric.progress import OnStep, Progress
 
 MAX_ALL_PAIRS = 2000  # clusters; up to here every pair is looked at

@@ -112,7 +112,7 @@ def calibrated_clustering(
     used = {
         "method": "average_linkage",
         "threshold": calibration.threshold,
-        "promise": asdict(calibration.promise(rows, labels)),
+        "expected": asdict(calibration.expected(rows, labels)),
     }
     return CalibratedClustering(len(np.unique(labels)), ClusteringScores.of(classes, labels), used)
 

@@ -19,7 +19,7 @@ from facetric.evaluation.clustering import (
 )
 from facetric.files import write_atomically
 
-FORMAT = 4
+FORMAT = 5
 
 
 @dataclass(frozen=True)

@@ -119,13 +119,14 @@ def clustering_notes(report: EvaluationReport) -> list[str]:
 
 
 def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
-    method, promise = str(found.calibration["method"]).replace("_", " "), found.calibration["promise"]
+    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
     kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
     reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
     return (
         f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
         f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
-        f"Precision and recall {reached}; expected of pairs {Estimate(**promise['precision'])} and about {promise['recall']:.0%}."
+        f"Precision and recall {reached}; expected of pairs {Estimate(**expected['precision'])} and about "
+        f"{expected['recall']:.0%}."
     )
 
 

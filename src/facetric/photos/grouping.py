@@ -22,7 +22,7 @@ class Clusterer(Protocol):
     """`AverageLinkage` or `FacilityLocation`."""
 
     labels_: NDArray[np.int64]
-    doubt_: NDArray[np.float64]
+    ambiguity_: NDArray[np.float64]
 
     def fit(
         self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, on_step: OnStep | None
@@ -66,7 +66,7 @@ def grouped(
             clusterer.fit(vectors[used], must_link=[], cannot_link=cannot, on_step=on_step)
             must += _followers(clusterer.labels_, must, cannot)
         clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, on_step=on_step)
-        labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.doubt_
+        labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.ambiguity_
     means, spreads, medoids = _summaries(vectors, labels)
     names = {int(labels[point]): name for point, name in constraints.names.items()}
     members = _most_doubtful_first(_about_members(labels, doubt, medoids, constraints))

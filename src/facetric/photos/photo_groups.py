@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, Promise
+from facetric.clustering import Calibration, ExpectedPrecision
 from facetric.embedder.vector_file import readable
 from facetric.files import write_atomically
 from facetric.images.listing import Problem
@@ -41,7 +41,7 @@ class PhotoGroups:
     names: Mapping[int, str]  # of clusters that have one
     questions: tuple[Question, ...]  # pairs of photos, the most doubtful first
     decisions: Decisions
-    promise: Promise | None  # what the calibration promises of these photos
+    promise: ExpectedPrecision | None  # what the calibration promises of these photos
     made_by: str  # the model, and what it was calibrated on
     problems: tuple[Problem, ...]
     n_new: int  # photos that were embedded now
@@ -137,7 +137,7 @@ def group_photos(
     by_path = {readable(path): content for path, content in zip(photos, contents, strict=True)}
     found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), on_step=on_step)
     used = found.labels >= 0
-    promise = calibration.promise(vectors[used], found.labels[used]) if calibration and used.any() else None
+    promise = calibration.expected(vectors[used], found.labels[used]) if calibration and used.any() else None
     return PhotoGroups(
         root=root,
         photos=tuple(photos),

@@ -1,13 +1,13 @@
-"""What a calibration promises of piles that it has not seen."""
+"""What a calibration expects of sets that it has not seen."""
 
 import functools
 
 import numpy as np
 import pytest
 
-from clustering.piles import blobs
+from clustering.clouds import blobs
 from facetric.clustering import Agreement, calibrate
-from facetric.clustering.promise import PairRates, Sample
+from facetric.clustering.expected import PairRates, Sample
 
 
 @functools.cache
@@ -21,9 +21,9 @@ def calibrated():
     return calibrate(vectors[labels < 40], labels[labels < 40])
 
 
-def promised_and_real(calibration, vectors, labels):
+def expected_and_real(calibration, vectors, labels):
     clusters = calibration.clusterer().fit_predict(vectors)
-    return calibration.promise(vectors, clusters), Agreement.of(labels, clusters)
+    return calibration.expected(vectors, clusters), Agreement.of(labels, clusters)
 
 
 def test_rates_are_what_counting_pairs_gives():
@@ -39,10 +39,10 @@ def test_rates_are_what_counting_pairs_gives():
     assert found.same == pytest.approx(len(same) / len(pairs) * np.exp(-sum(x * np.log(x) for x in shares)))
 
 
-def test_the_precision_of_a_pile_follows_from_its_own_rates():
+def test_the_precision_of_a_set_follows_from_its_own_rates():
     vectors, labels = data()
     clusters = calibrated().clusterer().fit_predict(vectors)
-    promised = PairRates.of(labels, clusters).promised_precision(clusters).value
+    promised = PairRates.of(labels, clusters).expected_precision(clusters).value
     assert promised == pytest.approx(Agreement.of(labels, clusters).pairwise_precision)
 
 
@@ -56,60 +56,60 @@ def test_the_distance_between_groups_is_the_tenth_percentile_of_pairs_that_no_gr
 
 @pytest.mark.parametrize("n_classes", [10, 40, 100, 200])
 @pytest.mark.parametrize("n_finer", [0, 4])
-def test_the_promised_precision_holds_whatever_the_number_of_classes(n_classes, n_finer):
+def test_the_expected_precision_holds_whatever_the_number_of_classes(n_classes, n_finer):
     vectors, labels = data()
     rows = (labels >= 40) & (labels < 40 + n_classes)
-    promise, real = promised_and_real(calibrated().finer(n_finer), vectors[rows], labels[rows])
-    assert promise.precision.low <= real.pairwise_precision <= promise.precision.high
-    assert promise.precision.value == pytest.approx(real.pairwise_precision, abs=0.15)
-    assert promise.recall == pytest.approx(calibrated().finer(n_finer).expected.pairwise_recall)
+    expected, real = expected_and_real(calibrated().finer(n_finer), vectors[rows], labels[rows])
+    assert expected.precision.low <= real.pairwise_precision <= expected.precision.high
+    assert expected.precision.value == pytest.approx(real.pairwise_precision, abs=0.15)
+    assert expected.recall == pytest.approx(calibrated().finer(n_finer).reached.pairwise_recall)
 
 
-def test_many_classes_are_promised_less_precision_than_the_few_of_the_calibration():
+def test_many_classes_are_expected_to_have_less_precision_than_the_few_of_the_calibration():
     vectors, labels = data()
-    promise, real = promised_and_real(calibrated(), vectors[labels >= 40], labels[labels >= 40])
-    assert real.pairwise_precision < calibrated().expected.pairwise_precision - 0.1
-    assert promise.precision.value < calibrated().expected.pairwise_precision - 0.1
+    expected, real = expected_and_real(calibrated(), vectors[labels >= 40], labels[labels >= 40])
+    assert real.pairwise_precision < calibrated().reached.pairwise_precision - 0.1
+    assert expected.precision.value < calibrated().reached.pairwise_precision - 0.1
 
 
-def test_classes_that_lie_nearer_are_promised_less_precision():
+def test_classes_that_lie_nearer_are_expected_to_have_less_precision():
     vectors, labels = data()
     rows = (labels >= 40) & (labels < 80)
     means = np.array([vectors[labels == c].mean(axis=0) for c in range(240)])
     nearer = vectors[rows] - 0.2 * means[labels[rows]]
-    promise, real = promised_and_real(calibrated(), nearer, labels[rows])
-    as_before, _ = promised_and_real(calibrated(), vectors[rows], labels[rows])
-    assert promise.precision.value < as_before.precision.value - 0.1
-    assert promise.precision.low <= real.pairwise_precision <= promise.precision.high
+    expected, real = expected_and_real(calibrated(), nearer, labels[rows])
+    as_before, _ = expected_and_real(calibrated(), vectors[rows], labels[rows])
+    assert expected.precision.value < as_before.precision.value - 0.1
+    assert expected.precision.low <= real.pairwise_precision <= expected.precision.high
 
 
 def test_a_wider_spread_is_a_wider_interval_around_the_same_value():
     clusters = np.arange(400) // 5
-    narrow, wide = (PairRates(0.8, 0.002, 1.0).promised_precision(clusters, spread) for spread in (0.2, 0.8))
+    narrow, wide = (PairRates(0.8, 0.002, 1.0).expected_precision(clusters, spread) for spread in (0.2, 0.8))
     assert narrow.value == wide.value
     assert wide.low < narrow.low < narrow.value < narrow.high < wide.high < 1
     assert str(narrow) == f"{100 * narrow.low:.0f}–{100 * narrow.high:.0f}%"
 
 
-def test_a_pile_of_few_classes_may_have_none_that_are_alike():
-    few, many = (PairRates(0.8, 0.002, 1.0).promised_precision(np.arange(n) // 5, 0.2) for n in (50, 400))
+def test_a_set_of_few_classes_may_have_none_that_are_alike():
+    few, many = (PairRates(0.8, 0.002, 1.0).expected_precision(np.arange(n) // 5, 0.2) for n in (50, 400))
     assert few.high == 1 > many.high
 
 
-def test_a_pile_in_one_cluster_is_promised_something_finite():
-    promise = calibrated().promise(np.ones((6, 8)), np.zeros(6, int))
-    assert 0 <= promise.precision.low <= promise.precision.value <= promise.precision.high <= 1
+def test_a_set_in_one_cluster_is_expected_to_reach_something_finite():
+    expected = calibrated().expected(np.ones((6, 8)), np.zeros(6, int))
+    assert 0 <= expected.precision.low <= expected.precision.value <= expected.precision.high <= 1
 
 
 def test_clusters_of_other_points_are_refused():
     with pytest.raises(ValueError, match=r"one cluster each; got \(3, 2\) and 2 clusters: pass both"):
-        calibrated().promise(np.zeros((3, 2)), [0, 1])
+        calibrated().expected(np.zeros((3, 2)), [0, 1])
 
 
-def test_the_step_for_a_pile_is_the_best_by_counting_what_its_rates_expect():
+def test_the_step_for_a_set_is_the_best_by_counting_what_its_rates_expect():
     vectors, _ = data()
     clusters = calibrated().clusterer().fit_predict(vectors)
-    found = calibrated().for_pile(clusters)
+    found = calibrated().for_clusters(clusters)
     shares = np.unique(clusters, return_counts=True)[1] / len(clusters)
     p = calibrated().steps[calibrated().position].rates.same / np.exp(-(shares * np.log(shares)).sum())
     values = []
@@ -120,11 +120,11 @@ def test_the_step_for_a_pile_is_the_best_by_counting_what_its_rates_expect():
     assert found.steps == calibrated().steps
 
 
-def test_a_pile_of_many_more_classes_is_better_clustered_at_its_own_step():
+def test_a_set_of_many_more_classes_is_better_clustered_at_its_own_step():
     vectors, labels = data()
     rows = labels >= 40  # 200 classes, where 40 were labeled
     clusters = calibrated().clusterer().fit_predict(vectors[rows])
-    own = calibrated().for_pile(clusters)
+    own = calibrated().for_clusters(clusters)
     assert own.position < calibrated().position
     better = own.clusterer().fit_predict(vectors[rows])
     assert Agreement.of(labels[rows], better).score > Agreement.of(labels[rows], clusters).score + 0.01

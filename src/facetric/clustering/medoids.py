@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering.search import cheapest_to_close, fill_gains, greedy, improve
+from facetric.clustering.moves import cheapest_to_close, fill_gains, greedy, improve
 from facetric.clustering.state import (
     UNSERVED,
     Dense,

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.centers import two_nearest
-from facetric.clustering.distances import Metric, prepared
+from facetric.clustering.knn import Metric, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
 from facetric.progress import OnStep
@@ -47,9 +47,9 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         medoid_indices_: (n_clusters,) the medoid of every cluster, a row of X; ascending. With means, those it started from.
         cluster_centers_: (n_clusters, d) medoids or means; absent when precomputed.
         objective_: the minimum found; with means, Σ squared distances to the own mean.
-        doubt_: (n,) in [0, 1]: the distance to the own center over the distance to the next best choice, which is the second
+        ambiguity_: (n,) in [0, 1]: the distance to the own center over the distance to the next best choice, which is the second
             center or, with an opening cost, staying alone at λ. 1: indifferent. For a point that is alone: λ over the distance
-            to the nearest medoid. A medoid of others has no doubt.
+            to the nearest medoid. A medoid of others has no ambiguity.
         n_iter_: sweeps of the search, plus iterations of k-means.
 
     >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]]
@@ -156,7 +156,7 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         self.labels_ = fit.labels
         self.medoid_indices_ = fit.medoids
         self.objective_ = fit.objective
-        self.doubt_ = fit.doubt
+        self.ambiguity_ = fit.ambiguity
         self.n_iter_ = max(1, fit.n_iterations)
         self._means = fit.centers is not None
         if points.vectors is not None:

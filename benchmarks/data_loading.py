@@ -24,9 +24,9 @@ from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
 from facetric.images.prepared import prepare
-from facetric.images.preprocessing import ImageFormat, RandomCrop
-from facetric.images.sources import BatchLoader
+from facetric.images.preprocessing import Preprocessing, RandomCrop
 from facetric.losses.sampler import ClassBalancedBatches
+from facetric.training.feed import BatchLoader
 
 BATCH_SIZE = 128
 
@@ -46,13 +46,13 @@ def main() -> None:
 
 def compare(root: Path, cache: Path, *, n_workers: int, n_rounds: int) -> None:
     """Print images per second of the three ways to load one folder of class folders."""
-    image_format = ImageFormat()
+    preprocessing = Preprocessing()
     steps = [
-        transforms.Resize((image_format.size, image_format.size)),
-        transforms.RandomCrop(image_format.crop),
+        transforms.Resize((preprocessing.size, preprocessing.size)),
+        transforms.RandomCrop(preprocessing.crop),
         transforms.RandomHorizontalFlip(),
         transforms.ToTensor(),
-        transforms.Normalize(image_format.mean, image_format.std),
+        transforms.Normalize(preprocessing.mean, preprocessing.std),
     ]
     plain = datasets.ImageFolder(str(root), transforms.Compose(steps))
     paths = [Path(path) for path, _ in plain.samples]
@@ -68,7 +68,7 @@ def compare(root: Path, cache: Path, *, n_workers: int, n_rounds: int) -> None:
 
     ratio = min(0.25, n_classes / BATCH_SIZE)
     batches = ClassBalancedBatches(plain.targets, batch_size=BATCH_SIZE, class_ratio=ratio)
-    crop = RandomCrop(image_format)
+    crop = RandomCrop(preprocessing)
     loaders = {
         "torchvision ImageFolder + DataLoader": DataLoader(
             plain, BATCH_SIZE, shuffle=True, drop_last=True, num_workers=n_workers, persistent_workers=True

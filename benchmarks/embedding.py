@@ -32,7 +32,7 @@ from facetric.embedder.encode import inference, outputs_in_order  # noqa: E402
 from facetric.embedder.input_spec import image_format  # noqa: E402
 from facetric.evaluation import evaluate  # noqa: E402
 from facetric.images.decoding import open_image  # noqa: E402
-from facetric.images.preprocessing import CenterCrop, resized  # noqa: E402
+from facetric.images.preprocessing import CenterCrop  # noqa: E402
 from facetric.images.sources import made_ahead, views  # noqa: E402
 
 Vectors = NDArray[np.float32]
@@ -49,8 +49,8 @@ def plain(embedder: Network, paths: list[Path]) -> Vectors:
     crop = CenterCrop(image_format(embedder.input_spec, paths))
 
     def batch(part: list[Path]) -> torch.Tensor:
-        pixels = resized([open_image(path) for path in part], size=crop.format.size)
-        return crop(pixels).contiguous()
+        pixels = np.stack([crop.preprocessing.pixels(open_image(path)) for path in part])
+        return torch.from_numpy(crop(pixels)).contiguous()
 
     tasks = (partial(batch, paths[first : first + 64]) for first in range(0, len(paths), 64))
     with torch.inference_mode():

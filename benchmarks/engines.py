@@ -31,7 +31,7 @@ from facetric.embedder import Network, OnnxNetwork, build_network, read_network 
 from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors  # noqa: E402
 from facetric.embedder.onnx_export import Source, write_export  # noqa: E402
 from facetric.embedder.samples import sample_pictures  # noqa: E402
-from facetric.images import CenterCrop, ImageFormat  # noqa: E402
+from facetric.images import CenterCrop, Preprocessing  # noqa: E402
 from facetric.images.decoding import open_image  # noqa: E402
 from facetric.metrics import recall_at_k  # noqa: E402
 
@@ -58,11 +58,11 @@ def source_of(backbone: str) -> Source:
 
 def plain(embedder: Network, pixels: Pixels) -> Vectors:
     spec = embedder.input_spec
-    crop = CenterCrop(ImageFormat(FORM.size, spec.size, spec.mean, spec.std, spec.channels))
+    crop = CenterCrop(Preprocessing(size=FORM.size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels))
     found = []
     with torch.inference_mode():
         for start in range(0, len(pixels), 32):
-            features = embedder.features(crop(np.stack(pixels[start : start + 32])))
+            features = embedder.features(torch.from_numpy(crop(np.stack(pixels[start : start + 32]))))
             found.append(torch.nn.functional.normalize(features, dim=1).numpy())
     return np.concatenate(found)
 

@@ -16,7 +16,7 @@ import torch
 
 from facetric.embedder import build_network
 from facetric.evaluation import evaluate
-from facetric.images import CenterCrop, ImageFormat, prepare
+from facetric.images import CenterCrop, Preprocessing, prepare
 from facetric.images.readers import load_dataset
 from facetric.images.sources import views
 
@@ -34,11 +34,11 @@ def main() -> None:
     embedder = build_network("tf_efficientnet_lite0").eval()
     spec = embedder.input_spec
     for crop, size in CROPS:
-        cut = CenterCrop(ImageFormat(size=256, crop=crop, mean=spec.mean, std=spec.std))
+        cut = CenterCrop(Preprocessing(size=256, crop=crop, mean=spec.mean, std=spec.std))
         parts = []
         for start in range(0, len(kept), 16):
             rows = np.arange(start, min(start + 16, len(kept)))
-            images = views(pictures, rows, np.empty((len(rows), 0)), cut)
+            images = torch.from_numpy(views(pictures, rows, np.empty((len(rows), 0)), cut))
             if crop != size:
                 images = torch.nn.functional.interpolate(images, (size, size), mode="bicubic", antialias=True)
             with torch.inference_mode():

@@ -68,7 +68,9 @@ def main() -> None:
         rng = np.random.default_rng(0)
         with (folder / "metrics.jsonl").open("w") as log:
             steps = {
-                "full forward and backward": _Step(whole, lambda ids: crop(images[ids], rng), batches, labels, log),
+                "full forward and backward": _Step(
+                    whole, lambda ids: torch.from_numpy(crop(images[ids], rng)), batches, labels, log
+                ),
                 "cached, one by one": _Step(
                     one_by_one, lambda ids: cache.batch(ids, rng.integers(2, size=len(ids))), batches, labels, log
                 ),

@@ -139,7 +139,7 @@ def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path) -> None:
     cache = build_trunk_cache(embedder, pictures, n_views=2, center=True, folder=tmp_path)
     assert cache.activations.shape == (5, 3, 16 + 5, 384)
     assert cache.activations.dtype == np.float16
-    crops = CenterCrop(image_format(embedder.input_spec, pictures))(pictures)
+    crops = torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
     kept = cache.batch(np.arange(5), np.full(5, 2))
     assert torch.allclose(kept, embedder.trunk(crops), rtol=2**-10, atol=1e-3)
     with torch.no_grad():

@@ -19,7 +19,7 @@ from facetric.embedder import Network, build_network
 from facetric.embedder import activations as trunk_cache
 from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
 from facetric.embedder.input_spec import image_format
-from facetric.images import CenterCrop, ImageFormat, PreparedCacheError, RandomCrop, array_file, cache_key, prepare
+from facetric.images import CenterCrop, PreparedCacheError, Preprocessing, RandomCrop, array_file, cache_key, prepare
 from facetric.images.array_file import ArrayFile
 from forge import Forge, wait_for
 
@@ -62,7 +62,7 @@ def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Network,
     cache, _ = built(embedder, pictures, tmp_path, n_views=2, center=True)
     assert (len(cache), cache.n_views, cache.center_view) == (N, 2, 2)
     assert cache.nbytes == cache.file.path.stat().st_size
-    live = embedder.trunk(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
+    live = embedder.trunk(torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures)))
     kept = cache.batch(np.arange(N), np.full(N, 2))
     assert kept.dtype == torch.float32
     assert torch.allclose(kept, live, rtol=2**-10, atol=1e-5)
@@ -78,7 +78,7 @@ def test_random_views_are_crops_of_the_picture_that_depend_on_seed_image_and_vie
     assert np.array_equal(two.activations, three.activations[:, :2])
     assert not np.array_equal(two.activations, other.activations)
     draws = np.stack(np.meshgrid(np.arange(9) / 9, np.arange(9) / 9, [0.9]), axis=-1).reshape(-1, 3)  # all 81 crops
-    live = embedder.trunk(crop.apply(pictures, draws, rows=np.full(81, 4))).flatten(1)
+    live = embedder.trunk(torch.from_numpy(crop.apply(pictures, draws, rows=np.full(81, 4)))).flatten(1)
     for view in (0, 1, 2):
         distances = (live - three.batch([4], [view]).flatten(1)).abs().amax(dim=1)
         assert distances.min() < 1e-2 < distances.median()
@@ -88,7 +88,7 @@ def test_random_views_are_crops_of_the_picture_that_depend_on_seed_image_and_vie
 def test_gradients_from_the_cache_are_those_of_the_live_step(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     cache, _ = built(embedder, pictures, tmp_path, n_views=0, center=True)
     embedder.eval()
-    live = CenterCrop(image_format(embedder.input_spec, pictures))(pictures)
+    live = torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
     gradients = []
     for embeddings in (embedder(live), embedder.from_activations(cache.batch(np.arange(N), np.zeros(N, int)))):
         embedder.zero_grad()
@@ -137,7 +137,7 @@ def test_a_new_version_of_our_code_gives_another_cache(
 def test_the_crops_are_those_of_this_version_of_the_activations() -> None:
     """When this fails because crops are made in another way: raise ACTIVATIONS, then take over the new sums."""
     pictures = np.random.Generator(np.random.Philox(7)).integers(0, 256, (3, 12, 10), dtype=np.uint8)
-    form = ImageFormat(size=12, crop=8, mean=(0.5,), std=(0.25,), channels=1)
+    form = Preprocessing(size=12, crop=8, mean=(0.5,), std=(0.25,), channels=1)
     crops = trunk_cache._crops(pictures, np.arange(3), RandomCrop(form), 2, True, 5)
     assert cache_key.ACTIVATIONS == 2
     assert crops.shape == (9, 1, 8, 8)
@@ -180,7 +180,7 @@ def test_files_prepared_images_and_arrays_give_the_same_activations(tmp_path: Pa
     caches = [built(embedder, images, tmp_path / "c", n_views=2)[0] for images in (paths, prepared, prepared.pixels.copy())]
     assert all(np.array_equal(cache.activations, caches[0].activations) for cache in caches)
     taken, _ = built(embedder, prepared.take([2]), tmp_path / "c", n_views=0, center=True)
-    live = embedder.trunk(CenterCrop(image_format(embedder.input_spec, prepared))(prepared.pixels[2:]))
+    live = embedder.trunk(torch.from_numpy(CenterCrop(image_format(embedder.input_spec, prepared))(prepared.pixels[2:])))
     assert torch.allclose(taken.batch([0], [0]), live, rtol=2**-10, atol=1e-4)
 
 
@@ -330,7 +330,8 @@ def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Network, 
     assert embedder.training
     assert all(torch.equal(tensor, state[name]) for name, tensor in embedder.state_dict().items())
     with torch.no_grad():
-        live = embedder.eval().features(CenterCrop(image_format(embedder.input_spec, pictures))(pictures)).numpy()
+        crops = torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
+        live = embedder.eval().features(crops).numpy()
     assert (features.dtype, features.shape) == (np.float32, (N, embedder.n_features))
     np.testing.assert_allclose(features, live, rtol=1e-4, atol=1e-5)
     cache, _ = built(embedder, pictures, tmp_path, n_views=1, center=True)

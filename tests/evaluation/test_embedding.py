@@ -8,7 +8,7 @@ from PIL import Image
 from facetric.embedder import Embeddings, build_network, embed
 from facetric.embedder import embedding as embedding_module
 from facetric.embedder.embedding import VIEWS, EvalCrops
-from facetric.images import CenterCrop, ImageFormat
+from facetric.images import CenterCrop, Preprocessing
 
 
 @pytest.fixture(scope="module")
@@ -23,9 +23,9 @@ def pictures():
 
 def center_crops(embedder, pictures):
     spec = embedder.input_spec
-    transform = CenterCrop(ImageFormat(size=36, crop=spec.size, mean=spec.mean, std=spec.std, channels=1))
+    transform = CenterCrop(Preprocessing(size=36, crop=spec.size, mean=spec.mean, std=spec.std, channels=1))
     with torch.no_grad():
-        return embedder.eval()(transform(pictures)).numpy()
+        return embedder.eval()(torch.from_numpy(transform(pictures))).numpy()
 
 
 def test_one_view_is_the_center_crop_in_eval_mode(embedder, pictures):
@@ -46,8 +46,8 @@ def test_flipped_pictures_have_the_same_mean_of_a_view_and_its_flip(embedder, pi
 
 def test_ten_views_are_center_and_corners_with_their_flips():
     picture = np.arange(36, dtype=np.uint8).reshape(1, 6, 6)
-    form = ImageFormat(size=6, crop=2, mean=(0.0,), std=(1 / 255,), channels=1)
-    views = EvalCrops(form, 10)(picture).round().long()[:, 0, 0].tolist()  # the first row of every view
+    form = Preprocessing(size=6, crop=2, mean=(0.0,), std=(1 / 255,), channels=1)
+    views = EvalCrops(form, 10)(picture).round().astype(int)[:, 0, 0].tolist()  # the first row of every view
     rows = [[14, 15], [0, 1], [4, 5], [24, 25], [28, 29]]
     assert views == rows + [row[::-1] for row in rows]
 
@@ -141,7 +141,7 @@ def test_no_images_and_small_images_are_refused(embedder, pictures):
 
 
 def test_every_number_of_views_has_a_name():
-    assert all(EvalCrops(ImageFormat(), n).name == name for n, name in VIEWS.items())
+    assert all(EvalCrops(Preprocessing(), n).name == name for n, name in VIEWS.items())
 
 
 def test_embeddings_survive_their_file_and_a_wrong_file_is_refused(tmp_path):

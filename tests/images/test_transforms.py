@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import functional
 
-from facetric.images.preprocessing import CenterCrop, ImageFormat, RandomCrop, RandomResizedCrop, Transform, resized
+from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
 
-SMALL = ImageFormat(size=20, crop=13)
-GRAY = ImageFormat(size=20, crop=13, mean=(0.5,), std=(0.25,), channels=1)
+SMALL = Preprocessing(size=20, crop=13)
+GRAY = Preprocessing(size=20, crop=13, mean=(0.5,), std=(0.25,), channels=1)
 
 
 def noise(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
 
 
-def normalized(image: np.ndarray, image_format: ImageFormat) -> torch.Tensor:
+def normalized(image: np.ndarray, preprocessing: Preprocessing) -> np.ndarray:
     """torchvision's ToTensor and Normalize of a picture (height, width, channels)."""
-    return functional.normalize(functional.to_tensor(image), list(image_format.mean), list(image_format.std))
+    return functional.normalize(functional.to_tensor(image), list(preprocessing.mean), list(preprocessing.std)).numpy()
 
 
 @given(st.integers(0, 1000))
@@ -30,82 +29,92 @@ def normalized(image: np.ndarray, image_format: ImageFormat) -> torch.Tensor:
 def test_a_random_crop_is_a_part_of_the_picture_flipped_or_not(seed: int) -> None:
     images = noise(4, 20, 17, 3)
     views = RandomCrop(SMALL)(images, np.random.default_rng(seed))
-    assert views.dtype == torch.float32
+    assert views.dtype == np.float32
     assert views.shape == (4, 3, 13, 13)
     draws = np.random.default_rng(seed).random((4, 3))
     for image, draw, view in zip(images, draws, views, strict=True):
         top, left, flip = int(draw[0] * 8), int(draw[1] * 5), draw[2]
         part = image[top : top + 13, left : left + 13]
         part = part[:, ::-1] if flip < 0.5 else part
-        assert torch.equal(view, normalized(np.ascontiguousarray(part), SMALL))
+        assert np.array_equal(view, normalized(np.ascontiguousarray(part), SMALL))
 
 
 def test_random_crops_reach_every_corner_and_flip_every_second_time() -> None:
     image = noise(1, 15, 15, 3)
     draws = np.random.default_rng(0).random((4000, 3))
     views = RandomCrop(SMALL).apply(image, draws, rows=np.zeros(4000, dtype=np.int64))
-    distinct, counts = torch.unique(views.flatten(1), dim=0, return_counts=True)
+    distinct, counts = np.unique(views.reshape(4000, -1), axis=0, return_counts=True)
     assert len(distinct) == 3 * 3 * 2
-    assert int((counts - 4000 / 18).abs().max()) < 6 * 15
+    assert np.abs(counts - 4000 / 18).max() < 6 * 15
 
 
 @pytest.mark.parametrize("edge", [20, 21])
 def test_the_center_crop_is_torchvisions(edge: int) -> None:
     images = noise(3, edge, edge, 3)
-    crop = ImageFormat(size=edge, crop=edge - 6)
+    crop = Preprocessing(size=edge, crop=edge - 6)
     expected = [normalized(np.ascontiguousarray(image[3:-3, 3:-3]), crop) for image in images]
-    assert torch.equal(CenterCrop(crop)(images), torch.stack(expected))
+    assert np.array_equal(CenterCrop(crop)(images), np.stack(expected))
+
+
+@pytest.mark.parametrize("crop", [RandomCrop, CenterCrop, RandomResizedCrop])
+def test_padding_is_black_pixels_on_every_side(crop: type[RandomCrop]) -> None:
+    images, rows = noise(5, 13, 13, 3), np.array([4, 0, 4])
+    draws = np.random.default_rng(0).random((3, crop.n_draws))
+    border = np.pad(images, ((0, 0), (2, 2), (2, 2), (0, 0)))
+    padded = Preprocessing(size=13, pad=2, crop=15)
+    expected = crop(Preprocessing(size=17, crop=15)).apply(border, draws, rows=rows)
+    assert np.array_equal(crop(padded).apply(images, draws, rows=rows), expected)
 
 
 def test_flipping_can_be_turned_off() -> None:
     images = noise(64, 13, 13, 3)
     views = RandomCrop(SMALL, flip=False)(images, np.random.default_rng(0))
-    assert torch.equal(views, CenterCrop(SMALL)(images))
+    assert np.array_equal(views, CenterCrop(SMALL)(images))
 
 
 def test_the_default_is_the_papers() -> None:
-    views = CenterCrop()(resized([Image.new("RGB", (500, 375), "white")], size=ImageFormat().size))
+    views = CenterCrop()(Preprocessing().pixels(Image.new("RGB", (500, 375), "white"))[None])
     assert views.shape == (1, 3, 227, 227)
 
 
 def test_resizing_ignores_the_aspect_ratio_and_takes_any_mode() -> None:
     picture = Image.fromarray(noise(30, 50, 3))
     expected = np.asarray(picture.resize((20, 20), Image.Resampling.BILINEAR))
-    assert np.array_equal(resized([picture], size=20)[0], expected)
-    assert resized([picture.convert("L"), picture.convert("P")], size=20).shape == (2, 20, 20, 3)
-    assert resized([picture], size=20, channels=1).shape == (1, 20, 20, 1)
+    assert np.array_equal(SMALL.pixels(picture), expected)
+    assert SMALL.pixels(picture.convert("L")).shape == SMALL.pixels(picture.convert("P")).shape == (20, 20, 3)
+    assert GRAY.pixels(picture).shape == (20, 20, 1)
 
 
 @pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL), RandomResizedCrop(SMALL)])
-def test_a_gray_picture_serves_three_channels(transform: Transform) -> None:
+def test_a_gray_picture_serves_three_channels(transform: Crop) -> None:
     gray = noise(5, 20, 20)
     color = np.repeat(gray[..., None], 3, axis=3)
-    assert torch.equal(transform(gray, np.random.default_rng(0)), transform(color, np.random.default_rng(0)))
+    assert np.array_equal(transform(gray, np.random.default_rng(0)), transform(color, np.random.default_rng(0)))
 
 
 @pytest.mark.parametrize("transform", [RandomCrop(GRAY), CenterCrop(GRAY), RandomResizedCrop(GRAY)])
-def test_gray_stays_gray_for_a_gray_backbone(transform: Transform) -> None:
+def test_gray_stays_gray_for_a_gray_backbone(transform: Crop) -> None:
     assert transform(noise(5, 20, 20), np.random.default_rng(0)).shape == (5, 1, 13, 13)
 
 
 @pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL), RandomResizedCrop(SMALL)])
-def test_rows_of_a_file_equal_the_images_themselves(transform: Transform) -> None:
+def test_rows_of_a_file_equal_the_images_themselves(transform: Crop) -> None:
     images = noise(9, 20, 20, 3)
     rows = np.array([7, 0, 7, 3])
     draws = np.random.default_rng(0).random((4, transform.n_draws))
-    assert torch.equal(transform.apply(images, draws, rows=rows), transform.apply(images[rows], draws))
+    assert np.array_equal(transform.apply(images, draws, rows=rows), transform.apply(images[rows], draws))
 
 
 def test_a_resized_crop_of_the_whole_picture_is_the_resized_picture() -> None:
     images = noise(3, 26, 26, 3)
     whole = RandomResizedCrop(SMALL, flip=False, area=(1.0, 1.0), aspect=(1.0, 1.0))
-    shrunk = resized([Image.fromarray(image) for image in images], size=13)
-    assert torch.equal(whole(images, np.random.default_rng(0)), CenterCrop(SMALL)(shrunk))
+    shrunk = np.stack([Preprocessing(size=13, crop=13).pixels(Image.fromarray(image)) for image in images])
+    assert np.array_equal(whole(images, np.random.default_rng(0)), CenterCrop(SMALL)(shrunk))
 
 
 def test_resized_crops_stay_inside_and_cover_the_asked_area() -> None:
     ramp = np.broadcast_to(np.arange(100, dtype=np.uint8)[:, None], (1, 100, 100))  # each value is its own row
-    plain = ImageFormat(size=64, crop=64, mean=(0.0,), std=(1 / 255,), channels=1)
+    plain = Preprocessing(size=64, crop=64, mean=(0.0,), std=(1 / 255,), channels=1)
     draws = np.random.default_rng(0).random((500, 5))
     views = RandomResizedCrop(plain, aspect=(1.0, 1.0)).apply(ramp, draws, rows=np.zeros(500, dtype=np.int64))
     heights = views[:, 0, -1, 0] - views[:, 0, 0, 0] + 1
@@ -116,7 +125,8 @@ def test_resized_crops_stay_inside_and_cover_the_asked_area() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"crop": 300}, "crop"),
+        ({"crop": 300}, "smaller than the backbone's crop"),
+        ({"pad": -1}, "pad at least 0"),
         ({"channels": 4}, "channels must be 1"),
         ({"channels": 1}, "one number per channel"),
         ({"std": (1.0, 0.0, 1.0)}, "std must be above 0"),
@@ -124,7 +134,7 @@ def test_resized_crops_stay_inside_and_cover_the_asked_area() -> None:
 )
 def test_a_format_that_cannot_be_is_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        ImageFormat(**options)  # type: ignore[arg-type]
+        Preprocessing(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -28,7 +28,7 @@ from facetric.embedder.network import WHOLE, Network
 from facetric.images.array_file import ArrayFile, cache_folder
 from facetric.images.cache_key import Description, activation_versions, described_files, images_key, preparation_versions
 from facetric.images.prepared import PreparedImages
-from facetric.images.preprocessing import CenterCrop, ImageFormat, RandomCrop, Transform
+from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop
 from facetric.images.sources import Images, views
 from facetric.progress import Progress, progress_bar
 
@@ -90,7 +90,7 @@ def build_trunk_cache(
     n_views: int = 4,
     seed: int = 0,
     center: bool = False,
-    transform: Transform | None = None,
+    transform: Crop | None = None,
     folder: Path | None = None,
     on_progress: Progress | None = None,
 ) -> TrunkCache:
@@ -116,7 +116,7 @@ def build_trunk_cache(
     dtype = "float16" if n_views else "float32"
     ending = "f16" if n_views else "f32"
     path = (cache_folder() if folder is None else Path(folder)) / f"trunk-{embedder.name.replace('/', '_')}-{key[:16]}.{ending}"
-    shape = (len(images), n_views + center, *_activation_shape(embedder, transform.format))
+    shape = (len(images), n_views + center, *_activation_shape(embedder, transform.preprocessing))
     file = ArrayFile(path, key, shape, dtype=dtype, kind="cache of activations")
 
     def build() -> None:
@@ -136,7 +136,7 @@ def extract_features(
     embedder: Network,
     images: Images | TrunkCache,
     *,
-    form: ImageFormat | None = None,
+    form: Preprocessing | None = None,
     batch_size: int | None = None,
     on_progress: Progress | None = None,
 ) -> NDArray[np.float32]:
@@ -152,6 +152,7 @@ def extract_features(
     bar = progress_bar("features", total=len(images)) if on_progress is None else nullcontext(on_progress)
     with inference(embedder) as network, bar as progress:
         run: Callable[[Tensor], Tensor]
+        tasks: Sequence[Callable[[], Tensor | NDArray[np.float32]]]
         if isinstance(images, TrunkCache):
             run, tasks = network.features_from_activations, _central_views(images, blocks)
         else:
@@ -180,7 +181,7 @@ def _central_views(cache: TrunkCache, blocks: list[NDArray[np.int64]]) -> list[p
 def _activations(
     embedder: Network,
     images: Images,
-    transform: Transform,
+    transform: Crop,
     n_views: int,
     center: bool,
     seed: int,
@@ -206,13 +207,13 @@ def _activations(
             progress(int(rows[-1]) + 1, len(images))
 
 
-def _crops(images: Images, rows: NDArray[np.int64], transform: Transform, n_views: int, center: bool, seed: int) -> Tensor:
+def _crops(images: Images, rows: NDArray[np.int64], transform: Crop, n_views: int, center: bool, seed: int) -> Tensor:
     """All views of these images, image by image: (len(rows) · (n_views + center), channels, crop, crop)"""
     draws = np.stack([_view_draws(seed, int(row), n_views, transform.n_draws) for row in rows])  # (n, n_views, n_draws)
     made = [views(images, rows, draws[:, view], transform) for view in range(n_views)]
     if center:
-        made.append(views(images, rows, np.empty((len(rows), 0)), CenterCrop(transform.format)))
-    return torch.stack(made, dim=1).flatten(0, 1)
+        made.append(views(images, rows, np.empty((len(rows), 0)), CenterCrop(transform.preprocessing)))
+    return torch.stack([torch.from_numpy(crops) for crops in made], dim=1).flatten(0, 1)
 
 
 def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np.float64]:
@@ -220,7 +221,7 @@ def _view_draws(seed: int, image: int, n_views: int, n_draws: int) -> NDArray[np
     return np.random.Generator(np.random.Philox(key=seed, counter=[0, 0, 3, image])).random((n_views, n_draws))
 
 
-def _key(embedder: Network, images: Images, transform: Transform, **settings: int) -> str:
+def _key(embedder: Network, images: Images, transform: Crop, **settings: int) -> str:
     network = {"backbone": embedder.name, "through": embedder.freeze_through}
     if embedder.freeze_through == WHOLE and embedder.pooling != "average":  # elsewhere pooling comes after the activations
         network["pooling"] = embedder.pooling
@@ -231,26 +232,26 @@ def _key(embedder: Network, images: Images, transform: Transform, **settings: in
     elif isinstance(images, np.ndarray):
         digest.update(repr(images.shape).encode() + np.ascontiguousarray(images).tobytes())
     else:
-        digest.update(images_key(images, transform.format.size).encode())
+        digest.update(images_key(images, transform.preprocessing.size).encode())
     for name, tensor in embedder.trunk_state().items():
         digest.update(name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
-def _description(embedder: Network, images: Images, transform: Transform, n_views: int) -> Description:
+def _description(embedder: Network, images: Images, transform: Crop, n_views: int) -> Description:
     name, source = "", None
     if isinstance(images, PreparedImages):
         prepared = images.file.description()
         name, source = prepared.get("name", ""), prepared.get("source")
     elif not isinstance(images, np.ndarray):
-        size = transform.format.size
+        size = transform.preprocessing.size
         source = described_files(images, size, images_key(images, size))
     detail = f"{embedder.name} through {embedder.freeze_through}, {n_views} view{'s' if n_views > 1 else ''}"
     versions = activation_versions() | (preparation_versions() if source else {})
     return Description("activations", name, detail, versions, source)
 
 
-def _activation_shape(embedder: Network, form: ImageFormat) -> tuple[int, ...]:
+def _activation_shape(embedder: Network, form: Preprocessing) -> tuple[int, ...]:
     device = next(embedder.parameters()).device
     return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=device)).shape[1:])
 

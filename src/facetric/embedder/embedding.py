@@ -25,7 +25,7 @@ from facetric.embedder.embeddings import PREFIX, BlockFolder, Embeddings
 from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
 from facetric.embedder.input_spec import image_format
 from facetric.embedder.network import Precision
-from facetric.images import ImageDataset, ImageFormat, PreparedImages, RandomCrop, prepare, views_in_order
+from facetric.images import ImageDataset, PreparedImages, Preprocessing, RandomCrop, prepare, views_in_order
 from facetric.images.sources import Images, take_images
 from facetric.progress import Progress
 
@@ -43,7 +43,7 @@ _CORNERS = ((0, 0), (0, 2), (2, 0), (2, 2))
 class EvalCrops:
     """All views of each image: n images → (n_views · n, channels, crop, crop), view by view. Nothing is random."""
 
-    format: ImageFormat
+    preprocessing: Preprocessing
     n_views: int = 1
     n_draws: ClassVar[int] = 0
 
@@ -56,12 +56,14 @@ class EvalCrops:
     def name(self) -> str:
         return VIEWS[self.n_views]
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[np.float32]:
         return self.apply(images, np.empty((len(images), 0)))
 
-    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
-        crop = RandomCrop(self.format)  # with draws that are not random: it takes ⌊draw · (free + 1)⌋ pixels
-        free = [max(side - self.format.crop, 0) for side in images.shape[1:3]]
+    def apply(
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        crop = RandomCrop(self.preprocessing)  # with draws that are not random: it takes ⌊draw · (free + 1)⌋ pixels
+        free = [max(side - self.preprocessing.crop, 0) for side in images.shape[1:3]]
         places = _CENTER if self.n_views <= 2 else _CENTER + _CORNERS
         views = []
         for flip in (False, True) if self.n_views % 2 == 0 else (False,):
@@ -69,7 +71,7 @@ class EvalCrops:
                 top, left = ((pixels * half // 2 + 0.5) / (pixels + 1) for pixels, half in zip(free, place, strict=True))
                 fixed = np.tile([top, left, 0.0 if flip else 1.0], (len(draws), 1))
                 views.append(crop.apply(images, fixed, rows=rows))
-        return torch.cat(views)
+        return np.concatenate([view.transpose(0, 2, 3, 1) for view in views]).transpose(0, 3, 1, 2)  # channels stay last
 
 
 def average_views(vectors: Tensor, n_views: int, *, normalize: bool) -> Tensor:
@@ -123,7 +125,7 @@ def embed(
     rank, world_size = _place(rank, world_size, folder)
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
-    source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.format.crop}
+    source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.preprocessing.crop}
     if precision != "32":
         source["precision"] = precision
     key = "" if folder is None else _key(embedder, dataset_images, names, transform, source, batch_size, block_size)

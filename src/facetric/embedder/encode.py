@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network, Precision
@@ -32,7 +34,7 @@ def inference(embedder: Network, precision: Precision = "32") -> Iterator[Networ
 
 
 def outputs_in_order(
-    embedder: Network, batches: Iterable[Callable[[], Tensor]], run: Callable[[Tensor], Tensor]
+    embedder: Network, batches: Iterable[Callable[[], Tensor | NDArray[np.float32]]], run: Callable[[Tensor], Tensor]
 ) -> Iterator[Tensor]:
     """run(batch) for every batch, in order, on the host.
 
@@ -43,7 +45,7 @@ def outputs_in_order(
     if device.type != "cpu":
         for batch in made_ahead(batches, 2):
             with torch.inference_mode():
-                yield run(batch.to(device)).cpu()
+                yield run(torch.as_tensor(batch).to(device)).cpu()
         return
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)  # in each thread of the pool, once it starts
@@ -53,9 +55,9 @@ def outputs_in_order(
         torch.set_num_threads(n_threads)
 
 
-def _made_and_run(make: Callable[[], Tensor], run: Callable[[Tensor], Tensor]) -> Tensor:
+def _made_and_run(make: Callable[[], Tensor | NDArray[np.float32]], run: Callable[[Tensor], Tensor]) -> Tensor:
     with torch.inference_mode():
-        return run(make())
+        return run(torch.as_tensor(make()))
 
 
 def _device(embedder: Network) -> torch.device:

@@ -16,8 +16,7 @@ from torch import Tensor
 from facetric.embedder import Network
 from facetric.embedder.encode import batch_size_for, outputs_in_order
 from facetric.embedder.input_spec import InputSpec
-from facetric.images import CenterCrop, ImageFormat
-from facetric.images.preprocessing import resized
+from facetric.images import CenterCrop, Preprocessing
 
 BATCH = 32  # pictures decoded at a time
 
@@ -69,7 +68,8 @@ class TakesPictures(Protocol):
 
 def picture_pixels(embedder: TakesPictures, image: Image.Image, form: PictureFormat) -> NDArray[np.uint8]:
     """The picture, resized and padded: (size + 2 pad, size + 2 pad, channels)"""
-    found = resized([image], size=form.size, channels=embedder.input_spec.channels)[0]
+    spec = embedder.input_spec
+    found = Preprocessing(size=form.size, crop=1, channels=spec.channels, mean=spec.mean, std=spec.std).pixels(image)
     pad = (form.pad, form.pad)
     return np.pad(found, (pad, pad, (0, 0))) if form.pad else found
 
@@ -85,10 +85,11 @@ def picture_vectors(
     if not len(pixels):
         return np.empty((0, embedder.n_features if features else embedder.dim), dtype=np.float32)
     spec = embedder.input_spec
-    crop = CenterCrop(ImageFormat(pixels[0].shape[0], spec.size, spec.mean, spec.std, spec.channels))
+    side = pixels[0].shape[0]
+    crop = CenterCrop(Preprocessing(size=side, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels))
     size = batch_size_for(embedder)
 
-    def cropped(start: int) -> Tensor:
+    def cropped(start: int) -> NDArray[np.float32]:
         batch = np.stack(pixels[start : start + size])
         missing = size - len(batch) if padded else 0
         return crop(np.concatenate([batch, np.zeros((missing, *batch.shape[1:]), dtype=np.uint8)]) if missing else batch)

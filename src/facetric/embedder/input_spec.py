@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from facetric.images import ImageFormat, PreparedImages
+from facetric.images import PreparedImages, Preprocessing
 from facetric.images.sources import Images
 
 
@@ -29,7 +29,7 @@ class InputSpec:
             )
 
 
-def image_format(spec: InputSpec, images: Images, *, size: int | None = None) -> ImageFormat:
+def image_format(spec: InputSpec, images: Images, *, size: int | None = None) -> Preprocessing:
     """The backbone's crops from these images; files are resized to `size` first (256, or a larger crop, unless given)."""
     if isinstance(images, PreparedImages):
         size = images.pixels.shape[1]
@@ -43,4 +43,4 @@ def image_format(spec: InputSpec, images: Images, *, size: int | None = None) ->
             f"images of {size} pixels are smaller than the backbone's crop ({spec.size}): enlarge them (--set {larger}) or "
             f"shrink the crop (--set model.image_size={min(size, 224)})"
         )
-    return ImageFormat(size=size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels)
+    return Preprocessing(size=size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from facetric.embedder.input_spec import InputSpec
 from facetric.embedder.onnx_file import OnnxDescription, OnnxFileError, read_description
 from facetric.embedder.onnx_graph import INPUT, OUTPUT
-from facetric.images import CenterCrop, ImageFormat
+from facetric.images import CenterCrop, Preprocessing
 from facetric.images.sources import made_ahead
 from facetric.text import printable
 
@@ -62,7 +62,7 @@ class OnnxNetwork:
         self.session, self.description = session, description
         spec = description.input_spec
         side = description.size + 2 * description.pad
-        self._crop = CenterCrop(ImageFormat(side, spec.size, spec.mean, spec.std, spec.channels))
+        self._crop = CenterCrop(Preprocessing(size=side, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels))
 
     @property
     def name(self) -> str:
@@ -98,7 +98,7 @@ class OnnxNetwork:
         if self.description.kind == "uint8":
             return pictures
         pad = (self.description.pad, self.description.pad)
-        return np.ascontiguousarray(self._crop(np.pad(pictures, ((0, 0), pad, pad, (0, 0)))).numpy())
+        return np.ascontiguousarray(self._crop(np.pad(pictures, ((0, 0), pad, pad, (0, 0)))))
 
     def run(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
         """One call of onnxruntime."""

@@ -56,7 +56,7 @@ class PictureGraph(nn.Module):
         return torch.randint(0, 256, shape, dtype=torch.uint8, generator=noise)
 
     def _crops(self, pictures: Tensor) -> Tensor:
-        """Padded, cropped at the center and normalized, with the rounding of `ImageFormat.values`."""
+        """Padded, cropped at the center and normalized, with the rounding of `Preprocessing.values`."""
         pad, crop = self.form.pad, self.spec.size
         if pad:
             pictures = nn.functional.pad(pictures.float(), (0, 0, pad, pad, pad, pad))

@@ -10,51 +10,59 @@ if TYPE_CHECKING:
     from facetric.images.glyphs import contact_sheet, load_glyphs, look_alike_fraction
     from facetric.images.listing import PhotoList, Problem, list_photos
     from facetric.images.prepared import PreparedCacheError, PreparedImages, prepare
-    from facetric.images.preprocessing import CenterCrop, ImageFormat, RandomCrop, RandomResizedCrop
+    from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
     from facetric.images.readers.load_dataset import load_dataset
-    from facetric.images.sources import Batch, BatchLoader, views_in_order
+    from facetric.images.sources import Arrays, Files, ImageSource, as_source, made_ahead, views_in_order
 
 __all__ = [
-    "Batch",
-    "BatchLoader",
+    "Arrays",
     "CenterCrop",
+    "Crop",
+    "Files",
     "ImageDataset",
     "ImageError",
-    "ImageFormat",
+    "ImageSource",
     "PhotoList",
     "PreparedCacheError",
     "PreparedImages",
+    "Preprocessing",
     "Problem",
     "RandomCrop",
     "RandomResizedCrop",
+    "as_source",
     "contact_sheet",
     "list_photos",
     "load_dataset",
     "load_glyphs",
     "look_alike_fraction",
+    "made_ahead",
     "open_image",
     "prepare",
     "views_in_order",
 ]
 
 _HOMES = {
-    "Batch": "sources",
-    "BatchLoader": "sources",
+    "Arrays": "sources",
     "CenterCrop": "preprocessing",
+    "Crop": "preprocessing",
+    "Files": "sources",
     "ImageDataset": "dataset",
     "ImageError": "decoding",
-    "ImageFormat": "preprocessing",
+    "ImageSource": "sources",
     "PhotoList": "listing",
     "PreparedCacheError": "prepared",
     "PreparedImages": "prepared",
+    "Preprocessing": "preprocessing",
     "Problem": "listing",
     "RandomCrop": "preprocessing",
     "RandomResizedCrop": "preprocessing",
+    "as_source": "sources",
     "contact_sheet": "glyphs",
     "list_photos": "listing",
     "load_dataset": "readers.load_dataset",
     "load_glyphs": "glyphs",
     "look_alike_fraction": "glyphs",
+    "made_ahead": "sources",
     "open_image": "decoding",
     "prepare": "prepared",
     "views_in_order": "sources",

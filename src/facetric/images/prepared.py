@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from facetric.images.array_file import ArrayFile, PreparedCacheError, cache_folder
 from facetric.images.cache_key import Description, described_files, images_key, preparation_versions
 from facetric.images.decoding import open_image
-from facetric.images.preprocessing import resized
+from facetric.images.preprocessing import Preprocessing
 
 __all__ = ["PreparedCacheError", "PreparedImages", "cache_folder", "prepare"]
 
@@ -114,4 +114,4 @@ def _decoded(
 
 
 def _decode(image: Path, size: int) -> NDArray[np.uint8]:
-    return resized([open_image(image, at_least=2 * size)], size=size)  # (1, size, size, 3)
+    return Preprocessing(size=size, crop=size).pixels(open_image(image, at_least=2 * size))[None]  # (1, size, size, 3)

@@ -1,43 +1,56 @@
-"""From uint8 pictures to the input of a backbone: the paper's crops (its Section 5), in batches, with explicit randomness.
+"""From decoded images to the input of a backbone: the paper's crops (its Section 5), in batches, with explicit randomness.
 
 The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, flipped or not, to train and
 the central one to test. Cropping, flipping, normalizing and the change to channels-first are one pass over the pixels, and
 the pass reads straight from a memory-mapped file.
 
-The randomness of an image is `n_draws` numbers in [0, 1). `transform(images, rng)` draws them;
-`transform.apply(images, draws)` takes them, so that a process with a share of a batch can use its share of the draws.
+The randomness of an image is `n_draws` numbers in [0, 1). `crop(images, rng)` draws them; `crop.apply(images, draws)` takes
+them, so that a process with a share of a batch can use its share of the draws.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
-import torch
 from numba import njit
 from numpy.typing import NDArray
 from PIL import Image
-from torch import Tensor
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 
-@dataclass(frozen=True)
-class ImageFormat:
-    """What a backbone expects: pictures resized to `size`, cropped to `crop`, values (v/255 − mean) / std per channel."""
+@dataclass(frozen=True, kw_only=True)
+class Preprocessing:
+    """How an image of any size becomes what a network was trained on.
+
+    It is stretched to `size` × `size` (an image in memory keeps the size it has), gets `pad` black pixels on every side, and is
+    cropped to `crop` × `crop` pixels of `channels` channels with values (v/255 − mean) / std.
+    """
 
     size: int = 256
+    pad: int = 0
     crop: int = 227
+    channels: int = 3
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
-    channels: int = 3
 
     def __post_init__(self) -> None:
-        if not 0 < self.crop <= self.size:
-            raise ValueError(f"crop ({self.crop}) must lie between 1 and size ({self.size}): raise size (--set data.size=…)")
+        for name in ("mean", "std"):  # lists where they come from JSON
+            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+        if self.pad < 0 or self.crop < 1 or self.size < 1:
+            raise ValueError(
+                f"size and crop must be at least 1 and pad at least 0; got {self.size}, {self.crop} and {self.pad}: 256, 227 "
+                "and 0 are the paper's"
+            )
+        if self.crop > self.size + 2 * self.pad:
+            larger = "data.pad=…" if self.pad else f"data.size={2 * round(4 / 7 * self.crop)}"
+            raise ValueError(
+                f"images of {self.size + 2 * self.pad} pixels are smaller than the backbone's crop ({self.crop}): enlarge them "
+                f"(--set {larger}) or shrink the crop (--set model.image_size={min(self.size, 224)})"
+            )
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 (gray) or 3 (RGB); got {self.channels}: choose one of these")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
@@ -48,6 +61,16 @@ class ImageFormat:
         if min(self.std) <= 0:
             raise ValueError(f"std must be above 0, values are divided by it; got {self.std}: pass that of the backbone")
 
+    @property
+    def at_least(self) -> int:
+        """A JPEG may be decoded at a fraction of its size that leaves this many pixels on each side."""
+        return 2 * self.size
+
+    def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
+        """An upright image stretched to (size, size, channels), before padding and cropping: bilinear, antialiased."""
+        resized = image.convert("RGB" if self.channels == 3 else "L").resize((self.size, self.size), Image.Resampling.BILINEAR)
+        return np.asarray(resized).reshape(self.size, self.size, self.channels)
+
     def values(self) -> NDArray[np.float32]:
         """The normalized value of every pixel value, (channels, 256), rounded as torchvision's ToTensor and Normalize do."""
         mean = np.array(self.mean, dtype=np.float32)[:, None]
@@ -56,11 +79,11 @@ class ImageFormat:
         return table
 
 
-class Transform(Protocol):
-    """Pictures (n, height, width) or (n, height, width, channels) uint8 → float32 (n, channels, crop, crop)."""
+class Crop(Protocol):
+    """Images (n, height, width) or (n, height, width, channels) uint8 → float32 (n, channels, crop, crop)."""
 
     @property
-    def format(self) -> ImageFormat:
+    def preprocessing(self) -> Preprocessing:
         """What the images become."""
         ...
 
@@ -69,12 +92,14 @@ class Transform(Protocol):
         """How many random numbers an image takes."""
         ...
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
-        """Transform all images with numbers drawn from `rng`."""
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float32]:
+        """Crop all images with numbers drawn from `rng`."""
         ...
 
-    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
-        """Transform images[rows] (all without rows) with draws (n, n_draws)."""
+    def apply(
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        """Crop images[rows] (all without rows) with draws (n, n_draws)."""
         ...
 
 
@@ -85,46 +110,50 @@ class RandomCrop:
     Turn `flip` off where orientation matters: a flipped b is a d.
     """
 
-    format: ImageFormat = ImageFormat()
+    preprocessing: Preprocessing = Preprocessing()
     flip: bool = True
     n_draws: ClassVar[int] = 3  # top, left, flip
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float32]:
         return self.apply(images, rng.random((len(images), self.n_draws)))
 
-    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
-        images = _checked(images, self.format.crop, self.format)
-        tops = (draws[:, 0] * (images.shape[1] - self.format.crop + 1)).astype(np.int64)
-        lefts = (draws[:, 1] * (images.shape[2] - self.format.crop + 1)).astype(np.int64)
-        return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.flip, self.format)
+    def apply(
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        images, rows = _padded(images, rows, self.preprocessing, self.preprocessing.crop)
+        tops = (draws[:, 0] * (images.shape[1] - self.preprocessing.crop + 1)).astype(np.int64)
+        lefts = (draws[:, 1] * (images.shape[2] - self.preprocessing.crop + 1)).astype(np.int64)
+        return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.flip, self.preprocessing)
 
 
 @dataclass(frozen=True)
 class CenterCrop:
     """The paper's test crop: the center (an odd pixel is left at the bottom and right), nothing random."""
 
-    format: ImageFormat = ImageFormat()
+    preprocessing: Preprocessing = Preprocessing()
     n_draws: ClassVar[int] = 0
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> Tensor:
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[np.float32]:
         return self.apply(images, np.empty((len(images), 0)))
 
-    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
-        images = _checked(images, self.format.crop, self.format)
-        tops = np.full(len(draws), (images.shape[1] - self.format.crop) // 2)
-        lefts = np.full(len(draws), (images.shape[2] - self.format.crop) // 2)
-        return _crop(images, rows, tops, lefts, np.zeros(len(draws), dtype=np.bool_), self.format)
+    def apply(
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        images, rows = _padded(images, rows, self.preprocessing, self.preprocessing.crop)
+        tops = np.full(len(draws), (images.shape[1] - self.preprocessing.crop) // 2)
+        lefts = np.full(len(draws), (images.shape[2] - self.preprocessing.crop) // 2)
+        return _crop(images, rows, tops, lefts, np.zeros(len(draws), dtype=np.bool_), self.preprocessing)
 
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of the picture (`area` as a fraction, `aspect` ratio), resized to the crop, flipped with probability ½.
+    """A random part of the image (`area` as a fraction, `aspect` ratio), resized to the crop, flipped with probability ½.
 
-    The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the picture is cut to it, where
+    The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the image is cut to it, where
     torchvision would draw again: one draw per image keeps shares of a batch equal to the batch.
     """
 
-    format: ImageFormat = ImageFormat()
+    preprocessing: Preprocessing = Preprocessing()
     flip: bool = True
     area: tuple[float, float] = (0.16, 1.0)
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
@@ -132,18 +161,18 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(
-                f"area is a range of fractions of the picture, between 0 and 1; got {self.area}: (0.16, 1) is typical"
-            )
+            raise ValueError(f"area is a range of fractions of the image, between 0 and 1; got {self.area}: (0.16, 1) is typical")
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is typical")
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> Tensor:
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float32]:
         return self.apply(images, rng.random((len(images), self.n_draws)))
 
-    def apply(self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None) -> Tensor:
-        images = _checked(images, 1, self.format)
-        crop = self.format.crop
+    def apply(
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[np.float32]:
+        images, rows = _padded(images, rows, self.preprocessing, 1)
+        crop = self.preprocessing.crop
         full_height, full_width, depth = images.shape[1:]
         area = (self.area[0] + draws[:, 0] * (self.area[1] - self.area[0])) * full_height * full_width
         low, high = np.log(self.aspect)
@@ -155,43 +184,38 @@ class RandomResizedCrop:
         resized = np.empty((len(draws), crop, crop, depth), dtype=np.uint8)
         for i, row in enumerate(range(len(draws)) if rows is None else rows):
             box = (lefts[i], tops[i], lefts[i] + widths[i], tops[i] + heights[i])
-            picture = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
-            resized[i] = np.asarray(picture.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
+            whole = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
+            resized[i] = np.asarray(whole.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
         zeros = np.zeros(len(draws), dtype=np.int64)
-        return _crop(resized, None, zeros, zeros, (draws[:, 4] < 0.5) & self.flip, self.format)
+        return _crop(resized, None, zeros, zeros, (draws[:, 4] < 0.5) & self.flip, self.preprocessing)
 
 
-def resized(images: Sequence[Image.Image], *, size: int, channels: int = 3) -> NDArray[np.uint8]:
-    """Pictures of any size and mode as an array (n, size, size, channels), stretched to the square: bilinear, antialiased."""
-    mode = "RGB" if channels == 3 else "L"
-    array = np.empty((len(images), size, size, channels), dtype=np.uint8)
-    for i, image in enumerate(images):
-        picture = image.convert(mode).resize((size, size), Image.Resampling.BILINEAR)
-        array[i] = np.asarray(picture).reshape(size, size, channels)
-    return array
-
-
-def _checked(images: NDArray[np.uint8], crop: int, image_format: ImageFormat) -> NDArray[np.uint8]:
-    """The images as (n, height, width, depth), or a ValueError that says what is wrong."""
+def _padded(
+    images: NDArray[np.uint8], rows: NDArray[np.int64] | None, preprocessing: Preprocessing, smallest: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
+    """The images as (n, height, width, depth) with their black border, and the rows in them; a ValueError if they do not fit."""
     if images.dtype != np.uint8 or images.ndim not in (3, 4):
         raise ValueError(
             f"images must be uint8 of shape (n, height, width) or (n, height, width, channels); got {images.dtype} of shape "
-            f"{images.shape}: use resized() on pictures, [None] on a single array"
+            f"{images.shape}: pass [None] of a single array"
         )
     if images.ndim == 3:
         images = images[..., None]
+    if preprocessing.pad:
+        side = (preprocessing.pad, preprocessing.pad)
+        images, rows = np.pad(images if rows is None else images[rows], ((0, 0), side, side, (0, 0))), None
     height, width, depth = images.shape[1:]
-    if depth not in (1, image_format.channels):
+    if depth not in (1, preprocessing.channels):
         raise ValueError(
-            f"images have {depth} channels, the format has {image_format.channels}: use resized(..., channels=…), or a format "
+            f"images have {depth} channels, the preprocessing has {preprocessing.channels}: convert them, or pass one "
             f"with {depth} channels"
         )
-    if min(height, width) < crop:
+    if min(height, width) < smallest:
         raise ValueError(
-            f"images of {height}×{width} are smaller than the crop ({crop}): resize them (--set data.size=…), or lower "
-            "the format's crop"
+            f"images of {height}×{width} are smaller than the crop ({smallest}): resize them (--set data.size=…, or data.pad=… "
+            "for images in memory), or lower the crop (--set model.image_size=…)"
         )
-    return images
+    return images, rows
 
 
 def _crop(
@@ -200,17 +224,17 @@ def _crop(
     tops: NDArray[np.int64],
     lefts: NDArray[np.int64],
     flipped: NDArray[np.bool_],
-    image_format: ImageFormat,
-) -> Tensor:
+    preprocessing: Preprocessing,
+) -> NDArray[np.float32]:
     rows = np.arange(len(images)) if rows is None else rows
     assert len(rows) == len(tops)
-    crop = image_format.crop
+    crop = preprocessing.crop
     # NumPy requests huge pages, torch does not; without them page faults cost more than the crops. In memory the channels come
     # last, as the networks take them.
-    views = np.empty((len(rows), crop, crop, image_format.channels), dtype=np.float32)
+    views = np.empty((len(rows), crop, crop, preprocessing.channels), dtype=np.float32)
     # numba takes plain arrays only, not the memmap subclass.
-    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, flipped, image_format.values(), views)
-    return torch.from_numpy(views).permute(0, 3, 1, 2)
+    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, flipped, preprocessing.values(), views)
+    return views.transpose(0, 3, 1, 2)
 
 
 @njit(cache=True, nogil=True)
@@ -226,10 +250,10 @@ def _crop_kernel(
     """views[i, y, x, c] = values[c, pixel]; a single channel is repeated for all."""
     crop, n_channels, n_given = views.shape[1], views.shape[3], images.shape[3]
     for i in range(len(rows)):
-        picture, view = images[rows[i]], views[i]
+        image, view = images[rows[i]], views[i]
         for y in range(crop):
             row, top = view[y], tops[i] + y
             for x in range(crop):
                 left = lefts[i] + (crop - 1 - x if flipped[i] else x)
                 for c in range(n_channels):
-                    row[x, c] = values[c, picture[top, left, min(c, n_given - 1)]]
+                    row[x, c] = values[c, image[top, left, min(c, n_given - 1)]]

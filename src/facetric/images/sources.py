@@ -1,129 +1,174 @@
-"""Batches of tensors, from arrays in memory, from the prepared cache or from files, made by threads ahead of their use.
+"""Where the images of a batch come from: files, arrays in memory, or the cache of prepared images.
 
-Threads are enough: Pillow and the crop kernel release the GIL, and nothing has to be copied between processes. What a batch
-contains, augmentation included, depends on the seed and the batch's number alone, not on threads, ranks or where the run was
-resumed.
+Threads are enough to prepare batches ahead of their use: Pillow and the crop kernel release the GIL, and nothing has to be copied
+between processes.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from PIL import Image
 
-from facetric.images.decoding import open_image
+from facetric.images.decoding import open_image, upright_rgb
+from facetric.images.fingerprints import content_fingerprints
+from facetric.images.listing import list_photos, not_empty
 from facetric.images.prepared import PreparedImages
-from facetric.images.preprocessing import Transform, resized
-from facetric.losses.sampler import ClassBalancedBatches
+from facetric.images.preprocessing import Crop
+from facetric.machine import available_cores
 
-Images = NDArray[np.uint8] | PreparedImages | Sequence[Path]
 Result = TypeVar("Result")
+_TAKES = "a path of an image or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
 
-class Batch(NamedTuple):
-    """What a training step takes."""
+class ImageSource(Protocol):
+    """Images that a network can be fed with, whatever they are kept as."""
 
-    images: Tensor  # (m, channels, crop, crop) float32
-    labels: Tensor  # (m,) int64
-    image_ids: NDArray[np.int64]  # (m,) positions in the dataset
+    @property
+    def names(self) -> Sequence[str]:
+        """What the images are called in results: paths, or #0, #1, … in memory."""
+        ...
+
+    @property
+    def hashes(self) -> NDArray[np.uint8]:
+        """The content hash of every image, (n, 16): what caches know an image by."""
+        ...
+
+    @property
+    def key(self) -> str:
+        """A hash of all images in their order."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def take(self, rows: ArrayLike) -> Self:
+        """The images with these positions, in this order."""
+        ...
+
+    def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+        """What the network takes for these rows, (n, channels, height, width). A random crop needs its draws (n, n_draws)."""
+        ...
 
 
-class BatchLoader:
-    """The batches of a sampler as tensors. Iterating goes through the rest of the sampler's pass.
+class _Source:
+    hashes: NDArray[np.uint8]
 
-    `position` and `state_dict` count the batches handed out, not those made ahead: a resumed run repeats none and skips none.
-    The sampler belongs to its loader and should not be iterated beside it.
-    """
+    @cached_property
+    def key(self) -> str:
+        return hashlib.sha256(self.hashes.tobytes()).hexdigest()
 
-    def __init__(
-        self,
-        images: Images,
-        labels: ArrayLike,
-        batches: ClassBalancedBatches,
-        transform: Transform,
-        *,
-        n_threads: int = 2,
-    ) -> None:
-        self.images = images
-        self.labels = torch.as_tensor(np.asarray(labels, dtype=np.int64))
-        self.batches = batches
-        self.transform = transform
-        self.n_threads = n_threads
-        self.position = batches.position
-        if len(images) != len(self.labels):
-            raise ValueError(
-                f"there must be one label per image; got {len(self.labels)} for {len(images)}: pass those of one dataset"
-            )
-        _check_threads(n_threads)
+
+class Files(_Source):
+    """Image files, or decoded images of any size; each is opened when it is needed."""
+
+    def __init__(self, images: Iterable[str | os.PathLike[str] | Image.Image]) -> None:
+        self.images = tuple(image if isinstance(image, Image.Image) else Path(image) for image in images)
 
     def __len__(self) -> int:
-        """Batches in a pass."""
-        return len(self.batches)
+        return len(self.images)
 
-    def __iter__(self) -> Iterator[Batch]:
-        self.batches.seek(self.position)  # after an abandoned pass the sampler is ahead by the batches made but not used
-        start = self.position
-        tasks = (partial(self._make, start + i, image_ids) for i, image_ids in enumerate(self.batches))
-        for batch in made_ahead(tasks, self.n_threads):
-            self.position += 1
-            yield batch
+    @property
+    def names(self) -> Sequence[str]:
+        return [f"#{i}" if isinstance(image, Image.Image) else str(image) for i, image in enumerate(self.images)]
 
-    def state_dict(self) -> dict[str, int]:
-        """What an exact resume needs."""
-        return {**self.batches.state_dict(), "position": self.position}
+    @cached_property
+    def hashes(self) -> NDArray[np.uint8]:  # type: ignore[override]
+        paths = [image for image in self.images if isinstance(image, Path)]
+        decoded = (np.asarray(upright_rgb(image))[None] for image in self.images if isinstance(image, Image.Image))
+        of_files, of_pixels = iter(content_fingerprints(paths)), (content_fingerprints(pixels)[0] for pixels in decoded)
+        rows = [next(of_files if isinstance(image, Path) else of_pixels) for image in self.images]
+        return np.array(rows, dtype=np.uint8).reshape(len(self), -1)
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue where `state_dict` was taken."""
-        self.batches.load_state_dict(state)
-        self.position = self.batches.position
+    def take(self, rows: ArrayLike) -> Files:
+        return Files(self.images[row] for row in np.asarray(rows, dtype=np.int64))
 
-    def _make(self, number: int, image_ids: list[int]) -> Batch:
-        # The sampler's generator with another counter word. All ranks draw for the global batch and take their share.
-        rng = np.random.Generator(np.random.Philox(key=self.batches.seed, counter=[0, 0, 1, number]))
-        draws = rng.random((self.batches.batch_size, self.transform.n_draws))
-        first = self.batches.rank * len(image_ids)
-        rows = np.array(image_ids, dtype=np.int64)
-        return Batch(views(self.images, rows, draws[first : first + len(rows)], self.transform), self.labels[rows], rows)
+    def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+        form = crop.preprocessing
+        pixels = np.empty((len(rows), form.size, form.size, form.channels), dtype=np.uint8)
+        for i, row in enumerate(rows):
+            image = self.images[row]
+            pixels[i] = form.pixels(open_image(image, at_least=form.at_least) if isinstance(image, Path) else upright_rgb(image))
+        return crop.apply(pixels, _draws(crop, draws, len(rows)))
 
 
-def views_in_order(images: Images, transform: Transform, *, batch_size: int = 128) -> Iterator[partial[Tensor]]:
-    """Tasks that make every image once, in order, as float32 (≤ batch_size, channels, crop, crop): what evaluation embeds."""
-    if transform.n_draws:
-        raise ValueError(f"{type(transform).__name__} is random; images are evaluated as they are: use CenterCrop")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}: 128 is customary")
-    starts = range(0, len(images), batch_size)
-    blocks = (np.arange(start, min(start + batch_size, len(images))) for start in starts)
-    return (partial(views, images, rows, np.empty((len(rows), 0)), transform) for rows in blocks)
+class Arrays(_Source):
+    """Images of one size in memory: uint8 (n, height, width) or (n, height, width, channels), which are cropped as they are."""
+
+    def __init__(self, pixels: NDArray[np.uint8], names: Sequence[str] | None = None) -> None:
+        self.pixels = pixels
+        self._names = names
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [f"#{i}" for i in range(len(self))] if self._names is None else self._names
+
+    @cached_property
+    def hashes(self) -> NDArray[np.uint8]:  # type: ignore[override]
+        return content_fingerprints(self.pixels)
+
+    def take(self, rows: ArrayLike) -> Arrays:
+        chosen = np.asarray(rows, dtype=np.int64)
+        return Arrays(self.pixels[chosen], [self.names[row] for row in chosen])
+
+    def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+        return crop.apply(self.pixels, _draws(crop, draws, len(rows)), rows=rows)
 
 
-def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], transform: Transform) -> Tensor:
-    """The images in these rows, transformed with their draws (len(rows), n_draws): float32 (len(rows), channels, crop, crop)."""
-    if isinstance(images, PreparedImages):
-        return transform.apply(images.pixels, draws, rows=images.rows[rows])
-    if isinstance(images, np.ndarray):
-        return transform.apply(images, draws, rows=rows)
-    pictures = [open_image(images[row], at_least=2 * transform.format.size) for row in rows]
-    return transform.apply(resized(pictures, size=transform.format.size, channels=transform.format.channels), draws)
+def as_source(images: Any) -> ImageSource:
+    """Whatever a caller has, as a source: paths, folders (with all images below them), PIL images, arrays, lists of these."""
+    if hasattr(images, "inputs"):
+        source: ImageSource = images
+        return source
+    return Files(_each(images))
 
 
-def take_images(images: Images, image_ids: NDArray[np.int64]) -> Images:
-    """The images with these positions, in this order, of the same kind."""
-    if isinstance(images, PreparedImages):
-        return images.take(image_ids)
-    return images[image_ids] if isinstance(images, np.ndarray) else [images[i] for i in image_ids]
+def _each(images: Any) -> Iterator[Path | Image.Image]:
+    """Every image in turn; folders and lists are opened, files are not."""
+    if isinstance(images, str | os.PathLike):
+        path = Path(images).expanduser()
+        if not path.is_dir():
+            yield path
+            return
+        listed = not_empty(list_photos(path))
+        yield from (listed.root / image for image in listed.photos)
+    elif isinstance(images, Image.Image):
+        yield images
+    elif isinstance(images, np.ndarray):
+        yield from (_image(array) for array in (images if images.ndim == 4 else images[None]))
+    elif isinstance(images, list | tuple):
+        for image in images:
+            yield from _each(image)
+    else:
+        raise ValueError(f"encode takes {_TAKES}; got {type(images).__name__}: pass one of these")
 
 
-def made_ahead(tasks: Iterable[Callable[[], Result]], n_threads: int) -> Iterator[Result]:
-    """The results of the tasks in order, each thread a task ahead."""
+def _image(array: NDArray[Any]) -> Image.Image:
+    is_gray, is_color = array.ndim == 2, array.ndim == 3 and array.shape[2] == 3
+    if array.dtype != np.uint8 or not (is_gray or is_color) or 0 in array.shape:
+        raise ValueError(
+            f"an image is a uint8 array of shape (height, width) or (height, width, 3), values 0 to 255; got {array.dtype} of "
+            f"shape {array.shape}: convert it"
+        )
+    return Image.fromarray(array)
+
+
+def made_ahead(tasks: Iterable[Callable[[], Result]], n_threads: int | None = None) -> Iterator[Result]:
+    """The results of the tasks in order, each thread a task ahead; as many threads as cores unless given."""
+    n_threads = available_cores() if n_threads is None else n_threads
+    if n_threads < 1:
+        raise ValueError(f"n_threads must be at least 1; got {n_threads}: leave it out for one per core")
     pool = ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-loader")
     waiting: deque[Future[Result]] = deque()
     try:
@@ -137,6 +182,39 @@ def made_ahead(tasks: Iterable[Callable[[], Result]], n_threads: int) -> Iterato
         pool.shutdown(cancel_futures=True)
 
 
-def _check_threads(n_threads: int) -> None:
-    if n_threads < 1:
-        raise ValueError(f"n_threads must be at least 1; got {n_threads}: 2 is typical")
+def _draws(crop: Crop, draws: NDArray[np.float64] | None, n: int) -> NDArray[np.float64]:
+    if draws is None:
+        if crop.n_draws:
+            raise ValueError(f"{type(crop).__name__} is random: pass draws, {crop.n_draws} per image, or use CenterCrop")
+        return np.empty((n, 0))
+    return draws
+
+
+Images = NDArray[np.uint8] | PreparedImages | Sequence[Path]
+
+
+def views_in_order(images: Images, crop: Crop, *, batch_size: int = 128) -> Iterator[partial[NDArray[np.float32]]]:
+    """Tasks that make every image once, in order, as float32 (≤ batch_size, channels, crop, crop): what evaluation embeds."""
+    if crop.n_draws:
+        raise ValueError(f"{type(crop).__name__} is random; images are evaluated as they are: use CenterCrop")
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}: 128 is customary")
+    starts = range(0, len(images), batch_size)
+    blocks = (np.arange(start, min(start + batch_size, len(images))) for start in starts)
+    return (partial(views, images, rows, np.empty((len(rows), 0)), crop) for rows in blocks)
+
+
+def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], crop: Crop) -> NDArray[np.float32]:
+    """The images in these rows, cropped with their draws (len(rows), n_draws): float32 (len(rows), channels, crop, crop)."""
+    if isinstance(images, PreparedImages):
+        return crop.apply(images.pixels, draws, rows=images.rows[rows])
+    if isinstance(images, np.ndarray):
+        return Arrays(images).inputs(rows, crop, draws)
+    return Files(images[row] for row in rows).inputs(np.arange(len(rows)), crop, draws)
+
+
+def take_images(images: Images, image_ids: NDArray[np.int64]) -> Images:
+    """The images with these positions, in this order, of the same kind."""
+    if isinstance(images, PreparedImages):
+        return images.take(image_ids)
+    return images[image_ids] if isinstance(images, np.ndarray) else [images[i] for i in image_ids]

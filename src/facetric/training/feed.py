@@ -9,13 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from facetric.embedder.activations import TrunkCache
-from facetric.images import BatchLoader, CenterCrop, ImageDataset, ImageFormat, RandomCrop, RandomResizedCrop, prepare
-from facetric.images.preprocessing import Transform
-from facetric.images.sources import Images, made_ahead, take_images
+from facetric.images import CenterCrop, Crop, ImageDataset, Preprocessing, RandomCrop, RandomResizedCrop, made_ahead, prepare
+from facetric.images.sources import Images, take_images, views
 from facetric.losses import ClassBalancedBatches
 from facetric.runs.config import BatchTable, DataTable
 from facetric.runs.splits import padded_pictures
@@ -81,7 +80,7 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
     return splits["train"], splits["validation"] if validate else None
 
 
-def training_transform(config: DataTable, form: ImageFormat) -> Transform:
+def training_transform(config: DataTable, form: Preprocessing) -> Crop:
     """The augmentation."""
     if config.augment == "none":
         return CenterCrop(form)
@@ -104,10 +103,78 @@ def build_sampler(
     )
 
 
+class Batch(NamedTuple):
+    """What a training step takes."""
+
+    images: Tensor  # (m, channels, crop, crop) float32
+    labels: Tensor  # (m,) int64
+    image_ids: NDArray[np.int64]  # (m,) positions in the dataset
+
+
+class BatchLoader:
+    """The batches of a sampler as tensors. Iterating goes through the rest of the sampler's pass.
+
+    `position` and `state_dict` count the batches handed out, not those made ahead: a resumed run repeats none and skips none.
+    The sampler belongs to its loader and should not be iterated beside it.
+    """
+
+    def __init__(
+        self,
+        images: Images,
+        labels: ArrayLike,
+        batches: ClassBalancedBatches,
+        transform: Crop,
+        *,
+        n_threads: int = 2,
+    ) -> None:
+        self.images = images
+        self.labels = torch.as_tensor(np.asarray(labels, dtype=np.int64))
+        self.batches = batches
+        self.transform = transform
+        self.n_threads = n_threads
+        self.position = batches.position
+        if len(images) != len(self.labels):
+            raise ValueError(
+                f"there must be one label per image; got {len(self.labels)} for {len(images)}: pass those of one dataset"
+            )
+        if n_threads < 1:
+            raise ValueError(f"n_threads must be at least 1; got {n_threads}: 2 is typical")
+
+    def __len__(self) -> int:
+        """Batches in a pass."""
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.batches.seek(self.position)  # after an abandoned pass the sampler is ahead by the batches made but not used
+        start = self.position
+        tasks = (partial(self._make, start + i, image_ids) for i, image_ids in enumerate(self.batches))
+        for batch in made_ahead(tasks, self.n_threads):
+            self.position += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, int]:
+        """What an exact resume needs."""
+        return {**self.batches.state_dict(), "position": self.position}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where `state_dict` was taken."""
+        self.batches.load_state_dict(state)
+        self.position = self.batches.position
+
+    def _make(self, number: int, image_ids: list[int]) -> Batch:
+        # The sampler's generator with another counter word. All ranks draw for the global batch and take their share.
+        rng = np.random.Generator(np.random.Philox(key=self.batches.seed, counter=[0, 0, 1, number]))
+        draws = rng.random((self.batches.batch_size, self.transform.n_draws))
+        first = self.batches.rank * len(image_ids)
+        rows = np.array(image_ids, dtype=np.int64)
+        made = views(self.images, rows, draws[first : first + len(rows)], self.transform)
+        return Batch(torch.from_numpy(made), self.labels[rows], rows)
+
+
 class LiveFeed:
     """Images cropped afresh for every batch."""
 
-    def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, transform: Transform, *, n_threads: int) -> None:
+    def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, transform: Crop, *, n_threads: int) -> None:
         self._loader = BatchLoader(split.images, split.labels, sampler, transform, n_threads=n_threads)
 
     def __iter__(self) -> Iterator[TrainingBatch]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from facetric.embedder import Network
 from facetric.embedder.activations import TrunkCache, extract_features
-from facetric.images import ImageFormat
+from facetric.images import Preprocessing
 from facetric.runs.run import DivergedError
 from facetric.training.feed import LabeledImages
 from facetric.training.health import CALMER
@@ -25,7 +25,7 @@ class HeadRefit:
 
     split: LabeledImages
     cache: TrunkCache | None
-    form: ImageFormat
+    form: Preprocessing
     pretrained: Mapping[str, Tensor]  # the backbone before training; empty where it does not train
     pretrained_fraction: float = 0.0
 

@@ -25,7 +25,7 @@ from facetric.embedder.closed_form import check_fit
 from facetric.embedder.heads import FITTED_KINDS
 from facetric.embedder.input_spec import image_format
 from facetric.embedder.network import WHOLE
-from facetric.images import ImageDataset, ImageFormat
+from facetric.images import ImageDataset, Preprocessing
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.runs.config import RunTable, TrainConfig
@@ -176,7 +176,7 @@ class Plan:
     training: LabeledImages
     held_out: LabeledImages | None
     embedder: Network
-    format: ImageFormat
+    format: Preprocessing
     sampler: ClassBalancedBatches
     loss: nn.Module
 

@@ -39,6 +39,7 @@ class PairLoss(nn.Module, ABC):
     def pair_loss(self, points: Tensor, pairs: Pairs) -> Tensor:
         """Scalar loss of points (m, d), normalized if the loss normalizes; there is a positive and a negative pair."""
 
+    @torch.compiler.disable
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
         embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,7 +83,17 @@ class FacilityLocationLoss(nn.Module):
     ``margin_weight`` is a plain attribute: change it at will. γ is ``margin_weight`` times ``margin_scale``, which is 1 until
     a schedule such as `MarginDecay` sets it. ``last`` is the explanation of the last batch that went through the loss, None
     before the first. ``share`` is called with the inference and gives its result: where many processes see the same batch
-    (`GlobalBatch`), one infers and hands the medoids to the rest.
+    (`GlobalBatch`), one infers and hands the medoids to the rest. γ and the generator are in ``state_dict()``.
+
+    Reference: H. O. Song, S. Jegelka, V. Rathod, K. Murphy. Deep Metric Learning via Facility Location. CVPR 2017.
+
+    Examples:
+        >>> embeddings = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
+        >>> loss = FacilityLocationLoss(margin_weight=1.0)
+        >>> loss(embeddings, torch.tensor([0, 1, 0, 1]))  # the best clustering is the true one
+        tensor(0.)
+        >>> loss(embeddings, torch.tensor([0, 0, 1, 1])).item() > 1  # the classes lie across the clusters
+        True
     """
 
     last: BatchExplanation | None
@@ -124,6 +135,15 @@ class FacilityLocationLoss(nn.Module):
         self._said_stochastic = False
         self.share = _infer_here
 
+    def get_extra_state(self) -> dict[str, Any]:
+        generator = json.dumps(self.rng.bit_generator.state)  # its integers have 128 bits
+        return {"margin_weight": self.margin_weight, "margin_scale": self.margin_scale, "generator": generator}
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self.margin_weight, self.margin_scale = state["margin_weight"], state["margin_scale"]
+        self.rng.bit_generator.state = json.loads(state["generator"])
+
+    @torch.compiler.disable
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """The loss of one batch: embeddings (m, d), integer labels (m,) → scalar.
 

@@ -7,7 +7,8 @@ averages gradients over the N processes while the gradient of the global batch i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -16,7 +17,6 @@ from torch import Tensor, nn
 
 from facetric.losses.batch import checked_batch, checked_loss
 from facetric.losses.facility_location import FacilityLocationLoss
-from facetric.losses.subsampled import SubsampledLoss
 
 Result = TypeVar("Result")
 
@@ -33,18 +33,21 @@ class GlobalBatch(nn.Module):
     different numbers of images. In a single process, or without a process group, it is the loss itself.
 
     The solver of a `FacilityLocationLoss` runs on rank 0, which broadcasts the medoids. At the first batch rank 0 also hands
-    its weights of the loss (proxies, say) and its generators of random subsets to the others, so that seeds need not agree.
-    Weights of the loss get the same gradient in all processes: they need no DDP.
+    its state of the loss (proxies, say, γ and generators) to the others, so that seeds need not agree. Weights of the loss get
+    the same gradient in all processes: they need no DDP. The loss itself can be used alone as before.
+
+    Examples:
+        >>> from facetric.losses import AffinityLoss
+        >>> GlobalBatch(AffinityLoss())(torch.eye(4), torch.tensor([0, 0, 1, 1]))  # one process: the loss itself
+        tensor(0.2500)
     """
 
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = checked_loss(loss)
         self._is_shared = False
-        for part in loss.modules():
-            if isinstance(part, FacilityLocationLoss):
-                part.share = broadcast
 
+    @torch.compiler.disable
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of all ranks' embeddings (m, d) and labels (m,); `indices_tuple` (a miner's output) is ignored."""
         if n_processes() == 1:
@@ -57,21 +60,24 @@ class GlobalBatch(nn.Module):
             failure = error
         n_images = _batch_sizes(embeddings, failure)
         if not self._is_shared:
-            self._share_state()
-        return self.loss(gather_rows(embeddings, n_images), gather_rows(labels.long(), n_images))  # type: ignore[no-any-return]
+            self.loss.load_state_dict(broadcast(lambda: _on_the_host(self.loss.state_dict())))
+            self._is_shared = True  # states stay equal from here on
+        with _inferred_on_rank_0(self.loss):
+            return self.loss(gather_rows(embeddings, n_images), gather_rows(labels.long(), n_images))  # type: ignore[no-any-return]
 
-    def _share_state(self) -> None:
-        """The weights of the loss and the generators of random subsets as rank 0 has them; they stay equal from here on."""
-        subsampled = [part for part in self.loss.modules() if isinstance(part, SubsampledLoss)]
 
-        def state() -> tuple[dict[str, Any], list[Tensor]]:
-            return _on_the_host(self.loss.state_dict()), [part.generator.get_state() for part in subsampled]
-
-        weights, generators = broadcast(state)
-        self.loss.load_state_dict(weights)
-        for part, generator in zip(subsampled, generators, strict=True):
-            part.generator.set_state(generator)
-        self._is_shared = True
+@contextmanager
+def _inferred_on_rank_0(loss: nn.Module) -> Iterator[None]:
+    """Medoids are found once for all processes, as long as this lasts."""
+    solving = [part for part in loss.modules() if isinstance(part, FacilityLocationLoss)]
+    before = [part.share for part in solving]
+    for part in solving:
+        part.share = broadcast
+    try:
+        yield
+    finally:
+        for part, share in zip(solving, before, strict=True):
+            part.share = share
 
 
 def n_processes() -> int:

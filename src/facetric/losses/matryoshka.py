@@ -19,6 +19,14 @@ class MatryoshkaLoss(nn.Module):
         losses: width → the loss on that many dimensions. Each normalizes its prefix itself, if it normalizes at all.
 
     ``last`` is the explanation of the widest one, where it explains its batches.
+
+    Reference: A. Kusupati et al. Matryoshka Representation Learning. NeurIPS 2022.
+
+    Examples:
+        >>> from facetric.losses import AffinityLoss
+        >>> embeddings, labels = torch.eye(4), torch.tensor([0, 0, 1, 1])
+        >>> MatryoshkaLoss({2: AffinityLoss(), 4: AffinityLoss()})(embeddings, labels)  # (0.375 + 0.25) / 2
+        tensor(0.3125)
     """
 
     def __init__(self, losses: Mapping[int, nn.Module]) -> None:
@@ -36,6 +44,7 @@ class MatryoshkaLoss(nn.Module):
     def extra_repr(self) -> str:
         return f"widths={self.widths}"
 
+    @torch.compiler.disable
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
         if self.widths[-1] > embeddings.shape[1]:

@@ -72,7 +72,19 @@ class SubsampledLoss(nn.Module):
         seed: of the generator that draws the subsets.
 
     ``last`` explains the last batch: every subset, and the means of F, F̃, Δ and NMI. It is None before the first batch and for
-    losses that explain nothing.
+    losses that explain nothing. The generator is in ``state_dict()``.
+
+    Reference: A. Kleiner, A. Talwalkar, P. Sarkar, M. I. Jordan. A Scalable Bootstrap for Massive Data. JRSS B 2014.
+
+    Examples:
+        >>> embeddings, labels = torch.eye(8), torch.arange(8) % 2
+        >>> loss = SubsampledLoss(n_subsets=4)
+        >>> state = loss.state_dict()
+        >>> first = loss(embeddings, labels)
+        >>> loss.load_state_dict(state)
+        <All keys matched successfully>
+        >>> bool(loss(embeddings, labels) == first)  # the same subsets
+        True
     """
 
     last: SubsetsExplanation | None
@@ -92,6 +104,13 @@ class SubsampledLoss(nn.Module):
     def extra_repr(self) -> str:
         return f"n_subsets={self.n_subsets}, subset_size={self.subset_size or 'half of the batch'}"
 
+    def get_extra_state(self) -> dict[str, Tensor]:
+        return {"generator": self.generator.get_state()}
+
+    def set_extra_state(self, state: dict[str, Tensor]) -> None:
+        self.generator.set_state(state["generator"].cpu())
+
+    @torch.compiler.disable
     def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
         """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
         _, labels = checked_batch(self, embeddings, labels, indices_tuple)

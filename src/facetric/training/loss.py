@@ -1,9 +1,6 @@
-"""The loss of a configuration, its γ schedule, and its state in a checkpoint."""
+"""The loss of a configuration, and its γ schedule."""
 
 from __future__ import annotations
-
-import json
-from typing import Any
 
 from torch import nn
 
@@ -57,30 +54,3 @@ def last_explanation(loss: nn.Module) -> BatchExplanation | SubsetsExplanation |
     if isinstance(loss, MatryoshkaLoss):
         return last_explanation(loss.losses[-1])
     return loss.last if isinstance(loss, FacilityLocationLoss | SubsampledLoss) else None
-
-
-def loss_state(loss: nn.Module) -> dict[str, Any]:
-    """What an exact resume needs of the loss: its own weights and its generators."""
-    if isinstance(loss, MatryoshkaLoss):
-        return {"nested": [loss_state(part) for part in loss.losses]}
-    inner = innermost(loss)
-    state: dict[str, Any] = {"weights": inner.state_dict()}  # proxies and the like; ours have none
-    if isinstance(loss, SubsampledLoss):
-        state["subsets"] = loss.generator.get_state()
-    if isinstance(inner, FacilityLocationLoss):
-        state["solver"] = json.dumps(inner.rng.bit_generator.state)  # its integers have 128 bits
-    return state
-
-
-def load_loss_state(loss: nn.Module, state: dict[str, Any]) -> None:
-    """Restore what `loss_state` gave."""
-    if isinstance(loss, MatryoshkaLoss):
-        for part, of_part in zip(loss.losses, state["nested"], strict=True):
-            load_loss_state(part, of_part)
-        return
-    inner = innermost(loss)
-    inner.load_state_dict(state["weights"])
-    if isinstance(loss, SubsampledLoss):
-        loss.generator.set_state(state["subsets"])
-    if isinstance(inner, FacilityLocationLoss):
-        inner.rng.bit_generator.state = json.loads(state["solver"])

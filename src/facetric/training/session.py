@@ -32,7 +32,7 @@ from facetric.runs.config import RunTable, TrainConfig
 from facetric.runs.splits import new_images
 from facetric.training.batch_norm import share_batch_norm
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
-from facetric.training.loss import build_decay, build_loss, load_loss_state, loss_state
+from facetric.training.loss import build_decay, build_loss
 from facetric.training.optimizers import LearningRates, build_optimizer
 from facetric.training.processes import Processes
 from facetric.training.refit import HeadRefit
@@ -80,7 +80,7 @@ class Session:
             "precision": self.fabric.strategy.precision.state_dict(),
             "decay": None if self.decay is None else self.decay.state_dict(),
             "feed": self.feed.state_dict(),
-            "loss": loss_state(self.loss),
+            "loss": self.loss.state_dict(),
             "random": self.processes.all_gather(_random_state(self.fabric.device)),
         }
 
@@ -91,7 +91,7 @@ class Session:
         if self.decay is not None:
             self.decay.load_state_dict(state["decay"])
         self.feed.load_state_dict(state["feed"])
-        load_loss_state(self.loss, state["loss"])
+        self.loss.load_state_dict(state["loss"])
         if len(state["random"]) == self.processes.n:  # otherwise the number of processes has changed: keep the fresh seeds
             _load_random_state(self.fabric.device, state["random"][self.processes.rank])
 

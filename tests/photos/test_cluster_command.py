@@ -151,6 +151,10 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
         assert result.exit_code == 0, result.stderr
         check()
         Image.new("RGB", (36, 36), (9, 200, ord(new[0]))).save(photos / new)
+    found = invoke(*arguments)  # the output keeps what was decided
+    assert found.exit_code == 0, found.stderr
+    check()
+    (output / "decisions.json").unlink()
     forgotten = invoke(*arguments)
     assert forgotten.exit_code == 2
     assert "clusters.csv has names, and no decisions are given: pass decisions.json, or keep to it with --dec" in forgotten.stderr
@@ -169,7 +173,7 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
 def test_killed_before_the_table_is_there_the_old_one_is_not_taken_for_edited(run, photos, tmp_path, monkeypatch):
     arguments = ["cluster", photos, "--model", run, "--output", tmp_path / "groups"]
     assert invoke(*arguments).exit_code == 0
-    record = tmp_path / "groups" / "vectors" / "table.json"
+    record = tmp_path / "groups" / ".clusters.json"
 
     def killed(*_):
         raise RuntimeError("killed")

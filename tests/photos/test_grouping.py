@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
 
 from facetric.clustering import AverageLinkage, FacilityLocation
-from facetric.photos import thumbnails
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import grouped
 
@@ -71,15 +69,3 @@ def test_decisions_that_agree_with_some_partition_always_hold(seed):
 def test_a_name_goes_to_the_whole_group():
     found = grouped(blobs((0, 0), (5, 0)), AverageLinkage(1.0), Constraints(names={7: "wren"}))
     assert found.names == {int(found.labels[5]): "wren"}
-
-
-def test_copies_of_one_content_share_a_thumbnail_that_is_made_once(tmp_path, monkeypatch):
-    """Two threads that write one file at once would take it away from each other."""
-    made, photos, draw = [], [], thumbnails._drawing
-    monkeypatch.setattr(thumbnails, "_drawing", lambda photo, file: made.append((photo.name, file.name)) or draw(photo, file))
-    for name, seed in (("a.png", 0), ("a copy.png", 0), ("b.png", 1)):
-        photos.append(tmp_path / name)
-        Image.fromarray(np.random.default_rng(seed).integers(0, 256, (40, 40, 3), dtype=np.uint8)).save(photos[-1])
-    same = thumbnails.make_thumbnails(photos, ["00", "00", "11"], tmp_path / "thumbnails")
-    assert sorted(made) == [("a.png", "00.jpg"), ("b.png", "11.jpg")]
-    assert same.tolist() == [0, 0, 2]

@@ -36,7 +36,7 @@ ROUNDS = (
     ("index", "index", ["index/index.json"], 100),
     ("index", "index", ["index/*.sqlite"], 300),
     ("folders", "groups", ["sorted/.facetric-groups.json"], 60),
-    ("clustering", "groups", ["groups/vectors/*.sqlite"], 30),
+    ("clustering", "groups", ["groups/*.sqlite"], 30),
     ("clustering", "groups", ["groups/thumbnails/*0.jpg"], 6),
     ("cache", "cache", ["cache/*.bytes"], 80),
     ("activations", "activations", ["cache/*.f32"], 60),

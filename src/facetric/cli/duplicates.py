@@ -26,7 +26,8 @@ def duplicates(
         bool, typer.Option(help="Also embed the photos and compare their vectors; takes longer than the rest.")
     ] = True,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write all groups to this CSV file.", show_default=False)
+        Path | None,
+        typer.Option("--output", "-o", help="Write all groups to this .csv file; or an index, where nothing is embedded again."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that facetric did not write.")] = False,
@@ -38,21 +39,24 @@ def duplicates(
     with one_line_errors("duplicates"), steps_shown() as on_step:
         from facetric.photos import find_duplicates
 
-        if output is not None:
+        collection = None if output is None or output.suffix.lower() == ".csv" or output.is_file() else output
+        table = output if collection is None else collection / "duplicates.csv"
+        if table is not None and table.parent != collection:
             from facetric.photos.duplicates import check_table
 
-            check_table(output, overwrite=overwrite)
+            check_table(table, overwrite=overwrite)
         if model is not None and not look_alikes:
             raise ValueError("--model is what look-alikes are compared by: pass --model or --no-look-alikes, not both")
         encoder = None
         if look_alikes:
+            from facetric.cli.index import opened_model
             from facetric.embedder import load
 
-            encoder = load(model, device=device)
-        found = find_duplicates(photos, encoder, on_step=on_step)
-        if output is not None:
-            found.save(output, overwrite=overwrite)
-    _print(found, output)
+            encoder = load(model, device=device) if collection is None else opened_model(str(collection), model, device)
+        found = find_duplicates(photos, encoder, collection=collection, on_step=on_step)
+        if table is not None:
+            found.save(table, overwrite=overwrite)
+    _print(found, table)
 
 
 def _print(found: Duplicates, output: Path | None) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,16 +16,20 @@ from numpy.typing import NDArray
 
 from facetric.embedder.encoder import Encoder
 from facetric.embedder.vector_file import readable
-from facetric.files import write_atomically
+from facetric.files import sealed, unsealed, write_atomically
 from facetric.images.listing import PhotoList, Problem, list_photos
 from facetric.images.sketches import Sketch, read_sketches, stacked
-from facetric.photos.ingest import embed_list
 from facetric.photos.look_alikes import look_alike_groups, similarity_of_copies
+from facetric.photos.looks import Look
 from facetric.photos.near import near_groups
-from facetric.photos.store import VectorStore
+from facetric.photos.photo_index import open_index
+from facetric.photos.places import absolute
+from facetric.photos.sqlite_store import IndexFolder, SqliteStore
+from facetric.photos.store import unchanged
 from facetric.progress import OnStep
 from facetric.text import printable
 
+_SIMILARITY = ".look-alikes.json"
 KINDS = ("exact", "near", "look-alike")
 COLUMNS = ("group", "kind", "suggestion", "path", "width", "height", "bytes", "content")
 
@@ -85,43 +90,103 @@ def check_table(path: Path, *, overwrite: bool) -> None:
 
 
 def find_duplicates(
-    photos: str | os.PathLike[str], encoder: Encoder | None = None, *, on_step: OnStep | None = None
+    photos: str | os.PathLike[str],
+    encoder: Encoder | None = None,
+    *,
+    collection: str | os.PathLike[str] | None = None,
+    on_step: OnStep | None = None,
 ) -> Duplicates:
     """Groups of duplicates among all photos in a folder: exact and near copies, and look-alikes to the encoder if one is given.
 
     Near copies are resized, recompressed, or cropped by up to a twentieth on every side. Of a group, the photo to keep is that
     with the most pixels, then the most bytes (the least compressed), then the shortest name (copies are called "x (1)").
+
+    What an index, or an output of `facetric cluster`, holds of these photos is not decoded or embedded again (`collection`); with
+    an encoder, new photos are added to it.
     """
     listed = list_photos(photos)
     step = on_step or (lambda name, done, total: None)
-    sketches, problems = read_sketches(listed, on_progress=lambda done, total: step("Reading photos", done, total))
-    if not sketches:
-        raise ValueError(f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some")
-    sketches.sort(key=_preference)  # the first of a group is the one to keep
-    contents = _groups("exact", sketches, _first_of([sketch.content for sketch in sketches]))
-    sketches = [group.photos[0] for group in contents]
-    grays, colors = stacked(sketches)
-    linked = near_groups(grays, colors, on_progress=lambda done, total: step("Comparing photos", done, total))
-    pictures = _groups("near", sketches, linked)
-    sketches = [group.photos[0] for group in pictures]
-    looks, similarity = _look_alikes(listed.root, sketches, encoder, step) if encoder is not None else ([], None)
+    with _opened(collection, encoder, photos if listed.photos else None, step) as (store, place):
+        sketches, problems = _sketches(listed, store, step)
+        if not sketches:
+            raise ValueError(f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some")
+        sketches.sort(key=_preference)  # the first of a group is the one to keep
+        contents = _groups("exact", sketches, _first_of([sketch.content for sketch in sketches]))
+        sketches = [group.photos[0] for group in contents]
+        grays, colors = stacked(sketches)
+        linked = near_groups(grays, colors, on_progress=lambda done, total: step("Comparing photos", done, total))
+        pictures = _groups("near", sketches, linked)
+        looks: list[Group] = []
+        similarity = None
+        if encoder is not None and store is not None and place is not None:
+            firsts = [group.photos[0] for group in pictures]
+            looks, similarity = _look_alikes(listed.root, firsts, store, place, encoder, step)
     n_photos = sum(len(group.photos) for group in contents)
     found = tuple(group for group in (*contents, *pictures, *looks) if len(group.photos) > 1)
     return Duplicates(n_photos, n_photos - len(pictures), found, tuple(problems), similarity)
 
 
-def _look_alikes(root: Path, sketches: Sequence[Sketch], encoder: Encoder, step: OnStep) -> tuple[list[Group], float]:
+@contextmanager
+def _opened(
+    collection: str | os.PathLike[str] | None, encoder: Encoder | None, photos: str | os.PathLike[str] | None, step: OnStep
+) -> Iterator[tuple[SqliteStore | None, Path | None]]:
+    """The store that holds the photos, with those that are new if there is an encoder, and its folder."""
+    if collection is None and (encoder is None or photos is None):
+        yield None, None
+        return
+    with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
+        folder = IndexFolder(Path(address).expanduser())
+        if encoder is not None and photos is not None:
+            index = open_index(folder.path, encoder, run=getattr(encoder, "run", None))
+            index.add(photos, on_progress=lambda n, total: step("Embedding photos", n, total))
+        about = folder.about()
+        if about is None:
+            yield None, None
+            return
+        with folder.store(about, read_only=True) as store:
+            yield store, folder.path
+
+
+def _sketches(listed: PhotoList, store: SqliteStore | None, step: OnStep) -> tuple[list[Sketch], list[Problem]]:
+    """Of all photos: those that the store holds from there, the others from their files."""
+    known: dict[Path, bytes] = {}
+    looks: dict[bytes, bytes] = {}
+    if store is not None:
+        root = absolute(listed.root)
+        paths = [root / photo for photo in listed.photos]
+        found = unchanged(root, paths, store.states(paths))
+        looks = store.looks(set(found.values()))
+        known = {path.relative_to(root): content for path, content in found.items() if content in looks}
+    sketches = [Look.unpacked(looks[content]).sketch(photo, content) for photo, content in known.items()]
+    others = PhotoList(listed.root, tuple(photo for photo in listed.photos if photo not in known), listed.problems)
+    more, problems = read_sketches(others, on_progress=lambda done, total: step("Reading photos", done, total))
+    return sketches + more, problems
+
+
+def _look_alikes(
+    root: Path, sketches: Sequence[Sketch], store: SqliteStore, place: Path, encoder: Encoder, step: OnStep
+) -> tuple[list[Group], float]:
     """Groups of photos that look alike, and the similarity that counts as alike."""
-    listed = PhotoList(root, tuple(sketch.path for sketch in sketches))
-    with TemporaryDirectory(prefix="facetric-") as place:
-        path = Path(place) / "vectors.sqlite"
-        with VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dim) as store:
-            done = embed_list(listed, encoder, store, on_progress=lambda n, total: step("Embedding photos", n, total))
-            vectors = store.vectors(done.contents)
-    embedded = set(done.photos)  # without files that broke meanwhile
-    similarity = similarity_of_copies([root / photo for photo in done.photos], vectors, encoder)
+    known = store.known({sketch.content for sketch in sketches})
+    sketches = [sketch for sketch in sketches if sketch.content in known]  # without files that changed meanwhile
+    vectors = store.vectors([sketch.content for sketch in sketches])
+    similarity = _similarity([root / sketch.path for sketch in sketches], vectors, place, encoder)
     found = look_alike_groups(vectors, similarity, on_progress=lambda n, total: step("Comparing vectors", n, total))
-    return _groups("look-alike", [sketch for sketch in sketches if sketch.path in embedded], found), similarity
+    return _groups("look-alike", sketches, found), similarity
+
+
+def _similarity(photos: Sequence[Path], vectors: NDArray[np.float32], place: Path, encoder: Encoder) -> float:
+    """What counts as alike, measured on a sample of these photos; kept in the folder until there are twice as many."""
+    file = place / _SIMILARITY
+    try:
+        record = unsealed(file.read_bytes())
+        if record["model"] == encoder.fingerprint and record["n_photos"] <= len(photos) < 2 * record["n_photos"]:
+            return float(record["similarity"])
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # never measured, or damaged
+    found = similarity_of_copies(photos, vectors, encoder)
+    write_atomically(file, sealed({"model": encoder.fingerprint, "n_photos": len(photos), "similarity": found}))
+    return found
 
 
 def _groups(kind: str, sketches: Sequence[Sketch], first: NDArray[np.int64]) -> list[Group]:

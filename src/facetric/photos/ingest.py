@@ -23,6 +23,7 @@ from facetric.images.decoding import ImageError, decode_image, open_file
 from facetric.images.fingerprints import content_digest
 from facetric.images.listing import PhotoList, Problem
 from facetric.images.sources import made_ahead
+from facetric.photos.looks import look_of
 from facetric.photos.store import EmbeddedPhoto, PhotoStore, VectorStore, file_state, unchanged
 from facetric.progress import Progress
 from facetric.text import printable
@@ -46,6 +47,7 @@ class _Picture:
     state: str = ""
     content: bytes = b""
     pixels: NDArray[np.uint8] | None = None
+    look: bytes = b""
     problem: str = ""
 
 
@@ -80,29 +82,31 @@ Done = list[EmbeddedPhoto | Problem]
 def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: PhotoStore) -> Iterator[Done]:
     """In this process: threads read and decode ahead of the network."""
     contents = store.contents()
-    read = (partial(_read_all, root, batch, encoder, contents) for batch in batches)
+    read = (partial(_read_all, root, batch, encoder, contents, looks=store.keeps_looks) for batch in batches)
     for pictures in made_ahead(read, n_threads=2):
         yield _embedded(pictures, encoder, store)
 
 
-def _read_all(root: Path, photos: Sequence[Path], encoder: Encoder, known: Set[bytes]) -> list[_Picture]:
-    return [_read(root, photo, encoder, known) for photo in photos]
+def _read_all(root: Path, photos: Sequence[Path], encoder: Encoder, known: Set[bytes], *, looks: bool) -> list[_Picture]:
+    return [_read(root, photo, encoder, known, looks=looks) for photo in photos]
 
 
-def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes]) -> _Picture:
-    """One look at the file: its hash and its pixels are of the same bytes. A known content is not decoded again."""
+def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes], *, looks: bool) -> _Picture:
+    """The file is read and decoded once: hash, pixels, thumbnail and sketch are of the same bytes. A known content is not."""
     path = root / photo
     state = file_state(path)  # before reading: a file that changes meanwhile is read again next time
     try:
         with open_file(path) as file:
             data = file.read()
         content = content_digest(data)
-        pixels = None if content in known else encoder.pixels(decode_image(io.BytesIO(data), path, at_least=encoder.at_least)[0])
+        if content in known:
+            return _Picture(photo, state, content)
+        image, _ = decode_image(io.BytesIO(data), path, at_least=encoder.at_least)
+        return _Picture(photo, state, content, encoder.pixels(image), look_of(image, data).packed() if looks else b"")
     except ImageError as error:
         return _Picture(photo, problem=str(error))
     except OSError as error:  # a read error of the disk
         return _Picture(photo, problem=f"{printable(path)} cannot be read ({error.strerror}): check the disk")
-    return _Picture(photo, state, content, pixels)
 
 
 def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: PhotoStore) -> Done:
@@ -110,17 +114,20 @@ def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: PhotoStore)
     known = store.known({picture.content for picture in pictures if picture.pixels is not None})
     new = {p.content: p.pixels for p in pictures if p.pixels is not None and p.content not in known}
     vectors = dict(zip(new, encoder.vectors(list(new.values())), strict=True))
+    looks = {picture.content: picture.look for picture in pictures}
     return [
         Problem(picture.path, picture.problem)
         if picture.problem
-        else EmbeddedPhoto(picture.path, picture.state, picture.content, vectors.pop(picture.content, None))
+        else EmbeddedPhoto(
+            picture.path, picture.state, picture.content, vectors.pop(picture.content, None), looks.pop(picture.content, b"")
+        )
         for picture in pictures
     ]
 
 
 # Several processes: each has a model of its own and reads the store; this one writes.
 
-_worker: tuple[Path, Encoder, VectorStore, Set[bytes]] | None = None
+_worker: tuple[Path, Encoder, VectorStore, Set[bytes], bool] | None = None
 
 
 def _together(
@@ -133,7 +140,7 @@ def _together(
         n_processes,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_worker,
-        initargs=(root, encoder, store.path, n_threads),
+        initargs=(root, encoder, store.path, n_threads, store.keeps_looks),
     )
     left, running = iter(batches), set[Future[Done]]()
     try:
@@ -153,13 +160,13 @@ def _together(
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(root: Path, encoder: Encoder, store: Path, n_threads: int) -> None:
+def _start_worker(root: Path, encoder: Encoder, store: Path, n_threads: int, looks: bool) -> None:
     global _worker  # noqa: PLW0603
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process, which stops the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(n_threads)
     opened = VectorStore(store, fingerprint=encoder.fingerprint, dimensions=encoder.dim, read_only=True)
-    _worker = (root, encoder, opened, opened.contents())
+    _worker = (root, encoder, opened, opened.contents(), looks)
 
 
 def _end_with_parent() -> None:
@@ -172,5 +179,5 @@ def _end_with_parent() -> None:
 
 def _work(batch: Sequence[Path]) -> Done:
     assert _worker is not None
-    root, encoder, store, known = _worker
-    return _embedded(_read_all(root, batch, encoder, known), encoder, store)
+    root, encoder, store, known, looks = _worker
+    return _embedded(_read_all(root, batch, encoder, known, looks=looks), encoder, store)

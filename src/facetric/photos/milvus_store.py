@@ -35,6 +35,8 @@ _TEXTS = {"path": 16_384, "state": 256, "content": 64, "label": 4096}  # and how
 class MilvusStore:
     """The photos of an index as rows of a collection; paths and labels are percent-encoded."""
 
+    keeps_looks = False
+
     def __init__(self, client: Any, collection: str, *, dimensions: int) -> None:
         self.dimensions = dimensions
         self._client = client

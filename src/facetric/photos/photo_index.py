@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import RLock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ def open_index(
 
 
 class PhotoIndex:
-    """An index opened with a model. Any number of processes search it while one changes it."""
+    """An index opened with a model. Any number of processes, and threads with this object, search it while one changes it."""
 
     def __init__(
         self, address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
@@ -69,6 +70,7 @@ class PhotoIndex:
         self._place = place_of(address)
         self._reader: Store | None = None
         self._votes: Votes | None = None
+        self._guard = RLock()  # of the reader, which any thread may use
 
     def add(
         self,
@@ -135,7 +137,8 @@ class PhotoIndex:
 
     def entries(self) -> list[Entry]:
         """All photos, by path."""
-        return self._store().entries()
+        with self._guard:
+            return self._store().entries()
 
     def search(
         self,
@@ -168,29 +171,33 @@ class PhotoIndex:
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each vector (q, dimensions) the `top` most similar photos, also those that are not similar enough."""
-        return self._store().search(vectors, top=top, label=label)
+        with self._guard:
+            return self._store().search(vectors, top=top, label=label)
 
     def votes(
         self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None, foreign: float = FOREIGN
     ) -> Sequence[Vote | None]:
         """What the neighbors of each photo vote for; `top` and `at_least` are those of the search that found them."""
-        store = self._store()
-        self._votes = self._votes or Votes(store)
-        return self._votes.of(hits, top=top, limit=self._limit(at_least), foreign=foreign)
+        with self._guard:
+            self._votes = self._votes or Votes(self._store())
+            return self._votes.of(hits, top=top, limit=self._limit(at_least), foreign=foreign)
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """The vectors of photos by their content, which must be in the index: (n, dimensions)"""
-        return self._store().vectors(contents)
+        with self._guard:
+            return self._store().vectors(contents)
 
     def version(self) -> int:
         """Another number when the index has changed."""
-        return self._store().version()
+        with self._guard:
+            return self._store().version()
 
     def close(self) -> None:
         """Close the files that searching opened; they are opened again when needed."""
-        if self._reader is not None:
-            self._reader.close()
-            self._reader = self._votes = None
+        with self._guard:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = self._votes = None
 
     def _put(
         self,

@@ -24,7 +24,7 @@ from facetric.photos.exact import nearest, unit
 from facetric.photos.store import EmbeddedPhoto, VectorStore, check_row, row_checksum, store_errors
 from facetric.text import printable
 
-_FORMAT = "facetric index 2"
+_FORMAT = "facetric collection 3"
 _AT_ONCE = 10_000  # rows read from the file at a time
 
 
@@ -43,6 +43,8 @@ class _Rows:
 
 class SqliteStore(VectorStore):
     """The store of one model in one file."""
+
+    keeps_looks = True
 
     def __init__(self, path: Path, *, fingerprint: str, dimensions: int, read_only: bool = False) -> None:
         super().__init__(path, fingerprint=fingerprint, dimensions=dimensions, read_only=read_only)
@@ -89,7 +91,8 @@ class SqliteStore(VectorStore):
         with store_errors(self.path), self._transaction():
             self._connection.executemany("DELETE FROM photos WHERE path = CAST(? AS TEXT)", rows)
             self._connection.executemany("DELETE FROM labels WHERE path = CAST(? AS TEXT)", rows)
-            self._connection.execute("DELETE FROM vectors WHERE content NOT IN (SELECT content FROM photos)")
+            for table in ("vectors", "looks"):
+                self._connection.execute(f"DELETE FROM {table} WHERE content NOT IN (SELECT content FROM photos)")
 
     def version(self) -> int:
         self._load()
@@ -165,21 +168,35 @@ class IndexFolder:
         self._lock = FileLock(path / "lock")
 
     def about(self) -> About | None:
-        """None where there is no index yet."""
+        """None where there is no index yet; a ValueError where there is something else."""
         if not self._about.exists():
+            if (self.path / "vectors").is_dir() and (self.path / "clusters.csv").is_file():
+                raise ValueError(
+                    f"{printable(self.path)} was written by facetric 0.2 and cannot be searched: run `facetric cluster PHOTOS "
+                    f"--output {shlex.quote(str(self.path))}` again"
+                )
             if self.path.exists() and not (self.path.is_dir() and self._is_ours()):
                 raise ValueError(f"{printable(self.path)} exists and is not an index of facetric: choose another name")
             return None
+        return self.known()
+
+    def known(self) -> About | None:
+        """None where there is no index, whatever else is there."""
+        if not self._about.exists():
+            return None
         try:
             record = unsealed(self._about.read_bytes())
-            if record.pop("format") != _FORMAT:
-                raise ValueError("another format")
-            return About(**record)
+            if (found := record.pop("format")) == _FORMAT:
+                return About(**record)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(
                 f"{printable(self._about)} is damaged or of another version ({error}): restore a copy, or remove "
                 f"{printable(self.path)} and add the photos again"
             ) from None
+        raise ValueError(
+            f"{printable(self.path)} is of another version ({printable(found)}): make a new one with `facetric index add NEW "
+            "PHOTOS`"
+        )
 
     def _is_ours(self) -> bool:
         """Empty, or left by an `add` that was killed before anything was in it."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from facetric.text import printable
 
-_FORMAT = "facetric photos 2"
+_FORMAT = "facetric photos 3"
 _SCHEMA = """
     CREATE TABLE IF NOT EXISTS about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE IF NOT EXISTS tally (name TEXT PRIMARY KEY, n INTEGER NOT NULL, checksum INTEGER NOT NULL);
@@ -31,6 +31,7 @@ _SCHEMA = """
     CREATE TABLE IF NOT EXISTS photos (
         path TEXT PRIMARY KEY, state TEXT NOT NULL, content BLOB NOT NULL, checksum INTEGER NOT NULL
     );
+    CREATE TABLE IF NOT EXISTS looks (content BLOB PRIMARY KEY, look BLOB NOT NULL, checksum INTEGER NOT NULL);
 """
 _AT_ONCE = 500  # values in one query
 
@@ -43,10 +44,13 @@ class EmbeddedPhoto:
     state: str  # of the file: see `file_state`
     content: bytes  # the hash of its bytes
     vector: NDArray[np.float32] | None  # None when the content was known already
+    look: bytes = b""  # a packed `Look`, from the same decoding; empty where the store keeps none
 
 
 class PhotoStore(Protocol):
     """Where `embed_list` keeps photos: `VectorStore`, or a store elsewhere."""
+
+    keeps_looks: bool  # whether it wants thumbnails and sketches too
 
     def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]: ...
 
@@ -64,14 +68,20 @@ class StoreError(OSError):
 
 
 class VectorStore:
-    """The photos and vectors of one model in one file. One process writes, any number read."""
+    """The photos and vectors of one model in one file. One process writes, any number read, from any thread in turn."""
+
+    keeps_looks = False
 
     def __init__(self, path: Path, *, fingerprint: str, dimensions: int, read_only: bool = False) -> None:
         self.path = path
         self.dimensions = dimensions
         with store_errors(path):
             self._connection = sqlite3.connect(
-                f"file:{_quoted(path)}?mode={'ro' if read_only else 'rwc'}", uri=True, timeout=30, isolation_level=None
+                f"file:{_quoted(path)}?mode={'ro' if read_only else 'rwc'}",
+                uri=True,
+                timeout=30,
+                isolation_level=None,
+                check_same_thread=False,
             )
             self._connection.text_factory = os.fsdecode  # paths need not be Unicode
             if not read_only:
@@ -109,9 +119,11 @@ class VectorStore:
         photos = list(photos)
         vectors = [_with_checksum(photo.content, _packed(photo.vector)) for photo in photos if photo.vector is not None]
         rows = [_with_checksum(os.fsencode(photo.path), photo.state, photo.content) for photo in photos]
+        looks = [_with_checksum(photo.content, photo.look) for photo in photos if photo.look]
         with store_errors(self.path), self._transaction():
             self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", vectors)
             self._connection.executemany("INSERT OR REPLACE INTO photos VALUES (CAST(? AS TEXT), ?, ?, ?)", rows)
+            self._connection.executemany("INSERT OR IGNORE INTO looks VALUES (?, ?, ?)", looks)
 
     def add_vectors(self, contents: Iterable[bytes], vectors: NDArray[np.float32]) -> None:
         """Keep vectors that were computed before."""
@@ -157,17 +169,24 @@ class VectorStore:
                 raise sqlite3.DatabaseError(f"{len(rows):,} vectors are missing")
         return found
 
+    def looks(self, contents: Iterable[bytes]) -> dict[bytes, bytes]:
+        """The packed looks of those contents that have one."""
+        return dict(self._values("looks", "look", contents))
+
     def _vectors(self, contents: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
+        return self._values("vectors", "vector", contents)
+
+    def _values(self, table: str, column: str, contents: Iterable[bytes]) -> Iterator[tuple[bytes, bytes]]:
         contents = list(contents)
         for start in range(0, len(contents), _AT_ONCE):
             some = contents[start : start + _AT_ONCE]
             marks = ",".join("?" * len(some))
             with store_errors(self.path):
-                for content, vector, checksum in self._connection.execute(
-                    f"SELECT content, vector, checksum FROM vectors WHERE content IN ({marks})", some
+                for content, value, checksum in self._connection.execute(
+                    f"SELECT content, {column}, checksum FROM {table} WHERE content IN ({marks})", some
                 ):
-                    check_row(checksum, content, vector)
-                    yield content, vector
+                    check_row(checksum, content, value)
+                    yield content, value
 
     def _keep_tally(self, *tables: str) -> None:
         """Have SQLite count the rows of these tables and sum up their checksums, in the transaction that changes them."""

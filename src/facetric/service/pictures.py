@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from facetric.embedder.encoder import Encoder
 from facetric.images.decoding import ImageError, decode_image, open_file
 from facetric.images.fingerprints import content_digest
-from facetric.photos.thumbnails import SIDE
+from facetric.photos.looks import THUMBNAIL_SIDE, thumbnail_of
 
 CONTENT = re.compile(r"[0-9a-f]{32}")
 _UPLOAD = Path("the picture")  # what error messages call it
@@ -60,11 +59,8 @@ def photo_bytes(paths: Iterable[str], content: str) -> bytes | None:
 
 def thumbnail(data: bytes) -> bytes:
     """A small JPEG; an ImageError where it cannot be opened any more."""
-    image, _ = decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * SIDE)
-    image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
-    buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
-    return buffer.getvalue()
+    image, _ = decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * THUMBNAIL_SIDE)
+    return thumbnail_of(image)
 
 
 def media_type(data: bytes) -> str:

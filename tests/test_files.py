@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import processes
 from facetric.files import part_of, refuse_links, remove_stale_parts, sealed, unsealed, write_atomically, write_unsynced
 
 
@@ -76,8 +77,8 @@ def write_too_much(path):
         print(error.filename)
 
 
-def test_a_disk_that_is_full_is_named_and_no_part_stays(server, tmp_path):
-    done = server.command(tmp_path / "small", function="test_files:write_too_much", file_size_limit=10_000)
+def test_a_disk_that_is_full_is_named_and_no_part_stays(tmp_path):
+    done = processes.command(tmp_path / "small", function="test_files:write_too_much", file_size_limit=10_000)
     assert done.stdout == f"{tmp_path / 'small'}\n"
     assert list(tmp_path.iterdir()) == []
 

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+import processes
 from facetric.cli.main import app
 
 HEAD = ("--setting", "head", "--trials", 1, "--seeds", 1, "--steps", 10)
@@ -164,26 +165,22 @@ def test_counts_that_differ_from_the_published_ones_are_accepted_on_the_command_
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "jobs", "forked"),
-    [
-        (signal.SIGTERM, 143, 1, False),
-        (signal.SIGINT, 130, 2, True),
-        *(pytest.param(*case, 2, False, marks=pytest.mark.slow) for case in ((signal.SIGINT, 130), (signal.SIGTERM, 143))),
-    ],
+    ("number", "status", "jobs"),
+    [(signal.SIGTERM, 143, 1), (signal.SIGINT, 130, 2), pytest.param(signal.SIGTERM, 143, 2, marks=pytest.mark.slow)],
 )
-def test_a_signal_stops_it_and_its_workers_at_once(server, place, tmp_path, number, status, jobs, forked):
+def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, status, jobs):
     """The signal goes to the parent alone, as from a service manager; it ends when its workers have."""
     steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20", *SMALL)  # no run comes to its end
     arguments = [
         *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
         *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", jobs, "--output", tmp_path / "study"),
     ]
-    process = server.start(*arguments, log=tmp_path / "said", cwd=str(place), fork_workers=forked)
+    process = processes.start(*arguments, log=tmp_path / "said", cwd=str(place))
     deadline = time.monotonic() + 500
     while not list(tmp_path.rglob("state_*.pt")) and time.monotonic() < deadline:
         time.sleep(0.1)
-    os.kill(process, number)
-    assert server.wait(process) == status, (tmp_path / "said").read_text()
+    process.send_signal(number)
+    assert processes.wait(process) == status, (tmp_path / "said").read_text()
     lines = (tmp_path / "said").read_text().splitlines()
     assert lines[-1] == "facetric reproduce: interrupted; start the same command again to resume"
     assert "Traceback" not in "".join(lines)

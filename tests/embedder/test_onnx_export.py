@@ -15,6 +15,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import facetric
+import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import build_network, read_network, read_vectors
@@ -213,11 +214,11 @@ def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(
 
 
 @pytest.mark.slow  # each process imports torch; that a model is pickled and loaded again is tested below
-def test_two_processes_with_an_exported_file_write_the_same_bytes(server, exported, tmp_path):
+def test_two_processes_with_an_exported_file_write_the_same_bytes(exported, tmp_path):
     write_photos(tmp_path / "photos", 70)
     for n in (1, 2):
         output = ["-o", tmp_path / f"{n}.npz", "--processes", n]
-        done = server.command("embed", tmp_path / "photos", "--model", exported, *output)
+        done = processes.command("embed", tmp_path / "photos", "--model", exported, *output)
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
 

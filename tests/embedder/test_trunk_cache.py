@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import pickle
 import signal
 import time
@@ -15,13 +14,13 @@ import pytest
 import torch
 from PIL import Image
 
+import processes
 from facetric.embedder import Network, build_network
 from facetric.embedder import activations as trunk_cache
 from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
 from facetric.embedder.input_spec import image_format
 from facetric.images import CenterCrop, PreparedCacheError, Preprocessing, RandomCrop, array_file, cache_key, prepare
 from facetric.images.array_file import ArrayFile
-from forge import Forge, wait_for
 
 N = 21
 
@@ -210,14 +209,14 @@ def build_slowly(pictures: str, folder: str) -> None:
 
 
 def test_a_killed_build_goes_on_where_it_was(
-    server: Forge, embedder: Network, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    embedder: Network, pictures: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save(tmp_path / "pictures.npy", pictures)
     task, log = "embedder.test_trunk_cache:build_slowly", tmp_path / "log"
-    process = server.start(tmp_path / "pictures.npy", tmp_path / "killed", function=task, log=log)
-    wait_for(lambda: any(part.stat().st_size > 300_000 for part in (tmp_path / "killed").glob("*.part")))
-    os.kill(process, signal.SIGKILL)
-    assert server.wait(process) == -signal.SIGKILL, log.read_text()
+    process = processes.start(tmp_path / "pictures.npy", tmp_path / "killed", function=task, log=log)
+    processes.wait_for(lambda: any(part.stat().st_size > 300_000 for part in (tmp_path / "killed").glob("*.part")))
+    process.send_signal(signal.SIGKILL)
+    assert processes.wait(process) == -signal.SIGKILL, log.read_text()
 
     first_rows: list[int] = []
     write = ArrayFile.write

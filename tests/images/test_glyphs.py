@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -15,24 +13,13 @@ import numpy as np
 import pytest
 from matplotlib.ft2font import FT2Font
 
-import facetric.images.glyphs
 from facetric.images.dataset import ImageDataset
 from facetric.images.glyphs import LOOK_ALIKE, _Pen, contact_sheet, load_glyphs, look_alike_fraction, look_alike_pairs
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _drawn_each_time():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facetric.images.glyphs, "_draw_all", inspect.unwrap(facetric.images.glyphs._draw_all))
-        yield
-
-
 @pytest.fixture(scope="module")
-def glyphs(_glyphs_drawn_once: Callable[..., object]) -> ImageDataset:
-    """The drawings of this session, which a test compares with those of a new process."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(facetric.images.glyphs, "_draw_all", _glyphs_drawn_once)
-        return load_glyphs()
+def glyphs() -> ImageDataset:
+    return load_glyphs()
 
 
 def labels_of(dataset: ImageDataset, characters: str) -> list[int | None]:

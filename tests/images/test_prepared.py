@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import processes
 from facetric.images import array_file, array_format, cache_key
 from facetric.images import prepared as prepared_module
 from facetric.images.decoding import ImageError, open_image
 from facetric.images.prepared import PreparedCacheError, cache_folder, prepare
-from forge import Forge, contains, wait_for
 
 SIZE = 24
 
@@ -242,11 +242,12 @@ def build_slowly(cache: str, *pictures: str) -> None:
     prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache), n_workers=1)
 
 
-def test_a_killed_build_is_cleaned_up_and_done_again(server: Forge, pictures: list[Path], cache: Path, tmp_path: Path) -> None:
-    process = server.start(cache, *pictures, function="images.test_prepared:build_slowly", log=tmp_path / "log")
-    wait_for(lambda: any((cache / name).read_bytes().startswith(b"facetric") for name in leftovers(cache)))  # it says whose it is
-    os.kill(process, signal.SIGKILL)
-    assert server.wait(process) == -signal.SIGKILL, (tmp_path / "log").read_text()
+def test_a_killed_build_is_cleaned_up_and_done_again(pictures: list[Path], cache: Path, tmp_path: Path) -> None:
+    process = processes.start(cache, *pictures, function="images.test_prepared:build_slowly", log=tmp_path / "log")
+    # the part says whose it is
+    processes.wait_for(lambda: any((cache / name).read_bytes().startswith(b"facetric") for name in leftovers(cache)))
+    process.send_signal(signal.SIGKILL)
+    assert processes.wait(process) == -signal.SIGKILL, (tmp_path / "log").read_text()
     assert len(leftovers(cache)) == 1  # half-written, under a temporary name
     assert list(cache.glob("*.bytes")) == []
     assert np.array_equal(prepare(pictures, size=SIZE, folder=cache).pixels, expected(pictures))
@@ -263,17 +264,17 @@ def build_at_the_sign(sign: str, cache: str, *pictures: str) -> None:
 
     prepared_module._build = told
     print("ready", flush=True)
-    wait_for(Path(sign).exists)
+    processes.wait_for(Path(sign).exists)
     print(prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache)).pixels.sum())
 
 
-def test_two_processes_at_once_build_one_cache(server: Forge, pictures: list[Path], cache: Path, tmp_path: Path) -> None:
+def test_two_processes_at_once_build_one_cache(pictures: list[Path], cache: Path, tmp_path: Path) -> None:
     logs, task = [tmp_path / "0.log", tmp_path / "1.log"], "images.test_prepared:build_at_the_sign"
-    processes = [server.start(tmp_path / "go", cache, *pictures, function=task, log=log) for log in logs]
+    children = [processes.start(tmp_path / "go", cache, *pictures, function=task, log=log) for log in logs]
     for log in logs:
-        wait_for(lambda log=log: contains(log, "ready\n"))
+        processes.wait_for(lambda log=log: processes.contains(log, "ready\n"))
     (tmp_path / "go").touch()
-    assert [server.wait(process) for process in processes] == [0, 0], [log.read_text() for log in logs]
+    assert processes.wait_all(children) == [0, 0], [log.read_text() for log in logs]
     lines = [line for log in logs for line in log.read_text().splitlines()]
     assert lines.count("built") == 1
     assert lines.count(str(expected(pictures).sum())) == 2
@@ -307,9 +308,9 @@ def build_and_print_the_error(cache: str, *pictures: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of file size are POSIX")
-def test_a_disk_that_fills_up_gives_one_error_and_leaves_nothing(server: Forge, pictures: list[Path], cache: Path) -> None:
+def test_a_disk_that_fills_up_gives_one_error_and_leaves_nothing(pictures: list[Path], cache: Path) -> None:
     task = "images.test_prepared:build_and_print_the_error"
-    result = server.command(cache, *pictures, function=task, file_size_limit=10_000)
+    result = processes.command(cache, *pictures, function=task, file_size_limit=10_000)
     assert result.returncode == 0
     assert result.stdout.startswith("cannot write the prepared cache")
     assert "set FACETRIC_CACHE" in result.stdout

@@ -6,21 +6,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import processes
 from facetric.losses import FacilityLocationLoss, GlobalBatch
 from losses.two_processes import LOSSES, SHARES, batches, gradients
-from training.test_processes import both_end
 
 
-def in_two_processes(server, task, folder):
+def in_two_processes(task, folder):
     logs = [folder / "0.log", folder / "1.log"]
-    children = server.start_ranks(task, folder, logs=logs, function="losses.two_processes:main")
-    assert both_end(server, children) == [0, 0], [log.read_text() for log in logs]
+    children = processes.start_ranks(task, folder, logs=logs, function="losses.two_processes:main")
+    assert processes.wait_all(children) == [0, 0], [log.read_text() for log in logs]
 
 
 @pytest.fixture(scope="module")
-def found(server, tmp_path_factory):
+def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gradients")
-    in_two_processes(server, "gradients", folder)
+    in_two_processes("gradients", folder)
     return folder
 
 
@@ -42,8 +42,8 @@ def test_the_solver_runs_on_rank_0_alone(found):
     assert [counts["subsampled"] for counts in solved] == [6, 0]
 
 
-def test_an_error_in_one_process_is_an_error_in_all_and_none_waits(server, tmp_path):
-    in_two_processes(server, "errors", tmp_path)
+def test_an_error_in_one_process_is_an_error_in_all_and_none_waits(tmp_path):
+    in_two_processes("errors", tmp_path)
     first, second = (json.loads((tmp_path / f"raised {rank}.json").read_text()) for rank in (0, 1))
     assert first["no labels on rank 1"][0] == "PeerError"
     assert first["no labels on rank 1"][1].startswith("rank 1: labels must be integers")

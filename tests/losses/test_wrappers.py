@@ -10,9 +10,9 @@ from pytorch_metric_learning.utils.distributed import DistributedLossWrapper
 from safetensors.torch import load_file
 from torch import nn
 
+import processes
 from facetric.losses import LOSSES, FacilityLocationLoss, SubsampledLoss, for_pytorch_metric_learning
 from losses.two_wrapped import batch, wrapped_gradients
-from training.test_processes import both_end
 
 
 def batches(n, *, size=12, n_classes=4):
@@ -60,10 +60,10 @@ def test_two_views_of_every_image_are_a_class_each(symmetric):
     torch.testing.assert_close(wrapped(views, others), expected)
 
 
-def test_two_processes_have_the_gradient_of_one(server, tmp_path):
+def test_two_processes_have_the_gradient_of_one(tmp_path):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks(tmp_path, logs=logs, function="losses.two_wrapped:main")
-    assert both_end(server, children) == [0, 0], [log.read_text() for log in logs]
+    children = processes.start_ranks(tmp_path, logs=logs, function="losses.two_wrapped:main")
+    assert processes.wait_all(children) == [0, 0], [log.read_text() for log in logs]
     embeddings, labels = batch()
     expected = wrapped_gradients(FacilityLocationLoss(), embeddings, labels)
     for rank in (0, 1):

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import facetric
+import processes
 from evaluation.run_folders import make_run
 from facetric.cli.main import app
 from facetric.embedder import read_vectors
@@ -111,13 +112,12 @@ def test_names_that_are_not_unicode_are_embedded_and_written_escaped(model, tmp_
     assert embed_folder(root, model, found.output).n_new == 0
 
 
-@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
-def test_several_processes_write_the_same_bytes(server, run, model, tmp_path, forked):
+def test_several_processes_write_the_same_bytes(run, model, tmp_path):
     root = tmp_path / "photos"
     write_photos(root, 150)
     (root / "broken.jpg").write_bytes(b"text")
     embed_folder(root, model, tmp_path / "one.npz")
-    done = server.command("embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", 2, fork_workers=forked)
+    done = processes.command("embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", 2)
     assert done.returncode == 0, done.stderr
     assert "1 broken and left out" in done.stdout
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
@@ -136,7 +136,7 @@ def n_kept(place):
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(server, tmp_path, processes):
+def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path, processes):
     root, output = tmp_path / "photos", tmp_path / "vectors.parquet"
     write_photos(root, 160)  # with the packaged network: seconds
     command = ["embed", root, "-o", output, "--processes", processes]
@@ -144,18 +144,18 @@ def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_byt
     for i in range(2):
         os.mkfifo(tmp_path / f"log {i}")
         with open(os.open(tmp_path / f"log {i}", os.O_RDONLY | os.O_NONBLOCK)) as log:
-            child = server.start(*command, log=tmp_path / f"log {i}")
+            child = processes.start(*command, log=tmp_path / f"log {i}")
             until = time.monotonic() + 300
             while n_kept(tmp_path / "vectors.parquet.partial") <= kept and time.monotonic() < until:
                 time.sleep(0.01)
-            os.kill(child, signal.SIGKILL)  # the first process alone: the others have to notice
+            child.send_signal(signal.SIGKILL)  # the first process alone: the others have to notice
             os.set_blocking(log.fileno(), True)
             said = log.read()  # ends when no process holds it any more
-        assert server.wait(child) == -signal.SIGKILL, said
+        assert processes.wait(child) == -signal.SIGKILL, said
         before, kept = kept, n_kept(tmp_path / "vectors.parquet.partial")
         assert before < kept < 160
         assert not output.exists()
-    done = server.command(*command)
+    done = processes.command(*command)
     assert done.returncode == 0, done.stderr
     assert f"160 photos, 1280 dimensions ({160 - kept} embedded now, {kept} known by content)" in done.stdout
     embed_folder(root, facetric.load(), tmp_path / "left alone.parquet")
@@ -265,10 +265,10 @@ def test_without_the_plugin_the_package_is_named(model, tmp_path, monkeypatch):
     ]
 
 
-def test_a_full_disk_is_one_line_and_what_was_done_is_kept(server, run, tmp_path):
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
     """On Linux, a limit on the size of files is what a full disk is to a program that writes."""
     write_photos(tmp_path / "photos", 64)
-    done = server.command("embed", tmp_path / "photos", "--model", run, "-o", tmp_path / "v.npz", file_size_limit=30_000)
+    done = processes.command("embed", tmp_path / "photos", "--model", run, "-o", tmp_path / "v.npz", file_size_limit=30_000)
     assert done.returncode == 1, done.stderr
     assert [line.startswith("facetric embed: ") for line in done.stderr.splitlines() if "loading" not in line] == [True]
     assert not (tmp_path / "v.npz").exists()

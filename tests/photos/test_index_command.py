@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import facetric
+import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import build_network
@@ -73,12 +74,11 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
     assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
 
 
-@pytest.mark.parametrize("forked", [True, pytest.param(False, marks=pytest.mark.slow)])  # spawned ones import torch first
-def test_several_processes_make_the_same_index(server, run, model, tmp_path, forked):
+def test_several_processes_make_the_same_index(run, model, tmp_path):
     root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
     write_photos(root, 70)  # three batches
     model.index(alone).add(root)
-    done = server.command("index", "add", together, root, "--model", run, "--processes", 2, fork_workers=forked)
+    done = processes.command("index", "add", together, root, "--model", run, "--processes", 2)
     assert done.returncode == 0, done.stderr
     assert "70 photos (70 embedded now)" in done.stdout
     query = next(root.rglob("*.jpg"))
@@ -138,21 +138,21 @@ def n_photos(index):
 
 
 @pytest.mark.slow
-def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(server, tmp_path):
+def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(tmp_path):
     root, index = tmp_path / "photos", tmp_path / "i"
     write_photos(root, 160)  # with the packaged network: seconds
     command, log = ["index", "add", index, root, "--label", "bird"], tmp_path / "log"
     kept = 0
     for _ in range(2):
-        child = server.start(*command, log=log)
+        child = processes.start(*command, log=log)
         until = time.monotonic() + 300
         while n_photos(index) <= kept and time.monotonic() < until:  # a reader during writes
             time.sleep(0.01)
-        os.kill(child, signal.SIGKILL)
-        assert server.wait(child) == -signal.SIGKILL, log.read_text()
+        child.send_signal(signal.SIGKILL)
+        assert processes.wait(child) == -signal.SIGKILL, log.read_text()
         before, kept = kept, n_photos(index)
         assert before < kept < 160
-    done = server.command(*command)
+    done = processes.command(*command)
     assert done.returncode == 0, done.stderr
     assert f"160 photos ({160 - kept} embedded now, {kept} known)" in done.stdout
     entries = facetric.load().index(index).entries()
@@ -175,11 +175,11 @@ def test_a_second_writer_is_one_line_and_readers_go_on(run, model, pictures, tmp
     assert invoke("index", "add", index, pictures, "--model", run).exit_code == 0
 
 
-def test_a_full_disk_is_one_line_and_what_was_done_is_kept(server, run, tmp_path):
+def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
     """On Linux, a limit on the size of files is what a full disk is to a program that writes."""
     write_photos(tmp_path / "photos", 96)
     arguments = ["index", "add", tmp_path / "i", tmp_path / "photos", "--model", run]
-    done = server.command(*arguments, file_size_limit=60_000)
+    done = processes.command(*arguments, file_size_limit=60_000)
     assert done.returncode == 1, done.stderr
     lines = [line for line in done.stderr.splitlines() if "loading" not in line]
     assert [line.startswith("facetric index add: ") and "free some space" in line for line in lines] == [True]

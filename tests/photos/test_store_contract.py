@@ -1,13 +1,12 @@
 """What every store of an index promises: each photo once, exact search, labels, removal, other processes."""
 
-import os
 import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from forge import wait_for
+import processes
 from oracles.nearest_photos import nearest_photos
 from photos.stores import DIMENSIONS, STORES, embedded
 
@@ -157,18 +156,18 @@ def write_for_ever(name, folder):
 
 
 @pytest.mark.parametrize("name", STORES)
-def test_killed_in_the_middle_it_holds_every_finished_batch_once(server, name, tmp_path):
+def test_killed_in_the_middle_it_holds_every_finished_batch_once(name, tmp_path):
     if name == "milvus":
         pytest.importorskip("milvus_lite")
     finished = set()
     for n_batches in (3, 8):
         printed, errors = tmp_path / f"{n_batches} printed", tmp_path / f"{n_batches} errors"
-        child = server.start(
+        child = processes.start(
             name, tmp_path, function="photos.test_store_contract:write_for_ever", log=printed, errors=str(errors)
         )
-        wait_for(lambda file=printed, n=n_batches: file.is_file() and file.read_text().count("\n") >= n)
-        os.kill(child, signal.SIGKILL)
-        assert server.wait(child) == -signal.SIGKILL, errors.read_text()
+        processes.wait_for(lambda file=printed, n=n_batches: file.is_file() and file.read_text().count("\n") >= n)
+        child.send_signal(signal.SIGKILL)
+        assert processes.wait(child) == -signal.SIGKILL, errors.read_text()
         finished |= set(map(int, printed.read_text().split()))
     store = STORES[name](tmp_path)
     found = [entry.path for entry in store.entries()]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import Embeddings
@@ -62,12 +63,12 @@ def test_splits_have_files_of_their_own_and_share_no_class(tmp_path, root):
     assert sum(map(len, labels.values())) == len(set.union(*labels.values())) == 12
 
 
-def test_two_processes_as_of_torchrun_give_what_one_gives(server, tmp_path, root):
+def test_two_processes_as_of_torchrun_give_what_one_gives(tmp_path, root):
     alone, together = make_run(tmp_path, root=root), make_run(tmp_path, name="second", root=root)
     evaluate_run(alone, n_restarts=1, facility=False)
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks("evaluate", together, "--restarts", 1, "--no-facility", logs=logs)
-    assert [server.wait(child) for child in children] == [0, 0], [log.read_text() for log in logs]
+    children = processes.start_ranks("evaluate", together, "--restarts", 1, "--no-facility", logs=logs)
+    assert processes.wait_all(children) == [0, 0], [log.read_text() for log in logs]
     assert [log.read_text().count("Written:") for log in logs] == [1, 0]
     np.testing.assert_allclose(
         Embeddings.load(together / "embeddings.npz").vectors, Embeddings.load(alone / "embeddings.npz").vectors, atol=1e-5

@@ -1,7 +1,6 @@
 """`facetric serve` as people run it: a process, stopped by a signal while it is busy."""
 
 import inspect
-import os
 import re
 import signal
 import subprocess
@@ -15,12 +14,12 @@ import pytest
 from typer.testing import CliRunner
 
 import facetric
+import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.cli.serve import serve
 from facetric.photos import Decisions
 from facetric.service import Limits
-from forge import contains, wait_for
 from service.running import client
 
 
@@ -37,20 +36,18 @@ def index(tmp_path_factory):
 class Served:
     """A running `facetric serve`."""
 
-    server: object
-    process_id: int
+    process: subprocess.Popen
     place: Path
 
     @property
     def address(self):
-        wait_for(lambda: contains(self.place / "printed", "\n"))
+        processes.wait_for(lambda: processes.contains(self.place / "printed", "\n"))
         return re.search(r"http://\S+", (self.place / "printed").read_text())[0]
 
     def stop(self, number):
         """Its exit status after this signal."""
-        os.kill(self.process_id, number)
-        process_id, self.process_id = self.process_id, None
-        return self.server.wait(process_id)
+        self.process.send_signal(number)
+        return processes.wait(self.process)
 
     @property
     def errors(self):
@@ -58,19 +55,19 @@ class Served:
 
 
 @pytest.fixture
-def process(server, index, tmp_path):
+def process(index, tmp_path):
     """Starts it, with this environment."""
     started = []
 
     def start(**environment):
-        command, files = ["serve", index, "--port", 0], {"log": tmp_path / "printed", "errors": str(tmp_path / "errors")}
-        started.append(Served(server, server.start(*command, **files, environment=environment), tmp_path))
+        files = {"log": tmp_path / "printed", "errors": tmp_path / "errors"}
+        started.append(Served(processes.start("serve", index, "--port", 0, **files, environment=environment), tmp_path))
         return started[-1]
 
     yield start
     for one in started:
-        if one.process_id is not None:
-            one.stop(signal.SIGKILL)
+        one.process.kill()
+        one.process.wait()
 
 
 def said(stderr):

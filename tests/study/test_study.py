@@ -2,7 +2,6 @@
 
 import json
 import os
-import pickle
 import signal
 import time
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from facetric.embedder import glyphnet
+import processes
 from facetric.files import sealed
 from facetric.runs import open_run, read_config
 from facetric.training.interruption import Interruption
@@ -20,7 +19,7 @@ from facetric.training.study import Setting, Study
 from facetric.training.study.jobs import validation_scores
 from facetric.training.study.spaces import METHODS, Method, Range
 from facetric.training.study.trials import best_trial, read_trials
-from facetric.training.study.workers import Interrupted, _raise_interrupted, worker_pool
+from facetric.training.study.workers import Interrupted, worker_pool
 from training.tiny_runs import tiny_tables
 
 
@@ -152,33 +151,12 @@ def test_the_rest_of_a_trial_with_other_parameters_is_not_resumed(tmp_path):
     assert validation_scores(wanted) == alone
 
 
-def run_with_processes(folder, methods, output, n, widths):
-    """In a process of its own."""
-    glyphnet.WIDTHS = tuple(int(width) for width in widths.split())
-    Path(output).write_bytes(pickle.dumps(tiny_study(folder, methods.split()).run(n_jobs=int(n)).rows))
-
-
-def rows_by_processes(server, folder, n, methods, widths, **how):
-    arguments = folder / str(n), " ".join(methods), folder / "rows", n, " ".join(map(str, widths))
-    said = folder / "said"
-    assert server.run(*arguments, function="study.test_study:run_with_processes", log=said, **how) == 0, said.read_text()
-    return pickle.loads((folder / "rows").read_bytes())
-
-
-def test_two_processes_find_what_one_does(server, finished, tmp_path):
+def test_two_processes_find_what_one_does(finished, tmp_path):
     study, comparison = finished
-    assert rows_by_processes(server, tmp_path, 2, study.methods, glyphnet.WIDTHS, fork_workers=True) == comparison.rows
-
-
-@pytest.mark.slow  # spawned workers import torch first, and train the network as it is
-def test_two_spawned_processes_find_what_one_does(server, tmp_path, glyphnet_widths):
-    one, two = (rows_by_processes(server, tmp_path, n, ["proxy_anchor"], glyphnet_widths) for n in (1, 2))
-    assert one == two
+    assert tiny_study(tmp_path, study.methods).run(n_jobs=2).rows == comparison.rows
 
 
 def wait_or_train(folder, task):
-    if signal.getsignal(signal.SIGTERM) is _raise_interrupted:  # inherited from the parent; a spawned worker would not
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if task == 0:
         raise ValueError("the first task fails, and its worker waits for others")
     (Path(folder) / "begun").touch()
@@ -201,16 +179,11 @@ def map_what_fails(folder):
         print(error, flush=True)
 
 
-def test_a_pool_with_an_idle_worker_is_stopped_too(server, tmp_path):
+def test_a_pool_with_an_idle_worker_is_stopped_too(tmp_path):
     said = tmp_path / "said"
-    process = server.start(tmp_path, function="study.test_study:map_what_fails", log=said, fork_workers=True)
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(process, signal.SIGKILL))
-    signal.alarm(60)
-    try:
-        assert server.wait(process) == 0, said.read_text()
-        assert "the first task fails" in said.read_text()
-    finally:
-        signal.alarm(0)
+    process = processes.start(tmp_path, function="study.test_study:map_what_fails", log=said)
+    assert processes.wait(process, seconds=120) == 0, said.read_text()
+    assert "the first task fails" in said.read_text()
 
 
 def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path, capsys):
@@ -275,36 +248,21 @@ def note_and_be_interrupted(folder, task):
     raise Interrupted(signal.SIGTERM)
 
 
-def map_what_is_interrupted(folder):
-    """In a process of its own: six tasks for two workers, each of which is interrupted in its first."""
+def test_an_interrupted_worker_begins_nothing_else_that_is_in_its_queue(tmp_path):
+    """Six tasks for two workers, each of which is interrupted in its first."""
     with pytest.raises(Interrupted), worker_pool(2) as parallel_map:
-        list(parallel_map(partial(note_and_be_interrupted, folder), range(6)))
-
-
-def test_an_interrupted_worker_begins_nothing_else_that_is_in_its_queue(server, tmp_path):
-    said = tmp_path / "said"
-    (tmp_path / "tasks").mkdir()
-    code = server.run(tmp_path / "tasks", function="study.test_study:map_what_is_interrupted", log=said, fork_workers=True)
-    assert code == 0, said.read_text()
-    assert 1 <= len(list((tmp_path / "tasks").iterdir())) <= 2
+        list(parallel_map(partial(note_and_be_interrupted, tmp_path), range(6)))
+    assert 1 <= len(list(tmp_path.iterdir())) <= 2
 
 
 def be_killed(task):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def map_what_is_killed(folder):
-    """In a process of its own: the workers die as the kernel ends a process for lack of memory."""
+def test_a_killed_worker_is_named_with_a_way_out():
+    """The workers die as the kernel ends a process for lack of memory."""
     with pytest.raises(RuntimeError, match=r"lack of memory.*fewer --jobs"), worker_pool(2) as parallel_map:
         list(parallel_map(be_killed, range(3)))
-    Path(folder).mkdir()
-
-
-def test_a_killed_worker_is_named_with_a_way_out(server, tmp_path):
-    said = tmp_path / "said.txt"
-    code = server.run(tmp_path / "over", function="study.test_study:map_what_is_killed", log=said, fork_workers=True)
-    assert code == 0, said.read_text()
-    assert (tmp_path / "over").is_dir()
 
 
 def test_trials_may_be_shorter_than_final_runs(tmp_path):

@@ -1,24 +1,33 @@
 """What stops a run says so in one line, and overwrites nothing."""
 
 import os
-import shutil
 
 import numpy as np
 import pytest
 import typer
+from typer.testing import CliRunner
 
+import processes
 from facetric.cli.errors import one_line_errors
+from facetric.cli.main import app
 from facetric.runs.config_file import to_toml
 from training.tiny_runs import tiny_config
 
 
-def one_line(log, command="train"):
+def one_line(said, command="train"):
     """The line of the error: the last one, and the only one that the command speaks in its own name."""
-    lines = [line for line in log.read_text().splitlines() if line.startswith(f"facetric {command}: ")]
-    assert len(lines) == 1, log.read_text()
-    assert "Traceback" not in log.read_text()
-    assert log.read_text().splitlines()[-1] == lines[0]
+    lines = [line for line in said.splitlines() if line.startswith(f"facetric {command}: ")]
+    assert len(lines) == 1, said
+    assert "Traceback" not in said
+    assert said.splitlines()[-1] == lines[0]
     return lines[0]
+
+
+def refusal(*arguments, code=2):
+    """The line of a command that ends with this code."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exit_code == code, done.output
+    return one_line(done.stderr, arguments[0])
 
 
 @pytest.fixture
@@ -28,36 +37,33 @@ def config_file(tmp_path):
     return path
 
 
-def test_a_full_disk(server, config_file, tmp_path):
+def test_a_full_disk(config_file, tmp_path):
     log, run = tmp_path / "log", tmp_path / "runs" / "tiny"
-    assert server.run("train", config_file, log=log, file_size_limit=200_000) == 1
-    assert f"cannot write {run / 'checkpoints'}/" in one_line(log)
-    assert "safetensors: File too large; what was saved before is untouched" in one_line(log)
+    assert processes.run("train", config_file, log=log, file_size_limit=200_000) == 1
+    line = one_line(log.read_text())
+    assert f"cannot write {run / 'checkpoints'}/" in line
+    assert "safetensors: File too large; what was saved before is untouched" in line
     assert not [path.name for path in (run / "checkpoints").iterdir() if path.name.endswith(".part")]
-    assert server.run("resume", run, log=log) == 0  # space was found
+    assert processes.run("resume", run, log=log) == 0  # space was found
 
 
-def test_a_run_folder_that_cannot_be_made(server, config_file, tmp_path):
+def test_a_run_folder_that_cannot_be_made(config_file, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    log = tmp_path / "log"
-    assert server.run("train", config_file, "--set", f"run.folder={tmp_path / 'file'}", log=log) == 1
-    assert f"cannot create the run folder {tmp_path / 'file' / 'tiny'}" in one_line(log)
+    line = refusal("train", config_file, "--set", f"run.folder={tmp_path / 'file'}", code=1)
+    assert f"cannot create the run folder {tmp_path / 'file' / 'tiny'}" in line
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_permission(server, config_file, tmp_path):
+def test_a_folder_without_permission(config_file, tmp_path):
     (tmp_path / "closed").mkdir(mode=0o500)
-    log = tmp_path / "log"
-    assert server.run("train", config_file, "--set", f"run.folder={tmp_path / 'closed'}", log=log) == 1
-    assert "Permission denied" in one_line(log)
+    assert "Permission denied" in refusal("train", config_file, "--set", f"run.folder={tmp_path / 'closed'}", code=1)
 
 
-def test_an_existing_run_is_not_overwritten(server, config_file, tmp_path):
-    run, log = tmp_path / "runs" / "tiny", tmp_path / "log"
+def test_an_existing_run_is_not_overwritten(config_file, tmp_path):
+    run = tmp_path / "runs" / "tiny"
     run.mkdir(parents=True)
     (run / "precious").write_text("mine")
-    assert server.run("train", config_file, log=log) == 2
-    assert f"{run} exists and is not overwritten" in one_line(log)
+    assert f"{run} exists and is not overwritten" in refusal("train", config_file)
     assert [path.name for path in run.iterdir()] == ["precious"]
 
 
@@ -77,23 +83,17 @@ def test_an_existing_run_is_not_overwritten(server, config_file, tmp_path):
         (["steps=1"], "--set takes table.key=value"),
     ],
 )
-def test_a_configuration_that_cannot_be_a_run_leaves_no_folder(server, config_file, tmp_path, settings, words):
-    log = tmp_path / "log"
-    overrides = [word for setting in settings for word in ("--set", setting)]
-    assert server.run("train", config_file, *overrides, log=log) == 2
-    assert words in one_line(log)
+def test_a_configuration_that_cannot_be_a_run_leaves_no_folder(config_file, tmp_path, settings, words):
+    assert words in refusal("train", config_file, *(word for setting in settings for word in ("--set", setting)))
     assert not (tmp_path / "runs" / "tiny").exists()
 
 
-def test_pictures_that_would_fill_the_memory_are_refused(server, config_file, tmp_path):
-    log = tmp_path / "log"
+def test_pictures_that_would_fill_the_memory_are_refused(config_file):
     for setting, words in (
         ("data.options.size=100000", "size must be at most 256"),
         ("data.pad=1024", "data.pad is too large: with 1024 pixels on every side"),
     ):
-        log.unlink(missing_ok=True)
-        assert server.run("train", config_file, "--set", "data.options.min_images=16", "--set", setting, log=log) == 2
-        assert words in one_line(log)
+        assert words in refusal("train", config_file, "--set", "data.options.min_images=16", "--set", setting)
 
 
 def test_memory_that_is_used_up_is_one_line(capsys):
@@ -103,7 +103,7 @@ def test_memory_that_is_used_up_is_one_line(capsys):
     assert capsys.readouterr().err.startswith("facetric embed: there is not enough memory: Unable to allocate")
 
 
-def test_weights_of_the_wrong_shape(server, config_file, tmp_path):
+def test_weights_of_the_wrong_shape(config_file, tmp_path):
     import torch
     from safetensors.torch import save_file
 
@@ -112,18 +112,11 @@ def test_weights_of_the_wrong_shape(server, config_file, tmp_path):
     state = build_network("glyphnet", weights="none").backbone.state_dict()
     first = next(name for name, tensor in state.items() if tensor.ndim == 4)
     save_file({**{k: v.contiguous() for k, v in state.items()}, first: torch.zeros(3, 3, 3, 3)}, tmp_path / "w.safetensors")
-    log = tmp_path / "log"
-    assert server.run("train", config_file, "--set", f"model.weights={tmp_path / 'w.safetensors'}", log=log) == 2
-    assert first in one_line(log)
+    assert first in refusal("train", config_file, "--set", f"model.weights={tmp_path / 'w.safetensors'}")
     assert not (tmp_path / "runs").exists()
 
 
-def test_resuming_what_is_no_run(server, tmp_path):
-    log = tmp_path / "log"
-    assert server.run("resume", tmp_path / "nothing", log=log) == 2
-    assert "does not exist: pass a run folder" in one_line(log, "resume")
-    shutil.rmtree(tmp_path / "nothing", ignore_errors=True)
+def test_resuming_what_is_no_run(tmp_path):
+    assert "does not exist: pass a run folder" in refusal("resume", tmp_path / "nothing")
     (tmp_path / "empty").mkdir()
-    log.unlink()
-    assert server.run("resume", tmp_path / "empty", log=log) == 2
-    assert "has no config.toml" in one_line(log, "resume")
+    assert "has no config.toml" in refusal("resume", tmp_path / "empty")

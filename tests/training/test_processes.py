@@ -1,7 +1,6 @@
 """Many processes are one: the gradient, the batches, the folder, and the end."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -10,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import processes
 from facetric.runs.config_file import to_toml
 from facetric.training import resume, train
 from facetric.training.processes import Processes
-from forge import contains, wait_for
 from training.tiny_runs import rows_of, tiny_config
 from training.two_ranks import LOSS_NAMES, global_batch, gradients_of_one_step
 
@@ -28,21 +27,11 @@ class OneProcess:
         value.backward()
 
 
-def both_end(server, children, *, seconds=120):
-    """Their exit statuses; a deadlock is an error."""
-    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("the processes wait for each other"))
-    signal.alarm(seconds)
-    try:
-        return [server.wait(child) for child in children]
-    finally:
-        signal.alarm(0)
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float64", 1e-9), pytest.param("float32", 1e-5, marks=pytest.mark.slow)])
-def test_the_gradient_of_two_processes_is_that_of_one(server, tmp_path, dtype, tolerance):
+def test_the_gradient_of_two_processes_is_that_of_one(tmp_path, dtype, tolerance):
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks(tmp_path, dtype, logs=logs, function="training.two_ranks:gradients")
-    assert both_end(server, children) == [0, 0], [log.read_text() for log in logs]
+    children = processes.start_ranks(tmp_path, dtype, logs=logs, function="training.two_ranks:gradients")
+    assert processes.wait_all(children) == [0, 0], [log.read_text() for log in logs]
     images, labels = global_batch()
     for name in LOSS_NAMES:
         torch.set_default_dtype(getattr(torch, dtype))
@@ -60,16 +49,16 @@ def test_the_gradient_of_two_processes_is_that_of_one(server, tmp_path, dtype, t
     assert [counts["facility_location"] for counts in solved] == [1, 0]
 
 
-def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
+def test_two_processes_train_one_run_and_stop_together(tmp_path):
     still = {"backbone_lr": 0.0, "head_lr": 0.0}  # rounding must not add up: the losses depend on the batches alone
     config = tiny_config(tmp_path / "two", run={"steps": 30, "checkpoint_every": 30, "validate_every": 0}, optimizer=still)
     (tmp_path / "tiny.toml").write_text(to_toml(config))
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = server.start_ranks("train", tmp_path / "tiny.toml", logs=logs)
+    children = processes.start_ranks("train", tmp_path / "tiny.toml", logs=logs)
     run = tmp_path / "two" / "tiny"
-    wait_for(lambda: contains(run / "metrics.jsonl", '"step": 3,'))
-    os.kill(children[1], signal.SIGTERM)  # one of them
-    assert both_end(server, children) == [143, 143], [log.read_text() for log in logs]
+    processes.wait_for(lambda: processes.contains(run / "metrics.jsonl", '"step": 3,'))
+    children[1].send_signal(signal.SIGTERM)  # one of them
+    assert processes.wait_all(children) == [143, 143], [log.read_text() for log in logs]
     assert "facetric resume" in logs[0].read_text()
     assert logs[1].read_text() == ""
 
@@ -84,13 +73,13 @@ def test_two_processes_train_one_run_and_stop_together(server, tmp_path):
 @pytest.mark.parametrize(
     ("place", "message"), [("feed", "the disk of this process broke"), ("forward", "the memory of this process is full")]
 )
-def test_an_error_in_one_process_stops_all(server, tmp_path, place, message):
+def test_an_error_in_one_process_stops_all(tmp_path, place, message):
     (tmp_path / "tiny.toml").write_text(to_toml(tiny_config(tmp_path / "runs", run={"steps": 50, "validate_every": 0})))
     logs = [tmp_path / "0.log", tmp_path / "1.log"]
     function = "training.two_ranks:train_with_a_fault"
-    children = server.start_ranks(place, tmp_path / "tiny.toml", logs=logs, function=function)
-    statuses = both_end(server, children)
-    assert all(status not in (0, 99) for status in statuses), [log.read_text() for log in logs]
+    children = processes.start_ranks(place, tmp_path / "tiny.toml", logs=logs, function=function)
+    statuses = processes.wait_all(children)
+    assert all(status != 0 for status in statuses), [log.read_text() for log in logs]
     assert f"facetric train: {message}" in logs[1].read_text()
     if place == "feed":  # known to the others by an exchange; an error while they communicate shows as a lost connection
         assert f"facetric train: rank 1: {message}" in logs[0].read_text()

@@ -13,8 +13,8 @@ test: $(VENV)/installed
 	$(BIN)/pytest --numprocesses auto --maxprocesses 4 --dist worksteal -m "not slow" src tests
 
 TORTURE_MINUTES ?= 30
-torture: $(VENV)/installed # kills, damage, full disks and bad inputs for this many minutes, then a table: tried, fine, bad
-	TORTURE_MINUTES=$(TORTURE_MINUTES) $(BIN)/pytest -m torture tests/torture
+torture: $(VENV)/installed # kills, damage, files that cannot grow and bad inputs for about this many minutes
+	TORTURE_MINUTES=$(TORTURE_MINUTES) FACETRIC_EXAMPLES=500 $(BIN)/pytest -s tests/torture/torture_*.py tests/torture/test_fuzz.py
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

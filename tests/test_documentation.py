@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 import typer
-from filelock import FileLock
 
 from facetric.cli.main import app
 from facetric.losses import LOSSES
@@ -136,16 +135,8 @@ def test_links_lead_to_files_of_the_repository(page):
 
 
 @pytest.fixture(scope="module")
-def site(shared_folder):
-    """Built by the first worker that needs it, for all of them."""
-    folder = shared_folder / "site"
-    with FileLock(f"{folder}.lock"):
-        if not (folder / "index.html").is_file():
-            build(folder)
-    return folder
-
-
-def build(folder):
+def site(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site")
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=ROOT,
@@ -155,6 +146,7 @@ def build(folder):
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
+    return folder
 
 
 def test_the_site_builds_and_loads_nothing_from_the_network(site):

@@ -30,6 +30,7 @@ ODD = (
     b"\xff",
     (1, 2),
 )
+KINDS = ("bit", "bit", "bits", "cut", "zeros", "swap", "moved", "longer", "other file", "empty")
 INTEGERS = st.one_of(st.integers(-2, 9), st.sampled_from(ODD))
 
 
@@ -103,3 +104,31 @@ def batch(draw):
     points = coordinates(draw, n, d)
     labels = np.random.default_rng(draw(st.integers(0, 2**20))).integers(0, draw(st.integers(1, 4)), n)
     return points, labels, changed_vectors(draw, points), changed_labels(draw, labels)
+
+
+def damaged(data, rng, other):
+    """The bytes after an accident, and its name. `other` are those of a file of the same kind from elsewhere."""
+    kind = KINDS[rng.integers(len(KINDS))]
+    raw = bytearray(data)
+    if kind in ("bit", "bits"):
+        for _ in range(1 if kind == "bit" else int(rng.integers(2, 9))):
+            raw[rng.integers(len(raw))] ^= 1 << rng.integers(8)
+    elif kind == "cut":
+        raw = raw[: rng.integers(len(raw))]
+    elif kind == "zeros":
+        start, size = int(rng.integers(len(raw))), int(rng.integers(1, 513))
+        raw[start : start + size] = bytes(len(raw[start : start + size]))
+    elif kind in ("swap", "moved"):
+        size = int(rng.integers(1, max(2, min(513, len(raw) // 2))))
+        a, b = (int(x) for x in rng.integers(0, max(1, len(raw) - size), 2))
+        first, second = bytes(raw[a : a + size]), bytes(raw[b : b + size])
+        raw[a : a + size] = second
+        if kind == "swap":
+            raw[b : b + size] = first
+    elif kind == "longer":
+        raw += rng.bytes(int(rng.integers(1, 100)))
+    elif kind == "other file":
+        raw = bytearray(other)
+    else:
+        raw = bytearray()
+    return bytes(raw), kind

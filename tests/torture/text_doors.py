@@ -11,8 +11,7 @@ import numpy as np
 from hypothesis import strategies as st
 from PIL import Image
 
-from torture.damages import damaged
-from torture.inputs import INTEGERS, ODD, REFUSED, batch, call
+from torture.inputs import INTEGERS, ODD, REFUSED, batch, call, damaged
 
 KEYS = st.sampled_from(
     """run.steps run.seed run.name run.threads run.validate_every data.name data.size data.pad data.options data.root model.dim

@@ -1,6 +1,7 @@
 """What stops a run says so in one line, and overwrites nothing."""
 
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -25,7 +26,8 @@ def one_line(said, command="train"):
 
 def refusal(*arguments, code=2):
     """The line of a command that ends with this code."""
-    done = CliRunner().invoke(app, [*map(str, arguments)])
+    with warnings.catch_warnings(action="ignore"):  # in a test they are errors
+        done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exit_code == code, done.output
     return one_line(done.stderr, arguments[0])
 

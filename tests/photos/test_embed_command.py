@@ -135,11 +135,11 @@ def n_kept(place):
         return 0
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path, processes):
+@pytest.mark.parametrize("n_processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path, n_processes):
     root, output = tmp_path / "photos", tmp_path / "vectors.parquet"
     write_photos(root, 160)  # with the packaged network: seconds
-    command = ["embed", root, "-o", output, "--processes", processes]
+    command = ["embed", root, "-o", output, "--processes", n_processes]
     kept = 0
     for i in range(2):
         os.mkfifo(tmp_path / f"log {i}")

@@ -20,29 +20,50 @@ if TYPE_CHECKING:
         service,
         training,
     )
-    from facetric.embedder import Embedding, load
+    from facetric.clustering import AverageLinkage, FacilityLocation, calibrate
+    from facetric.embedder import Embedder, Embedding, build_network, load
+    from facetric.evaluation import evaluate
     from facetric.losses import LOSSES, ClassBalancedBatches, FacilityLocationLoss, GlobalBatch, SubsampledLoss
     from facetric.losses.solver import ClusteringProblem, Solution, solve
-    from facetric.runs import open_run
+    from facetric.runs import compare_runs, open_run, read_config
+    from facetric.training import resume, train
 
     __version__: str
 
 __all__ = [
     "LOSSES",
+    "AverageLinkage",
     "ClassBalancedBatches",
     "ClusteringProblem",
+    "Embedder",
     "Embedding",
+    "FacilityLocation",
     "FacilityLocationLoss",
     "GlobalBatch",
     "Solution",
     "SubsampledLoss",
     "__version__",
+    "build_network",
+    "calibrate",
+    "compare_runs",
+    "evaluate",
     "load",
     "open_run",
+    "read_config",
+    "resume",
     "solve",
+    "train",
 ]
 
 _HOMES = {
+    "AverageLinkage": "clustering",
+    "FacilityLocation": "clustering",
+    "calibrate": "clustering",
+    "Embedder": "embedder",
+    "Embedding": "embedder",
+    "build_network": "embedder",
+    "load": "embedder",
+    "evaluate": "evaluation",
     "LOSSES": "losses",
     "ClassBalancedBatches": "losses",
     "FacilityLocationLoss": "losses",
@@ -50,10 +71,12 @@ _HOMES = {
     "SubsampledLoss": "losses",
     "ClusteringProblem": "losses.solver",
     "Solution": "losses.solver",
-    "Embedding": "embedder",
-    "load": "embedder",
-    "open_run": "runs",
     "solve": "losses.solver",
+    "compare_runs": "runs",
+    "open_run": "runs",
+    "read_config": "runs",
+    "resume": "training",
+    "train": "training",
 }
 
 _PACKAGES = (

@@ -62,7 +62,7 @@ def compare(root: Path, cache: Path, *, n_workers: int, n_rounds: int) -> None:
     print(f"{n_workers} workers, {os.cpu_count()} cores; torch {torch.__version__}")
 
     start = time.perf_counter()
-    prepared = prepare(paths, folder=cache, n_workers=n_workers)
+    prepared = prepare(paths, folder=cache, n_threads=n_workers)
     seconds = time.perf_counter() - start
     print(f"cache built in {seconds:.1f} s ({len(paths) / seconds:.0f} images/s), {prepared.path.stat().st_size / 1e6:.0f} MB")
 

@@ -193,12 +193,12 @@ def test_the_layout_can_be_said_and_is_checked(tmp_path):
         check_dataset(tmp_path / "images.txt")
 
 
-def test_progress_counts_every_file_and_workers_change_nothing(tmp_path):
+def test_progress_counts_every_file_and_threads_change_nothing(tmp_path):
     write_folder(tmp_path)
     calls = []
-    first = check_dataset(tmp_path, n_workers=1, on_progress=lambda done, n: calls.append((done, n)))
+    first = check_dataset(tmp_path, n_threads=1, on_progress=lambda done, n: calls.append((done, n)))
     assert calls == [(done, 4 * PER_CLASS) for done in range(1, 4 * PER_CLASS + 1)]
-    assert check_dataset(tmp_path, n_workers=5).findings == first.findings
+    assert check_dataset(tmp_path, n_threads=5).findings == first.findings
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,7 +240,7 @@ def build_slowly(cache: str, *pictures: str) -> None:
         return decode(image, size)
 
     prepared_module._decode = slow
-    prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache), n_workers=1)
+    prepare([Path(picture) for picture in pictures], size=SIZE, folder=Path(cache), n_threads=1)
 
 
 def test_a_killed_build_is_cleaned_up_and_done_again(pictures: list[Path], cache: Path, tmp_path: Path) -> None:
@@ -363,3 +364,19 @@ def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatc
 def test_nothing_to_prepare_is_refused(cache: Path) -> None:
     with pytest.raises(ValueError, match="no images to prepare"):
         prepare([], folder=cache)
+
+
+def test_as_many_threads_decode_as_the_machine_has_cores(tmp_path, monkeypatch):
+    together = threading.Barrier(5)  # passed only if five threads decode at once
+    decode = prepared_module._decode
+
+    def decode_together(image, size):
+        together.wait(timeout=30)
+        return decode(image, size)
+
+    monkeypatch.setattr(prepared_module, "available_cores", lambda: 5)
+    monkeypatch.setattr(prepared_module, "_decode", decode_together)
+    paths = [tmp_path / f"{number}.png" for number in range(5)]
+    for path in paths:
+        Image.new("RGB", (9, 9)).save(path)
+    assert len(prepare(paths, size=8, folder=tmp_path / "cache")) == 5

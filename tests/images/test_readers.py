@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from facetric.images import open_image
-from facetric.images.readers import load_dataset
+from facetric.images.readers import load_dataset, load_present
 from facetric.images.readers.annotations import Listing, split_by_fraction
 from facetric.images.readers.published import PUBLISHED, SplitCount
 from images.official_layouts import PER_CLASS, save_image, write_cub, write_folder, write_products
@@ -345,3 +345,35 @@ def test_roots_without_the_official_files_say_what_to_pass(tmp_path):
 def test_options_of_another_type_are_refused(tmp_path, name, options, message):
     with pytest.raises(ValueError, match=message):
         load_dataset(name, None if name == "glyphs" else tmp_path, **options)
+
+
+# --- Images that are gone, and images of phones
+
+
+def test_a_run_can_read_what_is_left_of_a_folder_or_a_table(tmp_path):
+    write_folder(tmp_path / "folder")
+    whole = load_dataset("folder", tmp_path / "folder")
+    emptied = whole.images[0].parent
+    gone = [path for path in whole.images if path.parent == emptied]
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in whole.images))
+    for path in gone:
+        path.unlink()
+    for name, root in (("folder", tmp_path / "folder"), ("csv", table)):
+        with pytest.raises(ValueError, match=r"hold none|do not exist"):
+            load_dataset(name, root)
+        left = load_present(name, root)
+        assert left.images == [path for path in whole.images if path not in gone]
+        assert {class_of(left, path) for path in left.images} == set(whole.class_names) - {emptied.name}
+
+
+def test_heic_photos_are_trained_on_where_they_can_be_opened(tmp_path):
+    heif = pytest.importorskip("pillow_heif")
+    heif.register_heif_opener()
+    write_folder(tmp_path)
+    before = load_dataset("folder", tmp_path)
+    photo = before.images[0].with_name("phone.HEIC")
+    open_image(before.images[0]).save(photo, format="HEIF")
+    dataset = load_dataset("folder", tmp_path)
+    assert set(dataset.images) - set(before.images) == {photo}
+    assert open_image(photo).size == open_image(before.images[0]).size

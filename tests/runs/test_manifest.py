@@ -115,6 +115,20 @@ def test_changed_test_pictures_do_not_stop_a_resume(tmp_path):
     assert len(dataset) == len(run.manifest) - 1
 
 
+def test_an_emptied_class_folder_stops_neither_evaluation_nor_resume(tmp_path):
+    root = make_pictures(tmp_path / "pictures")
+    run = open_run(make_run(tmp_path / "runs", root=root))
+    manifest = run.manifest
+    first = int(np.flatnonzero(manifest.splits == "test")[0])
+    gone = tuple(manifest.images[i] for i in np.flatnonzero(manifest.labels == manifest.labels[first]))
+    for name in gone:
+        (root / name).unlink()
+    assert evaluate_run(run.path, n_restarts=1, facility=False).changes.removed == gone
+    dataset, changes = resumed_images(run)
+    assert changes.removed == gone
+    assert len(dataset) == len(manifest) - len(gone)
+
+
 def test_a_relabeled_image_keeps_the_class_it_was_trained_with(tmp_path):
     root = make_pictures(tmp_path / "pictures", n_classes=6)
     rows = [f"{path.relative_to(root)},{path.parent.name}" for path in sorted(root.rglob("*.png"))]

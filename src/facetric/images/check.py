@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from facetric.images.decoding import IMAGE_SUFFIXES
+from facetric.images.decoding import image_suffixes
 from facetric.images.inspection import ImageFacts, inspect_images
 from facetric.images.readers.annotations import Listing, name_some
 from facetric.images.readers.published import PUBLISHED, SplitCount, count_differences
@@ -67,7 +67,7 @@ def check_dataset(
     path: str | os.PathLike[str],
     *,
     layout: str | None = None,
-    n_workers: int | None = None,
+    n_threads: int | None = None,
     on_progress: Progress | None = None,
 ) -> DatasetCheck:
     """Open every image and compare the files with the dataset's own annotations.
@@ -90,7 +90,7 @@ def check_dataset(
         finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
         return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
     files = list(dict.fromkeys((*found.listing.paths, *found.strays)))
-    facts = {f.path: f for f in inspect_images(files, n_workers=n_workers, on_progress=on_progress)}
+    facts = {f.path: f for f in inspect_images(files, n_threads=n_threads, on_progress=on_progress)}
     base = root if root.is_dir() else root.parent
     findings = [
         *_count_findings(found.listing),
@@ -186,7 +186,7 @@ def _beside_findings(found: Survey, base: Path) -> Iterator[Finding]:
     for path in found.skipped:
         if path.is_dir():
             detail = "a folder inside a class folder is not searched" if found.has_classes else "is a folder"
-        elif path.suffix.lower() not in IMAGE_SUFFIXES:
+        elif path.suffix.lower() not in image_suffixes():
             detail = f"the suffix {path.suffix!r} is not an image suffix, so it is not used"
         else:
             detail = "the dataset does not list this file, so it is not used"

@@ -34,10 +34,10 @@ class ImageFacts:
 
 
 def inspect_images(
-    paths: Sequence[Path], *, n_workers: int | None = None, on_progress: Progress | None = None
+    paths: Sequence[Path], *, n_threads: int | None = None, on_progress: Progress | None = None
 ) -> Iterator[ImageFacts]:
     """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
-    executor = ThreadPoolExecutor(n_workers or available_cores())
+    executor = ThreadPoolExecutor(n_threads or available_cores())
     try:
         for n_done, facts in enumerate(executor.map(inspect_image, paths), start=1):
             yield facts

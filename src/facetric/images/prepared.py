@@ -24,6 +24,7 @@ from facetric.images.array_file import ArrayFile, PreparedCacheError, cache_fold
 from facetric.images.cache_key import Description, described_files, images_key, preparation_versions
 from facetric.images.decoding import open_image
 from facetric.images.preprocessing import Preprocessing
+from facetric.machine import available_cores
 
 __all__ = ["PreparedCacheError", "PreparedImages", "cache_folder", "prepare"]
 
@@ -58,25 +59,26 @@ def prepare(
     size: int = 256,
     name: str = "images",
     folder: Path | None = None,
-    n_workers: int = 2,
+    n_threads: int | None = None,
     verify: bool = False,
 ) -> PreparedImages:
     """The images stretched to size × size, from the cache, which is built now if it is missing, damaged or out of date.
 
-    `name` is the dataset's, for the file's name and `facetric cache list`; `folder` is `cache_folder()` unless given. A file that
-    cannot be decoded stops the build with an ImageError that names it; a full disk or an unwritable folder with a
-    PreparedCacheError. Neither leaves anything behind. On a terminal a progress bar is shown.
+    `name` is the dataset's, for the file's name and `facetric cache list`; `folder` is `cache_folder()` unless given; `n_threads`
+    decode, one per core unless given. A file that cannot be decoded stops the build with an ImageError that names it; a full disk
+    or an unwritable folder with a PreparedCacheError. Neither leaves anything behind. On a terminal a progress bar is shown.
     """
     if len(images) == 0:
         raise ValueError("there are no images to prepare: check the dataset's folder and split")
-    if size < 1 or n_workers < 1:
-        raise ValueError(f"size and n_workers must be at least 1; got {size} and {n_workers}: 256 and 2 are typical")
+    n_threads = available_cores() if n_threads is None else n_threads
+    if size < 1 or n_threads < 1:
+        raise ValueError(f"size and n_threads must be at least 1; got {size} and {n_threads}: leave them out for usual values")
     folder = cache_folder() if folder is None else Path(folder)
     key = images_key(images, size)
     safe_name = re.sub(r"[^\w-]", "_", name)
     path = folder / f"{safe_name}-{size}-{key[:16]}.bytes"
     file = ArrayFile(path, key, shape=(len(images), size, size, 3), dtype="uint8", kind="prepared cache")
-    file.ensure(lambda: _build(file, images, size, n_workers, name), verify=verify)
+    file.ensure(lambda: _build(file, images, size, n_threads, name), verify=verify)
     return _mapped(file, np.arange(len(images)))
 
 
@@ -84,26 +86,26 @@ def _mapped(file: ArrayFile, rows: NDArray[np.int64]) -> PreparedImages:
     return PreparedImages(file, file.mapped(), rows)
 
 
-def _build(file: ArrayFile, images: Sequence[Path], size: int, n_workers: int, name: str) -> None:
+def _build(file: ArrayFile, images: Sequence[Path], size: int, n_threads: int, name: str) -> None:
     source = described_files(images, size, file.key)
     description = Description("prepared images", name, f"{size} × {size} pixels", preparation_versions(), source)
-    file.write(lambda first: _decoded(images, first, size, n_workers, file.path.name), description=asdict(description))
+    file.write(lambda first: _decoded(images, first, size, n_threads, file.path.name), description=asdict(description))
 
 
 def _decoded(
-    images: Sequence[Path], first: int, size: int, n_workers: int, title: str
+    images: Sequence[Path], first: int, size: int, n_threads: int, title: str
 ) -> Generator[NDArray[np.uint8], None, None]:
     """The images in order from `first` on, decoded by threads (Pillow releases the GIL), a few ahead."""
     columns = (TextColumn("preparing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     ahead: deque[Future[NDArray[np.uint8]]] = deque()
-    pool = ThreadPoolExecutor(n_workers, thread_name_prefix="facetric-prepare")
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-prepare")
     try:
         with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
             task = progress.add_task(title, total=len(images), completed=first)
             for image in images[first:]:
                 ahead.append(pool.submit(_decode, image, size))
-                if len(ahead) > 8 * n_workers:
+                if len(ahead) > 8 * n_threads:
                     yield ahead.popleft().result()
                     progress.advance(task)
             while ahead:

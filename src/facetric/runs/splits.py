@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.images import ImageDataset
-from facetric.images.readers import load_dataset
+from facetric.images.readers import load_dataset, load_present
 from facetric.images.readers.annotations import name_some
 from facetric.runs.config import DataTable
 from facetric.runs.manifest import DataChanges
@@ -81,7 +81,8 @@ def _current_dataset(run: Run) -> ImageDataset:
     root = run.config.data.root
     if root is not None and not Path(root).expanduser().exists():
         raise ValueError(f"the data of {run.path} is no longer in {root}: set data.root in {run.config_file} to where it is")
-    return load_run_dataset(run.config.data)
+    data = run.config.data
+    return load_present(data.name, data.root, **data.options)  # what is gone is named by the manifest
 
 
 def load_run_dataset(data: DataTable) -> ImageDataset:

@@ -41,6 +41,13 @@ class Listing:
         # The second check is for file systems that store a name in another Unicode form than the list.
         return [path for path in self.paths if path.name not in present[path.parent] and not path.is_file()]
 
+    def present(self) -> ImageDataset:
+        """The images that are on disk now, all in one split: for a caller that knows the splits, and what is missing."""
+        gone = set(self.missing())
+        there = np.array([i for i, path in enumerate(self.paths) if path not in gone], dtype=np.int64)
+        paths = [self.paths[i] for i in there]
+        return ImageDataset(self.name, paths, self.labels[there], self.class_names, np.full(len(there), "train"))
+
     def dataset(self, *, check_counts: bool = False, shared_classes: bool = False) -> ImageDataset:
         """The dataset, or a ValueError about missing images, wrong counts or classes in two splits."""
         if missing := self.missing():

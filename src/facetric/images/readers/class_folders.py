@@ -36,6 +36,11 @@ def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, see
     return split_by_fraction(list_folder(root), test_fraction=test_fraction, seed=seed).dataset()
 
 
+def list_present(root: str | os.PathLike[str]) -> Listing:
+    """Every image with its class, of the classes that have images; no splits."""
+    return listing_of(scan_folder(existing_root(root, "a folder with one sub-folder per class")))
+
+
 def list_folder(root: str | os.PathLike[str]) -> Listing:
     """Every image with its class; no splits yet."""
     path = existing_root(root, "a folder with one sub-folder per class")

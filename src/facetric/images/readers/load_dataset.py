@@ -10,11 +10,12 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from facetric.images.dataset import ImageDataset
-from facetric.images.readers.cars import read_cars
-from facetric.images.readers.class_folders import read_folder
-from facetric.images.readers.csv_file import read_csv
-from facetric.images.readers.cub import read_cub
-from facetric.images.readers.products import read_products
+from facetric.images.readers.annotations import Listing
+from facetric.images.readers.cars import list_cars, read_cars
+from facetric.images.readers.class_folders import list_present, read_folder
+from facetric.images.readers.csv_file import list_csv, read_csv
+from facetric.images.readers.cub import list_cub, read_cub
+from facetric.images.readers.products import list_products, read_products
 from facetric.text import did_you_mean
 
 READERS: dict[str, Callable[..., ImageDataset]] = {
@@ -23,6 +24,13 @@ READERS: dict[str, Callable[..., ImageDataset]] = {
     "products": read_products,
     "folder": read_folder,
     "csv": read_csv,
+}
+LISTERS: dict[str, Callable[..., Listing]] = {
+    "cub": list_cub,
+    "cars": list_cars,
+    "products": list_products,
+    "folder": list_present,
+    "csv": list_csv,
 }
 BUILT_IN = "glyphs"
 DATASETS = (*READERS, BUILT_IN)
@@ -52,6 +60,18 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
     if root is None:
         raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
     return reader(root, **options)
+
+
+def load_present(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> ImageDataset:
+    """As `load_dataset`, without listed images that are gone and classes that have none left, and all in one split.
+
+    It is for a run, which knows its splits and says itself what it misses.
+    """
+    if name not in LISTERS or root is None:
+        return load_dataset(name, root, **options)
+    _check_options(name, READERS[name], options)
+    where = {"file": options["file"]} if "file" in options else {}
+    return LISTERS[name](root, **where).present()
 
 
 def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict[str, Any]) -> None:

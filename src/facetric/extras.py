@@ -26,6 +26,7 @@ PHOTOS = (  # the modules of the extra; the packaged weights are left out, whoev
     "safetensors",
     "scipy",
     "timm",
+    "tomli_w",
     "torchvision",
     "typer",
 )

@@ -38,40 +38,31 @@ def run(evaluated, tmp_path):
     return Run(tmp_path / "run")
 
 
-def test_a_flipped_bit_in_the_configuration_is_refused(run):
+def test_the_user_may_edit_the_configuration(run):
     text = run.config_file.read_text()
-    before = run.config.model_dump()
-    said = []
-    for place in range(0, len(text), 7):
-        run.config_file.write_text(text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :])
-        try:
-            found = Run(run.path).config.model_dump()
-        except ConfigError as error:
-            said.append(str(error))
-        else:  # in the comment, or where the data lies
-            assert {**found, "data": {**found["data"], "root": ""}} == {**before, "data": {**before["data"], "root": ""}}
-    assert len(said) > 20
-    assert all(len(line.splitlines()) == 1 for line in said)
-
-
-def test_a_configuration_that_was_cut_short_is_refused(run):
-    text = run.config_file.read_text()
-    run.config_file.write_text(text[: text.index("[optimizer]")])
-    with pytest.raises(ConfigError, match=r"its checksum is wrong: restore it, or, if the change is yours, remove the line that"):
-        open_run(run.path)
-
-
-def test_the_data_may_move_and_the_user_may_edit(run):
-    text = run.config_file.read_text()
-    run.config_file.write_text(text.replace('root = "', 'root = "/elsewhere'))
-    assert Run(run.path).config.data.root.startswith("/elsewhere")
-    edited = text.replace("margin_weight = 1.0", "margin_weight = 2.0")
+    edited = text.replace("margin_weight = 1.0", "margin_weight = 2.0").replace('root = "', 'root = "/elsewhere')
     assert edited != text
     run.config_file.write_text(edited)
-    with pytest.raises(ConfigError, match="checksum"):
-        read_config(run.config_file)
-    run.config_file.write_text("\n".join(edited.splitlines()[1:]))
+    assert Run(run.path).config.data.root.startswith("/elsewhere")
     assert "margin_weight = 2.0" in to_toml(read_config(run.config_file))
+
+
+def test_a_comment_that_ends_in_a_hash_is_a_comment(run):
+    run.config_file.write_text(f"# tuned, study {'0a' * 32}\n{run.config_file.read_text()}")
+    assert Run(run.path).config == run.config
+
+
+def test_a_run_of_0_2_is_refused_in_one_line_with_a_way_out(run):
+    text, dim = run.config_file.read_text(), run.config.model.dim
+    assert text.startswith("format = 3\n")
+    run.config_file.write_text(text.removeprefix("format = 3\n"))
+    with pytest.raises(ConfigError, match=r"was made by facetric 0.2, .*: train it again, as in `facetric train ") as refused:
+        open_run(run.path)
+    assert len(str(refused.value).splitlines()) == 1
+    assert read_config(run.config_file).model.dim == dim  # and can be trained again
+    run.config_file.write_text(text.replace("format = 3", "format = 4"))
+    with pytest.raises(ConfigError, match="has the format 4, and facetric reads 3: install"):
+        open_run(run.path)
 
 
 def test_a_damaged_calibration_is_refused_and_named_when_a_model_is_loaded(run, caplog):
@@ -89,23 +80,10 @@ def test_a_damaged_calibration_is_refused_and_named_when_a_model_is_loaded(run, 
 
 
 def test_a_damaged_environment_is_said(run):
-    run.environment_file.write_text(run.environment_file.read_text().replace("train", "trajn"))
+    run.environment_file.write_text(run.environment_file.read_text()[:-9])
     said = []
     say_differences(run.environment_file, {}, said.append)
-    assert "environment.json is damaged (its checksum is wrong)" in said[0]
-    assert run.damage() == ["environment.json is damaged (its checksum is wrong)."]
-
-
-def test_a_byte_of_the_configuration_that_is_no_text_is_said(run):
-    run.config_file.write_bytes(run.config_file.read_bytes().replace(b"steps", b"step\xf3"))
-    assert run.damage() == ["config.toml is not as the run wrote it, its checksum is wrong."]
-
-
-def test_a_checksum_whose_own_words_are_damaged_is_not_taken_for_none(run):
-    run.config_file.write_bytes(run.config_file.read_bytes().replace(b"settings below", b"settings!below", 1))
-    assert run.damage() == ["config.toml is not as the run wrote it, its checksum is wrong."]
-    with pytest.raises(ConfigError, match=r"its checksum is wrong: restore it, or, if the change is yours, remove the line"):
-        read_config(run.config_file)
+    assert "environment.json is damaged (" in said[0]
 
 
 def test_a_damaged_row_is_left_out_and_cuts_nothing(tmp_path):
@@ -115,19 +93,14 @@ def test_a_damaged_row_is_left_out_and_cuts_nothing(tmp_path):
         log.append({"step": step, "loss": step / 8})
     log.close()
     lines = path.read_text().splitlines(keepends=True)
-    lines[2] = lines[2].replace('"step": 3', '"step": 9')  # beyond the step that the run is resumed from
-    lines[4] = lines[4].replace("0.625", "0.635")
+    lines[2] = lines[2].replace('"step": 3', '"step" 9')
+    lines[4] = lines[4].replace("}", "")
     path.write_text("".join(lines))
     MetricsLog(path, from_step=7).close()
     rows, n_damaged = read_rows(path)
     assert ([row["step"] for row in rows], n_damaged) == ([1, 2, 4, 6, 7], 2)
     assert path.read_text() == "".join(lines)
     assert rows[0] == {"step": 1, "loss": 0.125}
-
-
-def test_rows_without_checksums_are_read(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
-    assert read_rows(tmp_path / "metrics.jsonl") == ([{"step": 1, "loss": 2.0}], 0)
 
 
 def test_a_number_of_too_many_digits_in_the_configuration_is_said(run):

@@ -1,11 +1,10 @@
-"""`--set` and `--unset`: settings changed and dropped on the command line, and keys of version 0.1."""
+"""`--set` and `--unset`: settings changed and dropped on the command line."""
 
 import pytest
 
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config import first_difference
 from facetric.runs.config_file import parse_config, resolve_paths
-from facetric.runs.keys import RENAMED
 from facetric.runs.recipes import choose_run
 
 
@@ -56,44 +55,6 @@ def test_a_chosen_setting_is_dropped_too():
     assert choose_run("glyphs").config.optimizer.schedule == "cosine"  # the shared table is untouched
     with pytest.raises(ConfigError, match="the choice of settings does not set it"):
         choose_run("glyphs", unset=["model.freeze_through"])
-
-
-OLD_KEYS = {
-    "optimiser.head_lr": "optimizer.head_lr",
-    "data.validation_share": "data.validation_fraction",
-    "data.mirror": "data.flip",
-    "data.options.test_share": "data.options.test_fraction",
-}
-
-
-@pytest.mark.parametrize("key", OLD_KEYS)
-def test_a_key_of_version_0_1_is_refused_with_its_new_name(tmp_path, key):
-    *tables, last = key.split(".")
-    (tmp_path / "old.toml").write_text('[data]\nname = "folder"\n')
-    with pytest.raises(ConfigError) as refused:
-        read_config(tmp_path / "old.toml", overrides=[f"{key}=0.5"])
-    assert str(refused.value) == f"--set {key}=0.5: unknown key '{key}'; did you mean '{OLD_KEYS[key]}'?"
-    raw = {"data": {"name": "folder"}}
-    table = raw
-    for name in tables:
-        table = table.setdefault(name, {})
-    table[last] = 0.5
-    with pytest.raises(ConfigError) as refused:
-        parse_config(raw, source="old.toml")
-    assert str(refused.value) == f"old.toml: unknown key '{key}'; did you mean '{OLD_KEYS[key]}'?"
-
-
-def test_every_new_name_is_a_setting():
-    values = {"data.validation_fraction": 0.5, "data.flip": False, "data.options.test_fraction": 0.5, "optimizer": {}}
-    assert set(RENAMED.values()) == set(values)
-    for key, value in values.items():
-        *tables, last = key.split(".")
-        raw = {"data": {"name": "folder"}}
-        table = raw
-        for name in tables:
-            table = table.setdefault(name, {})
-        table[last] = value
-        parse_config(raw)
 
 
 def test_two_spellings_of_one_root_are_the_same_run(tmp_path, monkeypatch):

@@ -171,7 +171,7 @@ def test_losses_with_batches_of_their_own_keep_them(photos):
         (["run.steps=0"], "--set run.steps=0: a study trains: use --steps with 10 or more"),
         (["data.root=x"], "use --root"),
         (["loss.squared=true"], "belongs to facility_location_squared: leave it out, or choose other losses with --method"),
-        (["optimiser.name=adamw"], "did you mean 'optimizer.name'?"),
+        (["optimiser.name=adamw"], "did you mean 'optimizer'?"),
         (["run.stepz=100"], "did you mean 'steps'?"),
         (["loss.sweeps=3"], "unknown key 'sweeps' in [loss]; did you mean 'max_sweeps'?"),
         (["loss.norm_weight=3"], "facility_location: loss 'facility_location' takes no norm_weight"),
@@ -231,7 +231,7 @@ def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path, photos):
 
 
 def test_the_choices_of_a_study_of_version_0_1_are_read_under_their_new_names(tmp_path, photos):
-    chosen = {"optimiser.head_lr": 2e-4, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
+    chosen = {"optimizer.head_lr": 2e-4, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
     (tmp_path / "study.json").write_text(json.dumps({"facility_location": {"chosen": chosen}}))
     study = study_of(photos, setting="finetune", options_from=tmp_path)
     assert study.methods["facility_location"].searched["optimizer.head_lr"][0] == 2e-4

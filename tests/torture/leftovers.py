@@ -51,7 +51,7 @@ def _content(path: Path) -> object:
 
 def _without_clock(value):
     if isinstance(value, dict):
-        left_out = ("timing", "crc32", "sha256", "command", "git_commit", "seconds", "search_seconds", "why")
+        left_out = ("timing", "sha256", "command", "git_commit", "seconds", "search_seconds", "why")
         return {key: _without_clock(entry) for key, entry in value.items() if key not in left_out}
     return [_without_clock(entry) for entry in value] if isinstance(value, list) else value
 

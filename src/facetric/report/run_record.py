@@ -70,7 +70,10 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     config = _text(run.config_file, notes)
     environment = _text(run.environment_file, notes)
     dataset = _dataset_name(config, run.config_file, notes)
-    notes += run.damage()
+    try:
+        json.loads(environment or "{}" * (not run.environment_file.is_file()))
+    except (ValueError, RecursionError) as error:
+        notes.append(f"{run.environment_file.name} is damaged ({error}).")
     evaluation, chosen = _evaluation(run, notes), run.why_chosen()
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
     return RunRecord(

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from facetric.runs.keys import dotted_keys, renamed, with_loggers
 from facetric.runs.loss_table import LossTable
 from facetric.runs.table import Table
 
@@ -179,14 +178,6 @@ class TrainConfig(Table):
     loss: LossTable = Field(default_factory=lambda: LossTable.model_validate({}), description="The loss.")
     batches: BatchTable = Field(default_factory=lambda: BatchTable.model_validate({}), description="Batch composition.")
     optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The optimizer.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_renamed_keys(cls, values: Any) -> Any:
-        for key in dotted_keys(values) if isinstance(values, dict) else ():
-            if new := renamed(key):
-                raise ValueError(f"unknown key {key!r}; did you mean {new!r}?")
-        return with_loggers(values)
 
     @model_validator(mode="after")
     def _warm_up_before_the_end(self) -> Self:

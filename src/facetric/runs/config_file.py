@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
-import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import tomli_w
 from pydantic import ValidationError
 
 from facetric.runs.config import TABLES, TrainConfig
-from facetric.runs.keys import dotted_keys, renamed
-from facetric.runs.table import Table
 from facetric.text import did_you_mean
 
 NAMED_WEIGHTS = ("packaged", "hub", "none")  # anything else is a file
 CONFIG_FILE = "config.toml"  # its name in a run folder
-_CHECKSUM = "# sha256 of the settings below: "
-_LIKE_CHECKSUM = re.compile(r"#.*[0-9a-f]{64}\s*$")
+FORMAT = 3  # of the configuration in a run folder; that of facetric 0.2 has none
 
 
 class ConfigError(ValueError):
@@ -35,17 +30,11 @@ def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), 
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
-        raw = tomllib.loads(text)
+        raw = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError(f"there is no configuration {path}: pass a TOML file such as configs/glyphs.toml") from None
     except (OSError, ValueError, RecursionError) as error:  # ValueError: no UTF-8, no TOML, or a number of too many digits
         raise ConfigError(f"{path} cannot be read as TOML: {error}") from None
-    if is_altered(text):
-        raise ConfigError(
-            f"{path} is not as the run wrote it, its checksum is wrong: restore it, or, if the change is yours, remove the line "
-            f"that begins with `{_CHECKSUM.strip()}`"
-        )
     for key in unset:
         apply_unset(raw, key, source=str(path))
     if isinstance(raw.get("run", {}), dict):
@@ -55,10 +44,17 @@ def read_config(path: str | os.PathLike[str], *, overrides: Iterable[str] = (), 
     return parse_config(raw, source=str(path))
 
 
+def is_of_this_version(path: Path) -> bool:
+    """Whether the configuration in a run folder was written by this version of facetric; see `FORMAT`."""
+    return tomllib.loads(path.read_text(encoding="utf-8")).get("format") == FORMAT
+
+
 def parse_config(raw: dict[str, Any], *, source: str = "the configuration") -> TrainConfig:
     """The run that plain tables describe, or a ConfigError of one line."""
+    if (found := raw.get("format", FORMAT)) != FORMAT:
+        raise ConfigError(f"{source} has the format {found!r}, and facetric reads {FORMAT}: install the version that wrote it")
     try:
-        return TrainConfig.model_validate(raw)
+        return TrainConfig.model_validate({name: table for name, table in raw.items() if name != "format"})
     except ValidationError as error:
         problems = error.errors()
         first = problems[0]
@@ -73,38 +69,8 @@ def parse_config(raw: dict[str, Any], *, source: str = "the configuration") -> T
 
 def to_toml(config: TrainConfig) -> str:
     """The resolved configuration as TOML; reading it gives the same run."""
-    lines: list[str] = []
-    for name in TABLES:
-        table: Table = getattr(config, name)
-        values = {key: value for key, value in table.model_dump().items() if value is not None}
-        nested = {key: value for key, value in values.items() if isinstance(value, dict) and value}
-        lines.append(f"[{name}]")
-        lines += [f"{key} = {_toml_value(value)}" for key, value in values.items() if not isinstance(value, dict)]
-        lines.append("")
-        for key, entries in nested.items():
-            lines.append(f"[{name}.{key}]")
-            lines += [f"{_toml_key(inner)} = {_toml_value(value)}" for inner, value in entries.items()]
-            lines.append("")
-    return "\n".join(lines)
-
-
-def with_checksum(toml: str) -> str:
-    """What `to_toml` gave, under a first line with its checksum. Where the data lies may change: `data.root` does not count."""
-    return f"{_CHECKSUM}{_digest(toml)}\n{toml}"
-
-
-def is_altered(text: str) -> bool:
-    """Whether a configuration has a checksum that is not its own, or not as it was written; one without is the user's."""
-    lines = text.splitlines(keepends=True)
-    if lines and _LIKE_CHECKSUM.match(lines[0]) and not lines[0].startswith(_CHECKSUM):
-        return True
-    found = [line.removeprefix(_CHECKSUM).strip() for line in lines if line.startswith(_CHECKSUM)]
-    return bool(found) and found != [_digest("".join(line for line in lines if not line.startswith(_CHECKSUM)))]
-
-
-def _digest(toml: str) -> str:
-    kept = "".join(line for line in toml.splitlines(keepends=True) if not line.startswith("root = "))
-    return hashlib.sha256(kept.encode()).hexdigest()
+    tables = config.model_dump(mode="json", exclude_none=True)
+    return tomli_w.dumps({"format": FORMAT, **{name: tables[name] for name in TABLES}})
 
 
 def resolve_paths(config: TrainConfig) -> TrainConfig:
@@ -126,8 +92,6 @@ def parse_override(override: str) -> tuple[str, Any]:
     parts = key.split(".")
     if not separator or len(parts) < 2 or not all(parts):
         raise ConfigError(f"--set takes table.key=value, as in --set loss.margin_weight=4; got {override!r}")
-    if new := renamed(key):
-        raise ConfigError(f"--set {override}: unknown key {key!r}; did you mean {new!r}?")
     try:
         return key, tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -174,15 +138,14 @@ def _absolute(path: str) -> str:
     return str(Path(path).expanduser().absolute())
 
 
-def _toml_key(key: str) -> str:
-    return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _toml_value(key)
+def dotted_keys(raw: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every "table.key" of nested tables.
 
-
-def _toml_value(value: str | int | float | bool | tuple[str, ...] | tuple[int, ...]) -> str:
-    if isinstance(value, tuple):
-        return f"[{', '.join(_toml_value(entry) for entry in value)}]"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return repr(value)
+    >>> list(dotted_keys({"data": {"name": "csv", "options": {"seed": 1}}}))
+    ['data.name', 'data.options.seed']
+    """
+    for key, value in raw.items():
+        if isinstance(value, dict):
+            yield from dotted_keys(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"

@@ -19,11 +19,12 @@ embeddings, the report that of the evaluation. A result that does not match the 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from facetric.embedder.embeddings import Embeddings, read_fingerprint
 from facetric.evaluation import EvaluationReport
 from facetric.files import refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.runs import ConfigError, TrainConfig, read_config
-from facetric.runs.config_file import CONFIG_FILE, is_altered, to_toml, with_checksum
+from facetric.runs.config_file import CONFIG_FILE, is_of_this_version, to_toml
 from facetric.runs.manifest import Manifest
 
 CHECKPOINTS = ("best", "last")
@@ -124,13 +125,13 @@ class Run:
     def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
         """Create the folder, which must not exist yet, with configuration, environment and manifest (config.toml last)."""
         try:
-            settings = with_checksum(to_toml(config)).encode()
+            settings = to_toml(config).encode()
         except UnicodeEncodeError:
             raise ConfigError(
                 f"data.root and the other settings must be UTF-8 text; {config.data.root!r} is not: rename the folder"
             ) from None
         content = {
-            self.environment_file: sealed(environment),
+            self.environment_file: (json.dumps(environment, indent=1) + "\n").encode(),
             self.manifest_file: manifest.to_json().encode(),
             self.config_file: settings,
         }
@@ -213,13 +214,18 @@ class Run:
                 f"{self.path} has no {self.config_file.name}, so it is not a run: pass one that `facetric train` made"
             )
         config = read_config(self.config_file)
+        if not is_of_this_version(self.config_file):
+            raise ConfigError(
+                f"{self.path} was made by facetric 0.2, this version reads those of 0.3: train it again, as in `facetric train "
+                f"{self.config_file} --output …`, or install the version that made it: pip install 'facetric<0.3'"
+            )
         place = {"folder": str(self.path.absolute().parent), "name": self.path.absolute().name}
         return config.model_copy(update={"run": config.run.model_copy(update=place)})
 
     def save_config(self, config: TrainConfig) -> None:
         """Replace the configuration by one with the chosen recipe."""
         with self.writing():
-            write_atomically(self.config_file, with_checksum(to_toml(config)).encode())
+            write_atomically(self.config_file, to_toml(config).encode())
         self.__dict__.pop("config", None)
 
     def save_choice(self, record: bytes) -> None:
@@ -239,26 +245,12 @@ class Run:
         try:
             return Manifest.from_json(self.manifest_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
-            reason = "is missing; the run was made by facetric 0.1, or the file was removed"
+            reason = "is missing"
         except (OSError, ValueError) as error:
             reason = f"cannot be used: {error}"
         raise ConfigError(
             f"{self.manifest_file} {reason}. Without it the training classes are unknown: restore it, or train again"
         )
-
-    def damage(self) -> list[str]:
-        """What is wrong with configuration and environment, where they are only shown."""
-        found = []
-        with suppress(OSError):  # missing: said by who reads it
-            if is_altered(self.config_file.read_text(encoding="utf-8", errors="replace")):
-                found.append(f"{self.config_file.name} is not as the run wrote it, its checksum is wrong.")
-        try:
-            unsealed(self.environment_file.read_bytes(), required=False)
-        except FileNotFoundError:
-            pass
-        except (OSError, ValueError) as error:
-            found.append(f"{self.environment_file.name} is damaged ({error}).")
-        return found
 
     # Checkpoints and results, each tied to what it was made from
 

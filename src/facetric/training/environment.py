@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -13,7 +14,6 @@ from typing import Any
 
 import torch
 
-from facetric.files import unsealed
 from facetric.machine import installed_version
 
 _PACKAGES = (
@@ -49,7 +49,7 @@ def describe_environment(*, seed: int, device: torch.device, n_processes: int) -
 def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None]) -> None:
     """One line if a resumed run may not be bitwise identical: other versions, threads, device or processes."""
     try:
-        before = unsealed(path.read_bytes(), required=False)
+        before = json.loads(path.read_bytes())
     except OSError:
         return
     except ValueError as error:

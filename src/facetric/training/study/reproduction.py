@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from facetric.files import unsealed
-from facetric.runs.config_file import parse_override
-from facetric.runs.keys import dotted_keys, renamed
+from facetric.runs.config_file import dotted_keys, parse_override
 from facetric.runs.recipes import PAPER_RATIOS, choose_run
 from facetric.text import did_you_mean
 from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
@@ -187,7 +186,7 @@ def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
             f"--options-from {folder}: the study has no {', '.join(missing)}; it has {', '.join(kept)}: choose losses of these "
             "with --method"
         )
-    return {name: {renamed(key) or key: value for key, value in kept[name].items() if key != "run.steps"} for name in methods}
+    return {name: {key: value for key, value in kept[name].items() if key != "run.steps"} for name in methods}
 
 
 def _kept(method: Method, found: dict[str, Any]) -> Method:

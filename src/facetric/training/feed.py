@@ -61,13 +61,13 @@ class Feed(Protocol):
 
 def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
     """Training images, and validation images of held-out classes when `validate`. Test images are not touched."""
-    images: Images
-    if isinstance(dataset.images, np.ndarray):
-        images = padded_pictures(dataset.images, config.pad)
-    else:
-        images = prepare(dataset.images, size=config.size, name=dataset.name)
     kept = np.flatnonzero(dataset.splits != "test")
-    half = take_images(images, kept)
+    half: Images
+    if isinstance(dataset.images, np.ndarray):
+        half = padded_pictures(dataset.images[kept], config.pad)
+    else:
+        paths = [dataset.images[i] for i in kept.tolist()]
+        half = prepare(paths, size=config.size, name=dataset.name, n_workers=config.threads) if paths else paths
     splits = {}
     for name in ("train", "validation"):
         rows = np.flatnonzero(dataset.splits[kept] == name)

@@ -81,9 +81,7 @@ def reproduce(
     from facetric.machine import available_cores
     from facetric.report import save_comparison
     from facetric.text import printable
-    from facetric.training.study.reproduction import auto_setting, reproduction
-    from facetric.training.study.spaces import PAPER_METHODS
-    from facetric.training.study.workers import say
+    from facetric.training.study import PAPER_METHODS, auto_setting, reproduction, say
 
     with one_line_errors("reproduce"):
         gpu = _has_gpu()

@@ -10,7 +10,7 @@ from facetric.losses.baselines import (
 )
 from facetric.losses.batch import PairLoss
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
-from facetric.losses.global_batch import GlobalBatch
+from facetric.losses.global_batch import GlobalBatch, PeerError, broadcast, gather_rows, message_of
 from facetric.losses.margin_decay import MarginDecay
 from facetric.losses.matryoshka import MatryoshkaLoss
 from facetric.losses.registry import LOSSES, build_loss, checked_options, for_pytorch_metric_learning, loss_options
@@ -30,12 +30,16 @@ __all__ = [
     "MatryoshkaLoss",
     "NPairsLoss",
     "PairLoss",
+    "PeerError",
     "SubsampledLoss",
     "SubsetsExplanation",
     "TripletLoss",
     "TripletSemihardLoss",
+    "broadcast",
     "build_loss",
     "checked_options",
     "for_pytorch_metric_learning",
+    "gather_rows",
     "loss_options",
+    "message_of",
 ]

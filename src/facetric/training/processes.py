@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from facetric.losses.global_batch import PeerError, broadcast, gather_rows, message_of
+from facetric.losses import PeerError, broadcast, gather_rows, message_of
 
 Result = TypeVar("Result")
 

@@ -1,0 +1,25 @@
+"""The programs in examples/ run as they are, without a network."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+
+
+def test_there_are_examples():
+    assert {"own_loop", "new_loss", "with_lightning"} <= {path.stem for path in EXAMPLES}
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example_runs(path, tmp_path):
+    if "pytorch_lightning" in path.read_text():
+        pytest.importorskip("pytorch_lightning")
+    offline = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, path]
+    done = subprocess.run(command, cwd=tmp_path, env=offline, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

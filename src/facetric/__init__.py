@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from facetric.evaluation import evaluate
     from facetric.losses import LOSSES, ClassBalancedBatches, FacilityLocationLoss, GlobalBatch, SubsampledLoss
     from facetric.losses.solver import ClusteringProblem, Solution, solve
+    from facetric.photos import open_collection
     from facetric.runs import compare_runs, open_run, read_config
     from facetric.training import resume, train
 
@@ -48,6 +49,7 @@ __all__ = [
     "compare_runs",
     "evaluate",
     "load",
+    "open_collection",
     "open_run",
     "read_config",
     "resume",
@@ -72,6 +74,7 @@ _HOMES = {
     "ClusteringProblem": "losses.solver",
     "Solution": "losses.solver",
     "solve": "losses.solver",
+    "open_collection": "photos",
     "compare_runs": "runs",
     "open_run": "runs",
     "read_config": "runs",

@@ -16,7 +16,7 @@ import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import build_network
-from facetric.photos import open_index
+from facetric.photos import open_collection
 from facetric.photos.contract import Entry, Hit
 from facetric.photos.queries import Match
 from facetric.photos.search_page import page
@@ -353,7 +353,7 @@ def test_what_cannot_work_is_refused_in_one_line(run, model, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos", 2)
     (tmp_path / "empty").mkdir()
-    open_index("i", model, run=str(run)).add("photos", label="owl")
+    open_collection("i", model, run=str(run)).add("photos", label="owl")
     result = invoke(*arguments)
     lines = [line for line in result.stderr.splitlines() if "loading" not in line]
     assert (result.exit_code, message in lines[0], len(lines)) == (2, True, 1), result.stderr

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from facetric.photos import open_index
+from facetric.photos import open_collection
 from facetric.photos import vote as vote_module
 from facetric.photos.exact import nearest, unit
 from photos.stores import DIMENSIONS, embedded, sqlite_store
@@ -51,7 +51,7 @@ class Directions:
 
 
 def test_precision_is_measured_once_until_the_index_changes(tmp_path, monkeypatch):
-    index = open_index(tmp_path / "i", Directions())
+    index = open_collection(tmp_path / "i", Directions())
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(4, DIMENSIONS))
 

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from facetric.clustering import AverageLinkage
-from facetric.photos import open_index
+from facetric.photos import open_collection
 from facetric.photos.index_groups import group_index
 from facetric.service import Service, create_app
 from facetric.service.server import Server, bound_socket
@@ -55,7 +55,7 @@ def color_index(place, n_each=10):
 
 
 def opened(place):
-    return open_index(place / "colors.index", ColorEncoder(), near_enough=0.95)
+    return open_collection(place / "colors.index", ColorEncoder(), near_enough=0.95)
 
 
 def color_service(place, **options):

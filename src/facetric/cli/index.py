@@ -16,7 +16,7 @@ from facetric.progress import progress_bar
 
 if TYPE_CHECKING:
     from facetric.embedder import Embedder
-    from facetric.photos import Added, Match, PhotoIndex, Status
+    from facetric.photos import Added, Collection, Match, Status
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
@@ -175,7 +175,7 @@ def search(
         typer.echo(f"Written: {_printable(page)}", err=as_json)
 
 
-def _opened(index: str, model: Path | None, device: str) -> PhotoIndex:
+def _opened(index: str, model: Path | None, device: str) -> Collection:
     return opened_model(index, model, device).index(index)
 
 

@@ -22,7 +22,7 @@ from facetric.embedder.pictures import Photos, pictures_of
 from facetric.embedder.saved import saved_network
 from facetric.images.decoding import open_image, upright_rgb
 from facetric.images.sources import made_ahead
-from facetric.photos import Decisions, PhotoGroups, PhotoIndex, cluster_folder, open_index
+from facetric.photos import Collection, Decisions, PhotoGroups, cluster_folder, open_collection
 from facetric.progress import OnStep, Progress
 from facetric.runs import Run, RunFolderError
 from facetric.text import printable
@@ -104,7 +104,7 @@ class Embedder:
         `finer` and `coarser` move the calibration's threshold by steps. With an `output` folder, clusters.csv and the page
         clusters.html are written there, and vectors are kept for the next time. `decisions` are corrections from that page.
         """
-        clusterer, calibration, made_by = self._clusterer(n_clusters, coarser - finer)
+        clusterer, calibration, made_by = self.clusterer(n_clusters, coarser - finer)
         return cluster_folder(
             photos,
             self,
@@ -127,18 +127,16 @@ class Embedder:
         decisions: Decisions | None = None,
     ) -> PhotoGroups:
         """Group all photos of an index, as `cluster` groups those of a folder; they are not read or embedded again."""
-        from facetric.photos.index_groups import group_index
-
-        clusterer, calibration, made_by = self._clusterer(n_clusters, coarser - finer)
         index = self.index(path)
         try:
-            return group_index(index, clusterer, decisions=decisions, calibration=calibration, made_by=made_by)
+            return index.cluster(n_clusters=n_clusters, finer=finer, coarser=coarser, decisions=decisions)
         finally:
             index.close()
 
-    def _clusterer(
+    def clusterer(
         self, n_clusters: int | None, n_steps: int
     ) -> tuple[AverageLinkage | FacilityLocation, Calibration | None, str]:
+        """What clusters these vectors, `n_steps` coarser than calibrated, its calibration, and who made it in words."""
         name = f"the packaged {self.network.name}" if self.run is None else Path(self.run).name
         if n_clusters is not None:
             if n_steps:
@@ -176,16 +174,17 @@ class Embedder:
                 on_progress(sum(map(len, found)), len(pictures))
         return np.concatenate(found) if found else np.empty((0, self.dim), dtype=np.float32)
 
-    def index(self, path: str | os.PathLike[str]) -> PhotoIndex:
+    def index(self, path: str | os.PathLike[str]) -> Collection:
         """The index of photos in this folder, or at milvus://host:19530/collection, to add to and to search.
 
         It is made with the first photo.
 
         A photo is unknown to it when nothing is as similar as members of a cluster are by the `calibration`.
         """
-        return open_index(path, self, run=self.run, near_enough=self._near_enough())
+        return open_collection(path, self)
 
-    def _near_enough(self) -> float | None:
+    @property
+    def near_enough(self) -> float | None:
         """The cosine similarity at the calibrated distance: ‖x − y‖² = 2 − 2 cos for vectors of length one."""
         calibration = self.calibration
         has_unit_vectors = self.features or self.network.normalize

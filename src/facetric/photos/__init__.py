@@ -5,18 +5,19 @@ from typing import TYPE_CHECKING
 from facetric.lazy import loaded_on_use
 
 if TYPE_CHECKING:
+    from facetric.photos.collection import Added, Collection, open_collection
     from facetric.photos.contract import Entry, Hit, Store
     from facetric.photos.decisions import Decisions
     from facetric.photos.duplicates import Duplicates, Group, find_duplicates
     from facetric.photos.folder_groups import cluster_folder
     from facetric.photos.folder_vectors import FolderEmbedding, embed_folder
     from facetric.photos.photo_groups import PhotoGroups
-    from facetric.photos.photo_index import Added, PhotoIndex, open_index
     from facetric.photos.places import Status, recorded_run
     from facetric.photos.queries import Match
 
 __all__ = [
     "Added",
+    "Collection",
     "Decisions",
     "Duplicates",
     "Entry",
@@ -25,18 +26,17 @@ __all__ = [
     "Hit",
     "Match",
     "PhotoGroups",
-    "PhotoIndex",
     "Status",
     "Store",
     "cluster_folder",
     "embed_folder",
     "find_duplicates",
-    "open_index",
+    "open_collection",
     "recorded_run",
 ]
 
 _HOMES = {
-    "Added": "photo_index",
+    "Added": "collection",
     "Decisions": "decisions",
     "Duplicates": "duplicates",
     "Entry": "contract",
@@ -45,13 +45,13 @@ _HOMES = {
     "Hit": "contract",
     "Match": "queries",
     "PhotoGroups": "photo_groups",
-    "PhotoIndex": "photo_index",
+    "Collection": "collection",
     "Status": "places",
     "Store": "contract",
     "cluster_folder": "folder_groups",
     "embed_folder": "folder_vectors",
     "find_duplicates": "duplicates",
-    "open_index": "photo_index",
+    "open_collection": "collection",
     "recorded_run": "places",
 }
 

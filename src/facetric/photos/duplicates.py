@@ -19,10 +19,10 @@ from facetric.embedder.vector_file import readable
 from facetric.files import sealed, unsealed, write_atomically
 from facetric.images.listing import PhotoList, Problem, list_photos
 from facetric.images.sketches import Sketch, read_sketches, stacked
+from facetric.photos.collection import open_collection
 from facetric.photos.look_alikes import look_alike_groups, similarity_of_copies
 from facetric.photos.looks import Look
 from facetric.photos.near import near_groups
-from facetric.photos.photo_index import open_index
 from facetric.photos.places import absolute
 from facetric.photos.sqlite_store import IndexFolder, SqliteStore
 from facetric.photos.store import unchanged
@@ -137,7 +137,7 @@ def _opened(
     with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
         folder = IndexFolder(Path(address).expanduser())
         if encoder is not None and photos is not None:
-            index = open_index(folder.path, encoder, run=getattr(encoder, "run", None))
+            index = open_collection(folder.path, encoder)
             index.add(photos, on_progress=lambda n, total: step("Embedding photos", n, total))
         about = folder.about()
         if about is None:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from facetric.clustering import Calibration
-from facetric.photos import Decisions, PhotoGroups, PhotoIndex
+from facetric.photos import Collection, Decisions, PhotoGroups
 from facetric.photos.grouping import Clusterer
 from facetric.photos.photo_groups import group_photos
 from facetric.text import printable
 
 
 def group_index(
-    index: PhotoIndex,
+    index: Collection,
     clusterer: Clusterer,
     *,
     decisions: Decisions | None = None,

@@ -18,7 +18,7 @@ from PIL import Image
 
 from facetric.embedder.encoder import Encoder
 from facetric.embedder.vector_file import readable
-from facetric.photos import Hit, PhotoIndex
+from facetric.photos import Collection, Hit
 from facetric.photos.index_groups import common_folder
 from facetric.photos.places import is_below
 from facetric.photos.vote import Vote
@@ -72,7 +72,7 @@ class _Job:
 class Engine:
     """Answers about pictures. `start` opens the index and runs the network once; `catalog` is then there, and kept up to date."""
 
-    def __init__(self, index: PhotoIndex, encoder: Encoder, embed: Embed) -> None:
+    def __init__(self, index: Collection, encoder: Encoder, embed: Embed) -> None:
         self.encoder = encoder
         self.catalog = Catalog(-1, Path("/"), {}, 0)
         self._index = index

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from facetric.embedder.encoder import Encoder
 from facetric.machine import available_cores
-from facetric.photos import Decisions, PhotoGroups, PhotoIndex
+from facetric.photos import Collection, Decisions, PhotoGroups
 from facetric.service.decisions_file import DecisionsFile
 from facetric.service.engine import Answer, Embed, Engine
 from facetric.service.limits import Limits
@@ -33,7 +33,7 @@ class Service:
 
     def __init__(
         self,
-        index: PhotoIndex,
+        index: Collection,
         encoder: Encoder,
         group: Callable[[Decisions], PhotoGroups],
         *,
@@ -42,6 +42,7 @@ class Service:
         limits: Limits | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self._index = index
         self.title = printable(Path(index.address).name)
         self.engine = Engine(index, encoder, embed or encoder.vectors)
         self.decisions = DecisionsFile(_decisions_path(index.address, decisions))
@@ -97,6 +98,8 @@ class Service:
         return await asyncio.get_running_loop().run_in_executor(self._decoders, work, *arguments)
 
     def _new_thumbnail(self, content: str) -> bytes:
+        if (kept := self._index.thumbnail(bytes.fromhex(content))) is not None:
+            return kept
         data = photo_bytes(self.engine.catalog.paths.get(content, ()), content)
         if data is None:
             raise LookupError(content)  # not kept: the file may come back

@@ -1,4 +1,4 @@
-"""`open_index`: photos are added, updated, removed and searched, by one model."""
+"""`open_collection`: photos are added, updated, removed, searched and grouped, by one model."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from facetric.embedder.encoder import Encoder
 from facetric.images.listing import PhotoList, Problem, list_photos, not_empty
 from facetric.photos.contract import About, Entry, Hit, Store
 from facetric.photos.ingest import Embedded, embed_list
+from facetric.photos.looks import Look
 from facetric.photos.places import (
     Status,
     absolute,
@@ -35,6 +37,10 @@ from facetric.photos.vote import FOREIGN, Vote, Votes
 from facetric.progress import Progress
 from facetric.text import printable
 
+if TYPE_CHECKING:
+    from facetric.photos.decisions import Decisions
+    from facetric.photos.photo_groups import PhotoGroups
+
 
 @dataclass(frozen=True)
 class Added:
@@ -46,18 +52,20 @@ class Added:
     problems: tuple[Problem, ...] = ()
 
 
-def open_index(
+def open_collection(
     address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
-) -> PhotoIndex:
+) -> Collection:
     """The index in a folder, or at milvus://host:19530/collection; it is made with the first photo.
 
     `run` is the run folder of the encoder, None for the packaged network, and is recorded. `near_enough` is the similarity below
-    which a photo is unknown unless `search` is told another.
+    which a photo is unknown unless `search` is told another. Without them, those of what `facetric.load` gave.
     """
-    return PhotoIndex(address, encoder, run=run, near_enough=near_enough)
+    run = getattr(encoder, "run", None) if run is None else run
+    near_enough = getattr(encoder, "near_enough", None) if near_enough is None else near_enough
+    return Collection(address, encoder, run=run, near_enough=near_enough)
 
 
-class PhotoIndex:
+class Collection:
     """An index opened with a model. Any number of processes, and threads with this object, search it while one changes it."""
 
     def __init__(
@@ -181,6 +189,30 @@ class PhotoIndex:
         with self._guard:
             self._votes = self._votes or Votes(self._store())
             return self._votes.of(hits, top=top, limit=self._limit(at_least), foreign=foreign)
+
+    def cluster(
+        self, *, n_clusters: int | None = None, finer: int = 0, coarser: int = 0, decisions: Decisions | None = None
+    ) -> PhotoGroups:
+        """All photos in groups: as many as the calibration of the embedder finds, or `n_clusters`; nothing is read again.
+
+        `finer` and `coarser` move the calibration's threshold by steps. `decisions` are kept to.
+        """
+        from facetric.embedder import Embedder
+        from facetric.photos.index_groups import group_index
+
+        if not isinstance(self._encoder, Embedder):
+            raise ValueError(
+                f"photos are clustered by what facetric.load gives; got {type(self._encoder).__name__}: open it with one"
+            )
+        clusterer, calibration, made_by = self._encoder.clusterer(n_clusters, coarser - finer)
+        return group_index(self, clusterer, decisions=decisions, calibration=calibration, made_by=made_by)
+
+    def thumbnail(self, content: bytes) -> bytes | None:
+        """A small JPEG of a photo by its content; None where the store keeps none."""
+        with self._guard:
+            store = self._store()
+            found = store.looks([content]) if isinstance(store, VectorStore) else {}
+        return Look.unpacked(found[content]).thumbnail if content in found else None
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """The vectors of photos by their content, which must be in the index: (n, dimensions)"""

@@ -208,11 +208,12 @@ class Collection:
         return group_index(self, clusterer, decisions=decisions, calibration=calibration, made_by=made_by)
 
     def thumbnail(self, content: bytes) -> bytes | None:
-        """A small JPEG of a photo by its content; None where the store keeps none."""
+        """A small JPEG of a photo by its content; None where the store keeps none, or one of a coarser decoding only."""
         with self._guard:
             store = self._store()
             found = store.looks([content]) if isinstance(store, VectorStore) else {}
-        return Look.unpacked(found[content]).thumbnail if content in found else None
+        look = Look.unpacked(found[content]) if content in found else None
+        return look.thumbnail if look is not None and look.is_sharp else None
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """The vectors of photos by their content, which must be in the index: (n, dimensions)"""

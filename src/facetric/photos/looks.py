@@ -51,6 +51,12 @@ class Look:
         width, height, n_bytes = _HEAD.unpack_from(data)
         return cls(width, height, n_bytes, gray, values[start:stop].reshape(COLOR_SIDE, COLOR_SIDE, 2), data[stop:])
 
+    @property
+    def is_sharp(self) -> bool:
+        """Whether the thumbnail is as large as one of the whole photo: a small network decodes less of a JPEG."""
+        with Image.open(io.BytesIO(self.thumbnail), formats=("JPEG",)) as image:
+            return max(image.size) >= min(THUMBNAIL_SIDE, max(self.width, self.height))
+
     def sketch(self, path: Path, content: bytes) -> Sketch:
         """What `facetric duplicates` compares."""
         return Sketch(path, content, self.width, self.height, self.n_bytes, self.gray, self.colors)

@@ -54,7 +54,8 @@ def peak_gib():
 
 
 def ours(n, n_classes, clusters):
-    from facetric.evaluation import evaluate, kmeans
+    from facetric.clustering import kmeans
+    from facetric.evaluation import evaluate
     from facetric.metrics import retrieval, vmeasure
 
     evaluate(*data(2000, 400), ks=(1, 10), facility=False, n_restarts=1)  # compiles

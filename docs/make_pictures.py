@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
+from facetric.clustering import kmeans
 from facetric.embedder import Embeddings
-from facetric.evaluation import kmeans
 from facetric.images.readers import load_dataset
 from facetric.progress import progress_bar
 from facetric.report import Thumbnails, draw_map, save_curves, tsne_positions

@@ -31,7 +31,8 @@ def the_solver_finds_clear_clusters():
 
 
 def arrays_are_scored_and_clustered():
-    from facetric.evaluation import EvaluationReport, evaluate, kmeans
+    from facetric.clustering import kmeans
+    from facetric.evaluation import EvaluationReport, evaluate
     from facetric.metrics import recall_at_k
 
     report = evaluate(VECTORS, LABELS, n_restarts=2, facility=True)

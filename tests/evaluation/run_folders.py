@@ -6,7 +6,8 @@ import numpy as np
 from PIL import Image
 
 from facetric.embedder import build_network
-from facetric.evaluation import ClusteringScores, EvaluationReport, KMeansClusterings
+from facetric.evaluation import ClusteringScores, EvaluationReport
+from facetric.evaluation.clusterings import KMeansClusterings
 from facetric.runs import Manifest, Run
 from facetric.runs.config_file import parse_config
 from facetric.runs.splits import new_images

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 def compile_kernels() -> None:
     """Compile what is not in numba's cache, with a message if that takes a while."""
     from facetric.machine import available_cores
-    from facetric.metrics import rank_kernels
+    from facetric.metrics.kernels import count_others
 
     other = None
-    if available_cores() > 1 and not is_compiled(rank_kernels.count_others):
+    if available_cores() > 1 and not is_compiled(count_others):
         program = f"from {__name__} import compile_scores; compile_scores()"
         other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
     try:

@@ -123,7 +123,7 @@ def _print_table(reports: dict[str, EvaluationReport]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from facetric.evaluation.tables import percent
+    from facetric.evaluation import percent
 
     first = next(iter(reports.values()))
     table = Table(title=f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %", title_justify="left")

@@ -89,7 +89,7 @@ def compare(
     Example: facetric compare runs/ours-seed* runs/triplet-seed* --reference runs/ours-seed0
     """
     with one_line_errors("compare"):
-        from facetric.evaluation.tables import comparison_text
+        from facetric.evaluation import comparison_text
         from facetric.images.dataset import SPLITS
         from facetric.runs import compare_runs
 

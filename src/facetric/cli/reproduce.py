@@ -77,7 +77,7 @@ def reproduce(
     Exit status: 0 done, 1 failed while running, 2 usage error, 130 or 143 stopped by a signal.
     """
     from facetric.cli.report import make_report
-    from facetric.evaluation.tables import comparison_text
+    from facetric.evaluation import comparison_text
     from facetric.machine import available_cores
     from facetric.report import save_comparison
     from facetric.text import printable

@@ -3,6 +3,7 @@
 from facetric.clustering.calibration import Calibration, calibrate
 from facetric.clustering.expected import Agreement, Estimate, ExpectedPrecision
 from facetric.clustering.facility_location import FacilityLocation
+from facetric.clustering.kmeans import KMeans, kmeans
 from facetric.clustering.linkage import AverageLinkage
 
 __all__ = [
@@ -12,5 +13,7 @@ __all__ = [
     "Estimate",
     "ExpectedPrecision",
     "FacilityLocation",
+    "KMeans",
     "calibrate",
+    "kmeans",
 ]

@@ -19,8 +19,7 @@ from facetric.clustering.knn import prepared
 from facetric.clustering.linkage import AverageLinkage
 from facetric.clustering.links import Links
 from facetric.clustering.tree import average_linkage
-from facetric.metrics.contingency import label_codes
-from facetric.metrics.precision_recall import pairwise
+from facetric.metrics import label_codes, pairwise
 
 FORMAT = 3  # of as_dict
 _N_STEPS = 60

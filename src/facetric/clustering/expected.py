@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist  # type: ignore[import-untyped]
 
-from facetric.metrics.contingency import contingency
-from facetric.metrics.precision_recall import PrecisionRecall, bcubed, pairwise
+from facetric.metrics import PrecisionRecall, bcubed, contingency, pairwise
 
 _NEAR = 0.1  # the quantile of the distances between classes
 _SAMPLE = 500  # points whose distances are looked at

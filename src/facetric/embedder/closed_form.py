@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.metrics.contingency import label_codes
-from facetric.metrics.retrieval import retrieval
+from facetric.metrics import label_codes, retrieval
 
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
 USUAL_SHRINKAGE = 3.0  # where there are too few classes to choose

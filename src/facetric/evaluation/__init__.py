@@ -1,38 +1,37 @@
-"""Score vectors and print the tables."""
+"""What are these vectors worth? Scores of vectors with labels, as a record and as tables."""
 
-from typing import TYPE_CHECKING
-
-from facetric.lazy import loaded_on_use
-
-if TYPE_CHECKING:
-    from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores, FacilityClustering, KMeansClusterings
-    from facetric.evaluation.lloyd import KMeans, kmeans
-    from facetric.evaluation.report import EvaluationReport
-    from facetric.evaluation.scores import evaluate
-    from facetric.evaluation.tables import Comparison
+from facetric.evaluation.clusterings import ClusteringScores, facility_clusters
+from facetric.evaluation.published import CITATION, PUBLISHED
+from facetric.evaluation.record import EvaluationReport
+from facetric.evaluation.scores import evaluate
+from facetric.evaluation.tables import (
+    Comparison,
+    Difference,
+    Format,
+    Row,
+    Score,
+    clustering_notes,
+    comparable_scores,
+    comparison_text,
+    other_scores,
+    percent,
+)
 
 __all__ = [
-    "CalibratedClustering",
+    "CITATION",
+    "PUBLISHED",
     "ClusteringScores",
     "Comparison",
+    "Difference",
     "EvaluationReport",
-    "FacilityClustering",
-    "KMeans",
-    "KMeansClusterings",
+    "Format",
+    "Row",
+    "Score",
+    "clustering_notes",
+    "comparable_scores",
+    "comparison_text",
     "evaluate",
-    "kmeans",
+    "facility_clusters",
+    "other_scores",
+    "percent",
 ]
-
-_HOMES = {
-    "CalibratedClustering": "clustering",
-    "ClusteringScores": "clustering",
-    "Comparison": "tables",
-    "EvaluationReport": "report",
-    "FacilityClustering": "clustering",
-    "KMeans": "lloyd",
-    "KMeansClusterings": "clustering",
-    "evaluate": "scores",
-    "kmeans": "lloyd",
-}
-
-__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

@@ -11,12 +11,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from facetric.clustering import Calibration
-from facetric.evaluation.clustering import calibrated_clustering, facility_clustering, kmeans_clusterings
-from facetric.evaluation.report import EvaluationReport
+from facetric.evaluation.clusterings import calibrated_clustering, facility_clustering, kmeans_clusterings
+from facetric.evaluation.record import EvaluationReport
 from facetric.machine import installed_version
-from facetric.metrics.neighbors import BLOCK_SIZE, TILE_SIZE, Metric
-from facetric.metrics.retrieval import retrieval_of
-from facetric.metrics.vectors import validated_vectors
+from facetric.metrics import BLOCK_SIZE, TILE_SIZE, Metric, retrieval_of, validated_vectors
 from facetric.progress import OnStep
 
 
@@ -57,7 +55,7 @@ def evaluate(
     >>> report.recall_at_k, report.nmi, report.map_at_r
     ({1: 1.0, 2: 1.0}, 1.0, 1.0)
     """
-    if not isinstance(n_restarts, int) or n_restarts < (0 if facility else 1):
+    if not isinstance(n_restarts, int | np.integer) or n_restarts < (0 if facility else 1):
         raise ValueError(
             f"n_restarts must be a whole number, at least {0 if facility else 1}; got {n_restarts!r}: use clustering=False for "
             "no clusters"
@@ -66,6 +64,7 @@ def evaluate(
         raise ValueError(f"seed must be a whole number, 0 or more; got {seed!r}: choose another")
     if not retrieval and not clustering:
         raise ValueError("retrieval and clustering are both False, so there is nothing to score: leave one of them True")
+    n_restarts, seed = int(n_restarts), int(seed)  # NumPy's integers are no JSON
     rows, classes = validated_vectors(vectors, labels, metric)
     step = on_progress or (lambda name, done, total: None)
     found: dict[str, Any] = {}
@@ -109,7 +108,7 @@ def _method(metric: Metric, facility: bool, seed: int, n_restarts: int, memory_g
     on = ", on unit vectors" if metric == "cosine" else ""
     clusters = {"facility_location": f"medoids, then Lloyd from them; k = number of classes{on}"} if facility else {}
     if n_restarts:
-        clusters["kmeans"] = f"k-means++ and Lloyd; k = number of classes{on}"
+        clusters["kmeans"] = f"greedy k-means++ and Lloyd; k = number of classes{on}"
     return {
         "neighbors": "exact; the query is excluded by index; ties go to the lowest index",
         "clusters": clusters,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from facetric.clustering import Estimate
-from facetric.evaluation.clustering import CalibratedClustering, ClusteringScores
-from facetric.evaluation.report import EvaluationReport
+from facetric.evaluation.clusterings import CalibratedClustering, ClusteringScores
+from facetric.evaluation.record import EvaluationReport
 
 Format = Literal["text", "markdown", "latex", "csv"]
 DIFFERENCES = "Paired differences: mean over the seeds that both have ± its standard error."

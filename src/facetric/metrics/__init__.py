@@ -1,15 +1,38 @@
-"""Every score that facetric optimizes or reports, defined once. NumPy and numba only."""
+"""How good is a clustering or a ranking? Every score that facetric optimizes or reports, defined once. NumPy and numba only.
+
+`facetric.metrics.kernels` is the door for compiled code.
+"""
 
 from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
-from facetric.metrics.precision_recall import PrecisionRecall, bcubed, pairwise
-from facetric.metrics.retrieval import RetrievalScores, map_at_r, precision_at_1, r_precision, recall_at_k, retrieval
+from facetric.metrics.contingency import Contingency, PrecisionRecall, bcubed, contingency, label_codes, pairwise
+from facetric.metrics.neighbors import BLOCK_SIZE, TILE_SIZE, Metric
+from facetric.metrics.retrieval import (
+    RetrievalScores,
+    checked_ks,
+    map_at_r,
+    precision_at_1,
+    r_precision,
+    recall_at_k,
+    retrieval,
+    retrieval_by_class,
+    retrieval_of,
+)
+from facetric.metrics.vectors import count_incomparable, validated_vectors
 
 __all__ = [
+    "BLOCK_SIZE",
+    "TILE_SIZE",
+    "Contingency",
+    "Metric",
     "PrecisionRecall",
     "RetrievalScores",
     "ami",
     "ari",
     "bcubed",
+    "checked_ks",
+    "contingency",
+    "count_incomparable",
+    "label_codes",
     "map_at_r",
     "matched_accuracy",
     "nmi",
@@ -20,5 +43,8 @@ __all__ = [
     "r_precision",
     "recall_at_k",
     "retrieval",
+    "retrieval_by_class",
+    "retrieval_of",
+    "validated_vectors",
     "vmeasure",
 ]

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from facetric.evaluation.published import CITATION, PUBLISHED
-from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.tables import clustering_notes, comparable_scores, other_scores, percent
+from facetric.evaluation import CITATION, PUBLISHED, EvaluationReport, clustering_notes, comparable_scores, other_scores, percent
 
 _OF_100 = {  # scores that count images
     "Recall@1": "For {} of 100 images, the most similar other image is of the same class.",

@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from facetric.evaluation.tables import Comparison
+from facetric.evaluation import Comparison
 from facetric.report.style import PALETTE, PLOT_STYLE, write_plot
 
 _OURS, _PAPERS = PALETTE[1], PALETTE[6]

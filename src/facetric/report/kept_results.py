@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.clustering import facility_clusters
+from facetric.evaluation import facility_clusters
 from facetric.files import write_atomically
-from facetric.metrics.neighbors import Metric
-from facetric.metrics.vectors import validated_vectors
+from facetric.metrics import Metric, validated_vectors
 from facetric.progress import Progress
 from facetric.report.tsne_map import tsne_positions
 from facetric.runs.run import Run

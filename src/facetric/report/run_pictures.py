@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.metrics.neighbors import Metric
+from facetric.metrics import Metric
 from facetric.progress import Progress, progress_bar
 from facetric.report.curve_pictures import save_curves
 from facetric.report.image_thumbnails import Thumbnails

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation.report import EvaluationReport
-from facetric.metrics.neighbors import Metric
+from facetric.evaluation import EvaluationReport
+from facetric.metrics import Metric
 from facetric.report.cards import ScoreTable, score_table
 from facetric.report.curves import Panel, panels
 from facetric.runs.metrics_log import read_rows

@@ -10,9 +10,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
-from facetric.evaluation.published import CITATION, PUBLISHED
-from facetric.evaluation.report import EvaluationReport
-from facetric.evaluation.tables import Comparison, Difference, Row, Score, comparable_scores
+from facetric.evaluation import CITATION, PUBLISHED, Comparison, Difference, EvaluationReport, Row, Score, comparable_scores
 from facetric.runs.run import Run, open_run
 from facetric.text import printable
 

@@ -18,9 +18,7 @@ from facetric.embedder.embeddings import Embeddings
 from facetric.embedder.network import Precision
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.images import ImageDataset
-from facetric.metrics.neighbors import Metric
-from facetric.metrics.retrieval import checked_ks
-from facetric.metrics.vectors import count_incomparable
+from facetric.metrics import Metric, checked_ks, count_incomparable
 from facetric.progress import OnStep
 from facetric.runs.baselines import starts
 from facetric.runs.manifest import DataChanges

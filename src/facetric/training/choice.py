@@ -23,8 +23,7 @@ from facetric.embedder.closed_form import can_span
 from facetric.embedder.network import WHOLE
 from facetric.files import sealed, unsealed
 from facetric.images import ImageDataset
-from facetric.metrics.neighbors import Metric
-from facetric.metrics.retrieval import retrieval_by_class
+from facetric.metrics import Metric, retrieval_by_class
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import parse_config
 from facetric.runs.own_photos import FEWEST_TO_CHOOSE

@@ -11,8 +11,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from facetric.files import write_atomically
-from facetric.metrics.neighbors import Metric
-from facetric.metrics.vectors import count_incomparable
+from facetric.metrics import Metric, count_incomparable
 from facetric.runs.run import DivergedError
 
 CALMER = "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from facetric.losses.solver.kernels import Distances, Index, find_within, inner_kernel, total
 from facetric.losses.solver.margin import Counts, Margin, delta_ceiling, gather, gathered_delta, sums_delta
-from facetric.metrics.agreement import ZERO_ONE
+from facetric.metrics.kernels import ZERO_ONE
 
 
 class Selection(NamedTuple):

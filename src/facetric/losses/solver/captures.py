@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from facetric.losses.solver.kernels import Distances, Index, find_within, inner_kernel, total
 from facetric.losses.solver.margin import CELLS, EXPECTED, ROWS, Counts, Margin, Scale, count, gather, sums_delta
 from facetric.losses.solver.problem import ClusteringProblem
-from facetric.metrics.agreement import AMI
+from facetric.metrics.kernels import AMI
 
 Numbers = NDArray[np.unsignedinteger]  # of points; as narrow as the size of the batch allows
 

@@ -20,7 +20,7 @@ from facetric.losses.solver.captures import Capture, Captures, first_of_the_best
 from facetric.losses.solver.kernels import Distances, Index, Threads, use_threads
 from facetric.losses.solver.margin import Margin, compiled_margin, count
 from facetric.losses.solver.problem import ClusteringProblem
-from facetric.metrics.agreement import ZERO_ONE
+from facetric.metrics.kernels import ZERO_ONE
 
 _LONG_STEP = 200_000  # captured points times candidates; so many are worth several threads
 _SMALL_MARGIN = 0.01  # γ per point, in units of the largest distance; up to here it is faster to exclude candidates

@@ -18,7 +18,7 @@ from numba import njit, objmode
 from numpy.typing import NDArray
 
 from facetric.losses.solver.kernels import Index, inner_kernel
-from facetric.metrics.agreement import (
+from facetric.metrics.kernels import (
     AMI,
     F1,
     NMI,
@@ -27,9 +27,9 @@ from facetric.metrics.agreement import (
     ZERO_ONE,
     agreement,
     expected_mutual_information,
+    matched_points,
     phi_table,
 )
-from facetric.metrics.matching import matched_points
 
 if TYPE_CHECKING:
     from facetric.losses.solver.problem import ClusteringProblem, MarginFunction

@@ -13,8 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from facetric.losses.solver.distances import euclidean_distances, is_symmetric, largest_distance
 from facetric.losses.solver.kernels import Distances
 from facetric.losses.solver.margin import Margin, margin_tables
-from facetric.metrics.agreement import SCORES
-from facetric.metrics.contingency import label_codes
+from facetric.metrics import label_codes
+from facetric.metrics.kernels import SCORES
 
 MarginFunction = Callable[[NDArray[np.int64]], float]
 

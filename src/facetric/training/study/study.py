@@ -22,7 +22,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.evaluation.tables import Comparison, comparison_text
+from facetric.evaluation import Comparison, comparison_text
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.runs import compare_runs
 from facetric.runs.config import TrainConfig, real_paths

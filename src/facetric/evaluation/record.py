@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from facetric.evaluation.clustering import (
+from facetric.evaluation.clusterings import (
     CalibratedClustering,
     ClusteringScores,
     FacilityClustering,

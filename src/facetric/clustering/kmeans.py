@@ -1,4 +1,4 @@
-"""The k-means of the literature: Lloyd's algorithm from random starts (k-means++)."""
+"""The k-means of the literature: Lloyd's algorithm from random starts, greedy k-means++ (Arthur and Vassilvitskii 2007)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from facetric.clustering.centers import fill_empty_clusters, weighted_means
 from facetric.machine import blas_threads, numba_threads
 
-_SINGLE_DRAWS = 256  # up to this many clusters, initial centers are drawn one by one
-_ROUNDS = 64  # above it, in this many rounds
+_SINGLE_DRAWS = 2048  # up to this many clusters, initial centers are drawn one by one, each the best of a few
+_ROUNDS = 64  # above it, in this many rounds without trials: one by one would take longer than all that follows
 _BLOCK_SIZE, _TILE_SIZE = 4096, 512  # points and centers of a product; a task is a block of points
 _MAX_ITERATIONS = 100
 _TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
@@ -32,7 +32,7 @@ class KMeans:
 
 
 def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """Lloyd's algorithm from centers drawn by their squared distance (k-means++; in rounds for many clusters).
+    """Lloyd's algorithm from centers drawn by their squared distance (greedy k-means++; in rounds above 2,048 clusters).
 
     Points are compared with centers by float32 matrix products, always in the same blocks; a tie keeps its assignment, or goes
     to the first center. An empty cluster takes the point farthest from its center. The same seed gives the same clustering with
@@ -122,8 +122,10 @@ def _assign(
 def _initial_centers(
     rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator, pool: ThreadPoolExecutor
 ) -> NDArray[np.int64]:
-    """Rows drawn with a probability ∝ their squared distance to the centers so far, a few per round; distinct."""
+    """Rows drawn with a probability ∝ their squared distance to the centers so far; distinct."""
     per_round = 1 if n_clusters <= _SINGLE_DRAWS else -(-n_clusters // _ROUNDS)
+    n_trials = 2 + int(np.log(n_clusters))  # as scikit-learn
+    norms = np.einsum("nd,nd->n", rows, rows)
     chosen = np.array([rng.integers(len(rows))])
     squares = np.full(len(rows), np.inf, dtype=np.float64)
     newest = chosen
@@ -134,10 +136,31 @@ def _initial_centers(
         n_distinct = int(np.count_nonzero(squares > 0))
         if n_distinct < n_wanted:  # fewer distinct points than clusters: take any others
             newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
+        elif per_round == 1:
+            newest = _best_of(_drawn(squares, n_trials, rng), rows, norms, squares)
         else:
             newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum())
         chosen = np.concatenate([chosen, newest])
     return chosen
+
+
+def _drawn(weights: NDArray[np.float64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Rows with a probability ∝ their weight, never one of weight 0."""
+    sums = np.cumsum(weights)
+    rows = np.searchsorted(sums, rng.random(n) * sums[-1], side="right")
+    drawn: NDArray[np.int64] = np.minimum(rows, np.flatnonzero(weights)[-1])
+    return drawn
+
+
+def _best_of(
+    trials: NDArray[np.int64], rows: NDArray[np.float32], norms: NDArray[np.float32], squares: NDArray[np.float64]
+) -> NDArray[np.int64]:
+    """The one that leaves the smallest sum of squared distances, by float32 products; the first of equals. (1,)"""
+    left = (-2 * rows[trials]) @ rows.T  # (n_trials, n)
+    left += norms
+    left += norms[trials, None]
+    np.clip(left, 0, squares.astype(np.float32), out=left)
+    return trials[[int(left.sum(axis=1, dtype=np.float64).argmin())]]
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})

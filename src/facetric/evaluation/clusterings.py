@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, FacilityLocation
-from facetric.evaluation.lloyd import kmeans
+from facetric.clustering import Calibration, FacilityLocation, kmeans
 from facetric.metrics import ami, ari, bcubed, nmi, pairwise, purity, vmeasure
 from facetric.progress import OnStep
 

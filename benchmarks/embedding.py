@@ -1,10 +1,10 @@
 """Embedding photos, from JPEG files to vectors: images a second, step by step, against the plain way in PyTorch.
 
-    FACETRIC_DATA=... python benchmarks/embedding.py [--images 1000] [--rounds 3] [--scores [32 bf16 int8]]
+    FACETRIC_DATA=... python benchmarks/embedding.py [--images 1000] [--rounds 3] [--scores]
 
 The plain way is what most programs do, and what facetric 0.1 did: the network in eval mode, batches of 64, all threads on one
 batch, decoding in two threads beside it. Each step adds to the one before; all run in turns, and medians count. With --scores the
-whole CUB test half is embedded at several precisions and Recall@1 and NMI are compared. Photos come from FACETRIC_DATA, the
+whole CUB test half is embedded and scored by Recall@1 and NMI. Photos come from FACETRIC_DATA, the
 folder that holds CUB_200_2011; --megapixels makes larger ones of them first, as a phone would.
 """
 
@@ -36,7 +36,6 @@ from facetric.images.preprocessing import CenterCrop  # noqa: E402
 from facetric.images.sources import made_ahead, views  # noqa: E402
 
 Vectors = NDArray[np.float32]
-PRECISIONS = ("32", "int8")
 
 
 def pooled(embedder: Network, images: torch.Tensor) -> torch.Tensor:
@@ -76,7 +75,6 @@ STEPS: dict[str, Callable[[Network, list[Path]], Vectors]] = {
     "+ a small batch per thread": batch_per_thread,
     "+ fused convolutions": fused,
     "embed()": lambda embedder, paths: embed(embedder, paths, features=True).vectors,
-    "embed(), int8": lambda embedder, paths: embed(embedder, paths, features=True, precision="int8").vectors,
 }
 
 
@@ -97,9 +95,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--megapixels", type=float, help="enlarge the photos to this many first")
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
-    parser.add_argument(
-        "--scores", nargs="*", metavar="PRECISION", help="Recall@1 and NMI of the CUB test half: 32 and int8, or those named"
-    )
+    parser.add_argument("--scores", action="store_true", help="Recall@1 and NMI of the CUB test half")
     options = parser.parse_args()
     if "FACETRIC_DATA" not in os.environ:
         raise SystemExit("set FACETRIC_DATA to the folder that holds CUB_200_2011")
@@ -112,12 +108,8 @@ def main() -> None:
             chosen = enlarged(chosen, options.megapixels, Path(temporary))
         times: dict[str, list[float]] = {name: [] for name in STEPS}
         vectors: dict[str, Vectors] = {}
-        for name, step in list(STEPS.items()):
-            try:
-                step(embedder, chosen[:64])
-            except ValueError as error:  # a processor or a network that is not for int8
-                print(f"{name} is left out: {error}")
-                del STEPS[name], times[name]
+        for step in STEPS.values():
+            step(embedder, chosen[:64])
         for _ in range(options.rounds):
             for name, step in STEPS.items():
                 start = time.perf_counter()
@@ -130,17 +122,11 @@ def main() -> None:
         cosines = (vectors[name] * vectors["plain PyTorch"]).sum(axis=1)
         speed = f"{len(chosen) / median:6.1f} images/s  {first / median:5.2f}x"
         print(f"{name:28} {speed}   cosine to plain: smallest {cosines.min():.7f}, median {np.median(cosines):.7f}")
-    if options.scores is not None:
+    if options.scores:
         test = [path for folder in folders[100:] for path in sorted(folder.glob("*.jpg"))]
         labels = np.unique([path.parent.name for path in test], return_inverse=True)[1]
-        full = embed(embedder, test, features=True).vectors
-        for precision in options.scores or PRECISIONS:
-            found = full if precision == "32" else embed(embedder, test, features=True, precision=precision).vectors
-            report, cosines = evaluate(found, labels, ks=(1,), n_restarts=5), (found * full).sum(axis=1)
-            print(
-                f"CUB test, {precision:4} Recall@1 {100 * report.recall_at_k[1]:.2f}  NMI {100 * (report.nmi or 0):.2f}  "
-                f"cosine to 32: smallest {cosines.min():.4f}, median {np.median(cosines):.4f}"
-            )
+        report = evaluate(embed(embedder, test, features=True).vectors, labels, ks=(1,), n_restarts=5)
+        print(f"CUB test, Recall@1 {100 * report.recall_at_k[1]:.2f}  NMI {100 * (report.nmi or 0):.2f}")
 
 
 if __name__ == "__main__":

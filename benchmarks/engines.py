@@ -36,7 +36,7 @@ from facetric.images.decoding import open_image  # noqa: E402
 from facetric.metrics import recall_at_k  # noqa: E402
 
 BACKBONES = ("tf_efficientnet_lite0", "resnet18", "convnext_atto", "vit_tiny_patch16_224")
-ENGINES = ("torch", "torch, fused", "torch, bf16", "onnxruntime")
+ENGINES = ("torch", "torch, fused", "onnxruntime")
 FORM = PictureFormat(256)
 ALONE = """
 import sys
@@ -72,7 +72,7 @@ def engine(name: str, source: Source, file: Path) -> Callable[[Pixels], Vectors]
         return read_network(file).vectors
     if name == "torch":
         return lambda pixels: plain(source.network, pixels)
-    embedder = source.network.for_inference("bf16" if name.endswith("bf16") else "32")
+    embedder = source.network.for_inference()
     return lambda pixels: picture_vectors(embedder, pixels, features=True)
 
 

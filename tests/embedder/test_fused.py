@@ -6,7 +6,6 @@ import copy
 import pickle
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -178,35 +177,3 @@ def test_outputs_come_in_order_and_an_error_in_a_task_comes_through() -> None:
     with pytest.raises(ValueError, match="picture 7"):
         list(outputs_in_order(embedder, [partial(made, i) for i in range(9)], lambda batch: batch))
     assert torch.get_num_threads() == n_threads
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["tf_efficientnet_lite0", *(pytest.param(name, marks=pytest.mark.slow) for name in ("resnet18", "vit_tiny_patch16_224"))],
-)
-def test_in_bfloat16_vectors_point_the_same_way(name: str) -> None:
-    embedder = build_network(name, weights="packaged" if "lite" in name else "none").eval()
-    half, images = embedder.for_inference("bf16"), pictures(embedder)
-    with torch.inference_mode():
-        expected, found = embedder(images), half(images)
-    assert found.dtype == torch.float32
-    assert not torch.equal(found, expected)
-    assert (found * expected).sum(dim=1).min() > 0.995
-    assert next(embedder.parameters()).dtype == torch.float32
-
-
-def test_the_precision_of_vectors_is_recorded_and_decides_which_blocks_are_theirs(tmp_path: Path) -> None:
-    embedder = network("glyphnet")
-    images = np.random.default_rng(0).integers(0, 256, (9, 32, 32), dtype=np.uint8)
-    full, half = embed(embedder, images, folder=tmp_path), embed(embedder, images, folder=tmp_path, precision="bf16")
-    assert "precision" not in full.source
-    assert half.source["precision"] == "bf16"
-    assert not np.array_equal(full.vectors, half.vectors)
-    with pytest.raises(ValueError, match=r"precision must be 32, bf16 or int8; got '16': choose one of these \(--precision 32\)"):
-        embed(embedder, images, precision="16")  # type: ignore[arg-type]
-
-
-def test_a_copy_is_of_one_precision() -> None:
-    copy_in_float32 = network("glyphnet").for_inference()
-    with pytest.raises(ValueError, match="this copy for inference is not of precision bf16: make another of the embedder itself"):
-        copy_in_float32.for_inference("bf16")

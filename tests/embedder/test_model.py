@@ -13,7 +13,6 @@ from evaluation.run_folders import make_pictures, make_run
 from facetric.clustering import FacilityLocation
 from facetric.embedder import Embeddings, build_network
 from facetric.images.readers import load_dataset
-from facetric.photos import embed_folder
 from facetric.runs import Manifest, Run, evaluate_run
 from facetric.runs.config_file import parse_config
 from facetric.runs.splits import new_images
@@ -186,22 +185,6 @@ def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, 
         one.set_params(run="nowhere").transform(root / "class00")
 
 
-def test_vectors_of_another_precision_are_those_of_another_model(tmp_path, root, packaged):
-    half = facetric.load(precision="bf16")
-    assert half.fingerprint != packaged.fingerprint
-    assert half.encode(photo()) @ packaged.encode(photo()).T > 0.99
-    assert not np.array_equal(half.encode(photo()), packaged.encode(photo()))
-    assert pickle.loads(pickle.dumps(half)).fingerprint == half.fingerprint
-    run = make_run(tmp_path / "runs", root=root)
-    few = sorted(root.rglob("*.png"))[0].parent
-    embed_folder(few, facetric.load(run), tmp_path / "vectors.npz")
-    with pytest.raises(ValueError, match="holds vectors of another model"):
-        embed_folder(few, facetric.load(run, precision="bf16"), tmp_path / "vectors.npz")
-    facetric.load(run).index(tmp_path / "index").add(few)
-    with pytest.raises(ValueError, match="holds vectors of another model"):
-        facetric.load(run, precision="bf16").index(tmp_path / "index").add(few)
-
-
 def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures", n_classes=6))
     with pytest.raises(ValueError, match=r"has no evaluated classes .*: run `facetric evaluate"):
@@ -210,14 +193,3 @@ def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
     with pytest.raises(ValueError, match=r"fewer than four classes, .*: train with more, or pass a number of groups"):
         facetric.load(run).cluster(tmp_path / "pictures")
     assert len(facetric.load(run).cluster(tmp_path / "pictures", n_clusters=3).sizes) == 3
-
-
-def test_a_calibration_is_for_vectors_of_one_precision(tmp_path, root):
-    run = make_run(tmp_path, root=root)
-    with pytest.raises(ValueError, match=r"run `facetric evaluate \S+ --precision bf16`"):
-        facetric.load(run, precision="bf16").cluster(root)
-    evaluate_run(run, n_restarts=1, facility=False, precision="bf16")
-    assert facetric.load(run, precision="bf16").calibration is not None
-    assert facetric.load(run).calibration is None
-    with pytest.raises(ValueError, match="is calibrated for precision 32 only: load it without precision='bf16'"):
-        facetric.load(precision="bf16").cluster(root)

@@ -48,16 +48,6 @@ def test_a_damaged_calibration_is_made_again(run):
     run.calibration()
 
 
-def test_the_validation_classes_are_embedded_at_the_precision_of_the_evaluation(tmp_path):
-    path = make_run(tmp_path, root=make_pictures(tmp_path / "pictures", n_classes=24))
-    evaluate_run(path, n_restarts=0, before=False)
-    full = Run(path).calibration()[0]
-    evaluate_run(path, n_restarts=0, before=False, precision="bf16")
-    half, source = Run(path).calibration()
-    assert source["precision"] == "bf16"
-    assert half.threshold != full.threshold  # distances of other vectors
-
-
 def test_few_validation_classes_give_no_calibration(tmp_path):
     path = make_run(tmp_path, root=make_pictures(tmp_path / "pictures", n_classes=8))
     assert evaluate_run(path, n_restarts=0).report.calibrated is None

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from facetric.embedder.loading import Engine
-    from facetric.embedder.network import Precision
     from facetric.images import Problem
 
 _SHOWN = 10  # broken photos on the screen; all of them are in a file
@@ -39,9 +38,6 @@ def embed(
     engine: Annotated[
         str | None, typer.Option(help="torch, or onnx: the same vectors up to rounding (facetric[onnx]).", show_default="torch")
     ] = None,
-    precision: Annotated[
-        str, typer.Option(help="32; bf16 or int8 for processors with these in hardware: faster, vectors of their own.")
-    ] = "32",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
     ] = False,
@@ -61,7 +57,6 @@ def embed(
                 checkpoint=checkpoint,
                 device=device,
                 engine=cast("Engine | None", engine),
-                precision=cast("Precision", precision),
             )
         with progress_bar("Embedding") as progress:
             found = embed_folder(photos, loaded, output, n_processes=processes, overwrite=overwrite, on_progress=progress)

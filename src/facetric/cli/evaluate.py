@@ -25,9 +25,6 @@ def evaluate(
     facility: Annotated[bool, typer.Option(help="Cluster from medoids; --no-facility: k-means from random starts alone.")] = True,
     before: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
-    precision: Annotated[
-        str, typer.Option(help="32; bf16 or int8 for processors with these in hardware: faster, scores within their noise.")
-    ] = "32",
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Crops per forward pass; by default as suits the device.", show_default=False)
     ] = None,
@@ -55,7 +52,6 @@ def evaluate(
             facility=facility,
             before=before,
             memory_gib=memory,
-            precision=precision,  # type: ignore[arg-type]
             batch_size=batch_size,
             device=device,
             on_progress=on_progress,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -57,11 +56,6 @@ def is_evaluated(run: Run, fingerprint: str) -> bool:
         return False
 
 
-def of_precision(fingerprint: str, precision: str) -> str:
-    """The fingerprint of a network at another precision; that of the network itself in float32."""
-    return fingerprint if precision == "32" else hashlib.sha256(f"{fingerprint} {precision}".encode()).hexdigest()
-
-
 def _made_by(fingerprint: str, source: Mapping[str, Any]) -> bool:
     """Whether vectors with this record are those of the model with this fingerprint, one crop each."""
-    return of_precision(source.get("model", ""), source.get("precision", "32")) == fingerprint and source.get("n_views") == 1
+    return source.get("model") == fingerprint and source.get("n_views") == 1 and source.get("precision", "32") == "32"

@@ -17,7 +17,6 @@ from facetric.clustering import AverageLinkage, Calibration, FacilityLocation
 from facetric.embedder import Network
 from facetric.embedder.calibrated import is_evaluated, packaged_calibration, run_calibration
 from facetric.embedder.encoder import BATCH, PictureFormat, picture_pixels, picture_vectors
-from facetric.embedder.network import Precision
 from facetric.embedder.pictures import Photos, pictures_of
 from facetric.embedder.saved import saved_network
 from facetric.images.decoding import open_image, upright_rgb
@@ -45,9 +44,9 @@ class Embedder:
 
     network: Network | OnnxNetwork
     form: PictureFormat
-    fingerprint: str  # a hash of the network and its precision: vectors can be compared if theirs are equal
+    fingerprint: str  # a hash of the network: vectors can be compared if theirs are equal
     features: bool = False  # the backbone's features instead of a trained head's embedding
-    source: tuple[str | None, str, str, Engine | None, Precision] = (None, "best", "auto", None, "32")  # the arguments of `load`
+    source: tuple[str | None, str, str, Engine | None] = (None, "best", "auto", None)  # the arguments of `load`
 
     def __repr__(self) -> str:
         what = f"the packaged {self.network.name}" if self.run is None else repr(self.run)
@@ -68,8 +67,7 @@ class Embedder:
         """How to cluster these vectors without a number of clusters: as the run's evaluation chose it on validation classes, or,
         where those are too few, on the evaluated test classes. That of the packaged network comes with the install.
 
-        None for a run that is not evaluated at this precision or has fewer than four such classes, and for the packaged network
-        at another precision than 32.
+        None for a run that is not evaluated or has fewer than four such classes.
         """
         return self._calibrated[0]
 
@@ -151,13 +149,13 @@ class Embedder:
         return calibration.clusterer(), calibration, f"model: {name}, calibrated on {self.calibrated_on}"
 
     def _how_to_calibrate(self) -> str:
-        precision = self.source[4]
-        if self.run is None:
-            return f"is calibrated for precision 32 only: load it without precision={precision!r}"
+        assert self.run is not None  # the packaged network is calibrated
         if not self.is_exported and is_evaluated(Run(self.run), self.fingerprint):
             return "was evaluated on fewer than four classes, too few to learn how near photos of a group are: train with more"
-        command = f"facetric evaluate {printable(self.run)}" + ("" if precision == "32" else f" --precision {precision}")
-        return f"has no evaluated classes to learn from how near photos of a group are: run `{command}`"
+        return (
+            "has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate "
+            f"{printable(self.run)}`"
+        )
 
     def encode(self, photos: Photos, *, n_threads: int = 2, on_progress: Progress | None = None) -> NDArray[np.float32]:
         """The vectors (n, dim) of photos, in their order: one row per picture, a folder giving all photos below it.
@@ -228,8 +226,6 @@ class Embedder:
 
         if self.is_exported:
             raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
-        if self.source[4] != "32":
-            raise ValueError(f"a model is exported in precision 32; got one of {self.source[4]!r}: load it without precision")
         again = saved_network(None if self.run is None else Path(self.run), self.source[1])
         if again.fingerprint != self.fingerprint:
             raise RunFolderError(f"{self.run} is no longer the model that it was: load it again")

@@ -24,7 +24,6 @@ from facetric.embedder.activations import build_trunk_cache, embed_activations
 from facetric.embedder.embeddings import PREFIX, BlockFolder, Embeddings
 from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
 from facetric.embedder.input_spec import image_format
-from facetric.embedder.network import Precision
 from facetric.images import ImageDataset, PreparedImages, Preprocessing, RandomCrop, prepare, views_in_order
 from facetric.images.sources import Images, take_images
 from facetric.progress import Progress
@@ -90,7 +89,6 @@ def embed(
     views: int = 1,
     size: int = 256,
     features: bool = False,
-    precision: Precision = "32",
     batch_size: int | None = None,
     block_size: int = 2048,
     folder: str | os.PathLike[str] | None = None,
@@ -105,8 +103,6 @@ def embed(
       with ``labels``. Files are stretched to ``size`` × ``size`` and cropped to what the backbone takes.
     * ``views``: 1 (center crop), 2, 5 or 10; the embeddings of several views are averaged.
     * ``features``: the backbone's pooled features (of length one if the embedder normalizes) instead of embeddings.
-    * ``precision``: of the backbone (`Network.for_inference`): "32", "bf16" or "int8". Scores stay within their noise, but
-      vectors differ from those in float32: docs/speed.md says by how much.
     * ``batch_size``: crops per forward pass, by default as many as suit the device. On a CPU torch's threads each run their own.
     * ``folder``: where finished blocks of ``block_size`` images are kept until all are done; a killed run resumes from them.
     * ``rank``, ``world_size``: the rank and number of processes; by default those of torchrun (RANK, WORLD_SIZE). Several
@@ -126,14 +122,12 @@ def embed(
     transform = EvalCrops(image_format(embedder.input_spec, dataset_images, size=size), views)
     names = image_names(dataset_images)
     source = {"views": transform.name, "n_views": views, "features": features, "crop": transform.preprocessing.crop}
-    if precision != "32":
-        source["precision"] = precision
     key = "" if folder is None else _key(embedder, dataset_images, names, transform, source, batch_size, block_size)
     blocks = BlockFolder(Path(folder or "."), key, n, block_size)
     share = blocks.share(rank, world_size)
     kept = []  # vectors, when there is no folder
     n_share = min(share[-1] + block_size, n) - share[0] if len(share) else 0
-    with inference(embedder, precision) as network:
+    with inference(embedder) as network:
         for start in share:
             rows = np.arange(start, min(start + block_size, n))
             if folder is None or not blocks.has(start):
@@ -149,7 +143,9 @@ def embed(
         blocks.wait_for_all(patience=patience, on_progress=lambda done: on_progress(done, n) if on_progress else None)
         return Embeddings(blocks.read(blocks.starts), class_labels, names, source)
     own = slice(share[0], min(share[-1] + block_size, n)) if len(share) else slice(0, 0)
-    vectors = blocks.read(share) if len(share) else np.empty((0, embedder.dim), dtype=np.float32)
+    vectors = (
+        blocks.read(share) if len(share) else np.empty((0, embedder.n_features if features else embedder.dim), dtype=np.float32)
+    )
     return Embeddings(vectors, class_labels[own], names[own], source)
 
 

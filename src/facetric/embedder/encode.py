@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,11 +13,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from facetric.embedder.network import Network, Precision
+from facetric.embedder.network import Network
 from facetric.images.sources import made_ahead
 
 # Crops per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
 CPU_BATCH, GPU_BATCH = 8, 256
+_this_thread, _lock = threading.local(), threading.Lock()
+
+
+def usable_device(name: str) -> str:
+    """An available device; with several GPUs, that of this process. "auto" is cuda, else mps, else cpu."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, usable in there.items() if usable)
+    if not there.get(name, False):
+        offer = ", ".join(["auto", *(device for device, usable in there.items() if usable)])
+        raise ValueError(f"device must be one of {offer} on this machine; got {name!r}: choose one of these")
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
 
 
 def batch_size_for(embedder: Network) -> int:
@@ -24,11 +38,11 @@ def batch_size_for(embedder: Network) -> int:
 
 
 @contextmanager
-def inference(embedder: Network, precision: Precision = "32") -> Iterator[Network]:
+def inference(embedder: Network) -> Iterator[Network]:
     """The embedder to embed with (`Network.for_inference`); the mode of the one given is restored."""
     was_training = embedder.training
     try:
-        yield embedder.for_inference(precision)
+        yield embedder.for_inference()
     finally:
         embedder.train(was_training)
 
@@ -47,17 +61,32 @@ def outputs_in_order(
             with torch.inference_mode():
                 yield run(torch.as_tensor(batch).to(device)).cpu()
         return
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # in each thread of the pool, once it starts
-    try:
-        yield from made_ahead((partial(_made_and_run, make, run) for make in batches), n_threads)
-    finally:
-        torch.set_num_threads(n_threads)
+    with _lock:
+        n_threads = torch.get_num_threads()
+    yield from made_ahead((partial(_made_and_run, make, run) for make in batches), n_threads)
 
 
 def _made_and_run(make: Callable[[], Tensor | NDArray[np.float32]], run: Callable[[Tensor], Tensor]) -> Tensor:
+    _run_alone()
     with torch.inference_mode():
         return run(torch.as_tensor(make()))
+
+
+def _run_alone() -> None:
+    """Let torch use this thread of the pool only, without a word to the other threads of the process.
+
+    `set_num_threads` is for the thread that calls it and for all that have not used torch yet; another thread takes the second
+    part back at once.
+    """
+    if getattr(_this_thread, "is_alone", False):
+        return
+    with _lock:
+        n_threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        restoring = threading.Thread(target=torch.set_num_threads, args=(n_threads,))
+        restoring.start()
+        restoring.join()
+    _this_thread.is_alone = True
 
 
 def _device(embedder: Network) -> torch.device:

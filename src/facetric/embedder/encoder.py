@@ -87,7 +87,7 @@ def picture_vectors(
     spec = embedder.input_spec
     side = pixels[0].shape[0]
     crop = CenterCrop(Preprocessing(size=side, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels))
-    size = batch_size_for(embedder)
+    size = min(batch_size_for(embedder), BATCH) if padded else batch_size_for(embedder)
 
     def cropped(start: int) -> NDArray[np.float32]:
         batch = np.stack(pixels[start : start + size])

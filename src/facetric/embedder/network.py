@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -16,11 +16,9 @@ from facetric.embedder.fused_training import fused_to_train
 from facetric.embedder.heads import initialize
 from facetric.embedder.input_spec import InputSpec
 from facetric.embedder.pooling import Pooling, pool_by_gem
-from facetric.embedder.quantized import quantized
 from facetric.embedder.split import NetworkSplit, feature_maps, first_part, second_part, split_after
 
 WHOLE = "all"  # freeze_through: the whole backbone
-Precision = Literal["32", "bf16", "int8"]  # of a backbone that embeds
 
 
 class Network(nn.Module):
@@ -63,7 +61,7 @@ class Network(nn.Module):
         self.normalize = normalize
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
-        self._inference: Precision | None = None  # of a copy for inference: its precision
+        self._for_inference = False  # whether it is a copy for inference
         self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
         self.normalize_features = normalize_features
         self.pooling = pooling
@@ -98,11 +96,11 @@ class Network(nn.Module):
         """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
         if self.freeze_through == WHOLE:
             with torch.no_grad():
-                return self._pooled(feature_maps(self.backbone, self._input(images)))
+                return self._pooled(feature_maps(self.backbone, _channels_last(images)))
         if self._split is None:
             return images
         with torch.no_grad():
-            return first_part(self.backbone, self._split, self._input(images))
+            return first_part(self.backbone, self._split, _channels_last(images))
 
     def from_activations(self, activations: Tensor) -> Tensor:
         """Activations of the frozen first part → embeddings (m, dim)"""
@@ -114,34 +112,26 @@ class Network(nn.Module):
         """Activations of the frozen first part → pooled features (m, n_features)"""
         if self.freeze_through == WHOLE:
             return activations
-        activations = self._input(activations)
+        activations = _channels_last(activations)
         network = self._faster_backbone(activations)
         if self._split is None:
             return self._pooled(feature_maps(network, activations))
         return self._pooled(second_part(network, self._split, activations))
 
-    def for_inference(self, precision: Precision = "32") -> Network:
+    def for_inference(self) -> Network:
         """A copy in eval mode to embed many images with; this embedder is put in eval mode too.
 
         On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal
         up to rounding. What is not fused is shared with this embedder: make another copy once it has been trained further.
-        With precision "bf16" the backbone computes in bfloat16, for processors that have it in hardware; with "int8" its
-        convolutions take 8-bit integers (`quantized.py`), for CPUs with VNNI.
         """
-        if precision not in get_args(Precision):
-            raise ValueError(f"precision must be 32, bf16 or int8; got {precision!r}: choose one of these (--precision 32)")
-        if self._inference is not None:
-            if self._inference != precision:
-                raise ValueError(f"this copy for inference is not of precision {precision}: make another of the embedder itself")
+        if self._for_inference:
             return self
         self.eval()
         other = copy.copy(self)
-        other._inference = precision
+        other._for_inference = True
         with torch.inference_mode(False):  # where tensors have versions, which tell what follows what
-            backbone = copy.deepcopy(self.backbone).to(torch.bfloat16) if precision == "bf16" else self.backbone
-            probe = other._input(self._probe().to(next(self.parameters()).device))
-            faster = quantized if precision == "int8" else fused
-            other._modules = {**self._modules, "backbone": faster(backbone, probe, apart=self.freeze_through)}
+            probe = _channels_last(self._probe().to(next(self.parameters()).device))
+            other._modules = {**self._modules, "backbone": fused(self.backbone, probe, apart=self.freeze_through)}
         return other
 
     def trunk_state(self) -> dict[str, Tensor]:
@@ -205,7 +195,7 @@ class Network(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
-        if mode and self._inference is not None:
+        if mode and self._for_inference:
             raise ValueError("a copy for inference has no gradients: train the embedder that it was made from")
         super().train(mode)
         if self.freeze_batchnorm:
@@ -232,14 +222,9 @@ class Network(nn.Module):
         spec, generator = self.input_spec, torch.Generator().manual_seed(0)
         return torch.randn(1, spec.channels, spec.size, spec.size, generator=generator)
 
-    def _input(self, values: Tensor) -> Tensor:
-        """As the backbone takes it."""
-        return _channels_last(values.to(torch.bfloat16) if self._inference == "bf16" else values)
-
     def _pooled(self, maps: Tensor) -> Tensor:
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
-        features = pool(maps, pre_logits=True)
-        return features.float() if self._inference == "bf16" else features
+        return pool(maps, pre_logits=True)
 
     def _frozen_modules(self) -> list[nn.Module]:
         if self.freeze_through == WHOLE:

@@ -51,7 +51,6 @@ def _calibrated(
         dataset,
         views=source["n_views"],
         size=run.config.data.size,
-        precision=source.get("precision", "32"),
         rank=0,
         world_size=1,
         on_progress=lambda done, total: on_step("Embedding validation classes", done, total),

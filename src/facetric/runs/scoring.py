@@ -15,7 +15,7 @@ from facetric.embedder import load_network
 from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.embedding import embed, embed_cached, remove_blocks
 from facetric.embedder.embeddings import Embeddings
-from facetric.embedder.network import Precision
+from facetric.embedder.encode import usable_device
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.images import ImageDataset
 from facetric.metrics import Metric, checked_ks, count_incomparable
@@ -52,7 +52,6 @@ def evaluate_run(
     facility: bool = True,
     before: bool = True,
     memory_gib: float = 1.0,
-    precision: Precision = "32",
     batch_size: int | None = None,
     device: str = "auto",
     use_cache: bool = False,
@@ -98,7 +97,7 @@ def evaluate_run(
             raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
         blocks = opened.blocks_folder(split)
         result = RunEvaluation(None, opened.evaluation_file(split), opened.embeddings_file(split), changes)
-        if use_cache and views == 1 and precision == "32" and embedder.freeze_through is not None:
+        if use_cache and views == 1 and embedder.freeze_through is not None:
             embeddings = embed_cached(embedder, dataset, opened.config.data.size)
         else:
             embeddings = embed(
@@ -106,7 +105,6 @@ def evaluate_run(
                 dataset,
                 views=views,
                 size=opened.config.data.size,
-                precision=precision,
                 batch_size=batch_size,
                 folder=blocks,
                 on_progress=None if on_progress is None else lambda done, total: on_progress("Embedding", done, total),
@@ -161,19 +159,6 @@ def _before(
 
         found[start.name] = scored(start.vectors, on_progress=of_start).with_source(**start.source)
     return found
-
-
-def usable_device(name: str) -> str:
-    """An available device; with several GPUs, that of this process."""
-    import torch
-
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        name = "cuda" if there["cuda"] else "cpu"
-    if not there.get(name, False):
-        offer = ", ".join(["auto", *(device for device, usable in there.items() if usable)])
-        raise ValueError(f"device must be one of {offer} on this machine; got {name!r}: choose one of these")
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
 
 
 def _join_processes() -> int:

@@ -22,6 +22,7 @@ from torch.optim import Optimizer
 from facetric.embedder import Network, build_network
 from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
 from facetric.embedder.closed_form import check_fit
+from facetric.embedder.encode import usable_device
 from facetric.embedder.heads import FITTED_KINDS
 from facetric.embedder.input_spec import image_format
 from facetric.embedder.network import WHOLE
@@ -104,7 +105,7 @@ def start_fabric(run: RunTable) -> Fabric:
     strategy = DDPStrategy(timeout=TIMEOUT, **_no_buffers()) if n_processes > 1 else "auto"
     try:
         fabric = Fabric(
-            accelerator=run.device,
+            accelerator=usable_device("auto").partition(":")[0] if run.device == "auto" else run.device,
             devices=local if n_processes > 1 else 1,
             num_nodes=max(1, n_processes // local),
             strategy=strategy,

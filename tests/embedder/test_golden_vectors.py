@@ -22,8 +22,7 @@ def test_the_packaged_network_gives_the_vectors_of_0_2(golden):
     np.testing.assert_allclose(found, golden["photos"], atol=1e-5)
 
 
-def test_a_network_from_a_seed_gives_the_vectors_of_0_2(golden, glyphnet_widths, monkeypatch):
-    monkeypatch.setattr("facetric.embedder.glyphnet.WIDTHS", glyphnet_widths)
+def test_a_network_from_a_seed_gives_the_vectors_of_0_2(golden):
     images = np.pad(load_glyphs(min_images=17).images[::80][:8], ((0, 0), (3, 3), (3, 3)))
     found = embed(build_network("glyphnet", dim=16, weights="none", seed=0), images).vectors
     np.testing.assert_allclose(found, golden["glyphs"], atol=1e-5)

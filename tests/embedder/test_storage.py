@@ -126,7 +126,7 @@ def rewritten(path: Path, tensors: dict[str, torch.Tensor], **changes: object) -
 
 def test_tensors_of_the_wrong_shape_are_refused_by_name(path: Path) -> None:
     rewritten(path, {**load_file(path), "head.weight": torch.zeros(2, 3)})
-    with pytest.raises(WeightsError, match=r"'head.weight' is \(2, 3\) in the file and \(7, 256\) in the network"):
+    with pytest.raises(WeightsError, match=r"'head.weight' is \(2, 3\) in the file and \(7, 1024\) in the network"):
         load_network(path)
 
 

@@ -67,7 +67,7 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
         half = padded_pictures(dataset.images[kept], config.pad)
     else:
         paths = [dataset.images[i] for i in kept.tolist()]
-        half = prepare(paths, size=config.size, name=dataset.name, n_workers=config.threads) if paths else paths
+        half = prepare(paths, size=config.size, name=dataset.name, n_threads=config.threads) if paths else paths
     splits = {}
     for name in ("train", "validation"):
         rows = np.flatnonzero(dataset.splits[kept] == name)

@@ -5,6 +5,7 @@ import json
 import re
 import runpy
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -116,6 +117,8 @@ def prepare(page, run):
 @pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=name_of)
 def test_the_commands_of_the_page_run_in_their_order(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "my_losses", None)  # what the page imports is forgotten afterwards
+    del sys.modules["my_losses"]
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("WANDB_MODE", "offline")
 

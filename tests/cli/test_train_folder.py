@@ -192,7 +192,7 @@ def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_pat
     config = choose_run("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
     assert "margin_weight" not in config.loss.keywords()
     assert config.batches.class_ratio is None
-    plain = choose_run("folder", root, overrides=["loss.name=facility_location"]).config.loss
+    plain = choose_run("folder", root, overrides=["loss.n_subsets=0"]).config.loss
     assert (plain.n_subsets, plain.margin_weight) == (0, None)  # γ is half of the batch
     assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
     smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
@@ -250,7 +250,7 @@ def test_a_broken_photo_is_named_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     root = write_photos(tmp_path / "photos", n_classes=4, n_images=4)
-    victim = root / "class 2" / "3.jpg"
+    victim = root / "class 0" / "3.jpg"
     victim.write_bytes(victim.read_bytes()[:200])
     line = refused(tmp_path, "--data", "folder", "--root", root)
     assert str(victim) in line

@@ -84,10 +84,10 @@ def test_the_default_head_is_torchs() -> None:
 @pytest.mark.parametrize(
     ("features", "kind", "message"),
     [
-        (np.ones((100, 4)), "pca", "the head takes 256 features; got 4"),
-        (np.ones((8, 256)), "pca", r"needs more than 8 images and at least 8 features; got 8 and 256: lower dim"),
-        (np.ones((100, 256)), "pca", "all images have the same features"),
-        (np.full((100, 256), np.nan), "pca", "features must be finite"),
+        (np.ones((100, 4)), "pca", "the head takes 1024 features; got 4"),
+        (np.ones((8, 1024)), "pca", r"needs more than 8 images and at least 8 features; got 8 and 1024: lower dim"),
+        (np.ones((100, 1024)), "pca", "all images have the same features"),
+        (np.full((100, 1024), np.nan), "pca", "features must be finite"),
         (np.ones(100), "pca", r"\(n, n_features\); got \(100,\)"),
         (None, "pca", "made from training features; got none"),
         (None, "lda", "one of pca, whitened, orthogonal, default; got 'lda'"),

@@ -91,11 +91,6 @@ def test_one_name_is_a_list_of_one_and_survives_the_file(tmp_path):
         tiny_config(tmp_path, run={"loggers": ["mlflow"]})
 
 
-@pytest.mark.parametrize(("before", "now"), [(True, ("tensorboard",)), (False, ())])
-def test_the_setting_of_earlier_runs_is_still_read(tmp_path, before, now):
-    assert tiny_config(tmp_path, run={"tensorboard": before}).run.loggers == now
-
-
 @pytest.mark.parametrize("name", ["tensorboard", "wandb"])
 def test_a_package_that_is_not_installed_is_named_before_there_is_a_folder(tmp_path, monkeypatch, name):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard" if name == "tensorboard" else "wandb", None)

@@ -116,6 +116,7 @@ def broadcast(make: Callable[[], Result], *, device: torch.device | None = None)
 
 
 def message_of(error: Exception) -> str:
+    """Its text, or its class where it has none."""
     return str(error) or type(error).__name__
 
 

@@ -250,7 +250,7 @@ def test_a_broken_photo_is_named_with_the_way_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     root = write_photos(tmp_path / "photos", n_classes=4, n_images=4)
-    victim = root / "class 0" / "3.jpg"
+    victim = root / "class 3" / "3.jpg"
     victim.write_bytes(victim.read_bytes()[:200])
     line = refused(tmp_path, "--data", "folder", "--root", root)
     assert str(victim) in line

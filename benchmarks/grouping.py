@@ -37,8 +37,7 @@ from facetric.images.listing import list_photos
 from facetric.images.readers import load_dataset
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import Question, grouped
-from facetric.runs import Run
-from facetric.runs.splits import run_images
+from facetric.runs import Run, run_images
 
 N_ROUNDS, N_ANSWERS = 10, 10
 

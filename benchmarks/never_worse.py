@@ -19,8 +19,7 @@ from PIL import Image
 
 from facetric.images.readers import load_dataset
 from facetric.machine import prepare_process
-from facetric.runs import evaluate_run, open_run
-from facetric.runs.recipes import choose_run
+from facetric.runs import evaluate_run, open_run, recipe
 from facetric.training import train
 from kept_results import keep, kept_results
 
@@ -63,17 +62,17 @@ def result(number, birds, characters, place, settings):
             write(dataset.images[image_id], folder / f"{i:02}.jpg", rng)
     os.environ["FACETRIC_CACHE"] = str(place / "cache")
     start = time.perf_counter()
-    chosen = choose_run("folder", place / "photos", overrides=[f"run.folder={place}", "run.name=run", *settings])
+    chosen = recipe("folder", place / "photos", overrides=[f"run.folder={place}", "run.name=run", *settings])
     if signal_number := train(chosen.config).signal_number:
         raise SystemExit(128 + signal_number)  # this folder is drawn again the next time
     seconds = time.perf_counter() - start
     report = evaluate_run(place / "run", facility=False).report
     found = {name: scores_of(start) for name, start in report.before.items()} | {AFTER: scores_of(report)}
     run = open_run(place / "run")
-    recipe = json.loads(run.choice_file.read_text())["chosen"] if run.choice_file.exists() else "as set"
+    what = json.loads(run.choice_file.read_text())["chosen"] if run.choice_file.exists() else "as set"
     kind = "characters" if dataset is characters else "birds"
     sizes = {"classes": n_classes, "images": n_images, "test_classes": run.manifest.count("test")[1]}
-    return {"kind": kind, **sizes, "chosen": recipe, "seconds": round(seconds), "scores": found}
+    return {"kind": kind, **sizes, "chosen": what, "seconds": round(seconds), "scores": found}
 
 
 def link_bird(image, path, rng):

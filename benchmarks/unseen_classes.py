@@ -22,7 +22,7 @@ from facetric import open_run
 from facetric.embedder import embed, read_vectors
 from facetric.embedder.closed_form import closed_form_head
 from facetric.images.glyphs import load_glyphs
-from facetric.runs.splits import new_images, padded
+from facetric.runs import new_images, padded
 
 DIMENSION = 64
 

@@ -14,8 +14,7 @@ from posixpath import normpath, relpath
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
-
-from facetric.runs.settings import settings_table
+from settings_page import settings_table
 
 ROOT = Path(__file__).parent.parent
 PAGES = {

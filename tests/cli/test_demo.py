@@ -16,7 +16,7 @@ from facetric.embedder.closed_form import closed_form_head
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import open_run, read_config
 from facetric.runs.baselines import start_network
-from facetric.runs.recipes import choose_run
+from facetric.runs.recipes import recipe
 from facetric.runs.splits import new_images, padded, run_images
 from facetric.training.feed import split_images
 
@@ -41,7 +41,7 @@ def place(tmp_path_factory):
 
 
 def test_it_is_the_run_of_the_committed_configuration():
-    assert choose_run("glyphs").config == read_config(ROOT / "configs" / "glyphs.toml")
+    assert recipe("glyphs").config == read_config(ROOT / "configs" / "glyphs.toml")
 
 
 def test_it_goes_the_whole_way(place):

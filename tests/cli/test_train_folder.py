@@ -15,7 +15,7 @@ from facetric.cli.train import _place
 from facetric.losses import ClassBalancedBatches
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import apply_override, parse_config
-from facetric.runs.recipes import Sizes, _tables, batch_shape, choose_run
+from facetric.runs.recipes import Sizes, batch_shape, photo_tables, recipe
 from facetric.training import train
 
 SMALL = ("data.size=72", "model.image_size=64")  # pixels
@@ -103,7 +103,7 @@ def test_an_end_to_end_run_as_for_a_gpu_trains(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     root = write_photos(tmp_path / "photos", n_classes=4, n_images=4)
     settings = ["run.steps=1", f"run.folder={tmp_path}", "run.name=gpu", "run.threads=1", *SMALL]
-    chosen = choose_run("folder", root, overrides=settings, gpu=True)
+    chosen = recipe("folder", root, overrides=settings, gpu=True)
     assert "trained end to end on the GPU" in chosen.reasons[1]
     assert (chosen.config.model.freeze_through, chosen.config.model.cached_views, chosen.config.run.precision) == (
         None,
@@ -114,20 +114,20 @@ def test_an_end_to_end_run_as_for_a_gpu_trains(tmp_path, monkeypatch):
 
 
 def test_a_folder_of_the_size_of_cub_gets_256_dimensions_and_a_small_one_keeps_all_features(tmp_path):
-    large = choose_run("folder", name_photos(tmp_path / "large", n_classes=200, n_images=59)).config
-    small = choose_run("folder", name_photos(tmp_path / "small", n_classes=24, n_images=12)).config
+    large = recipe("folder", name_photos(tmp_path / "large", n_classes=200, n_images=59)).config
+    small = recipe("folder", name_photos(tmp_path / "small", n_classes=24, n_images=12)).config
     assert (large.model.dim, small.model.dim) == (256, 1280)
     assert (large.run.choose_minutes, large.run.validate_every) == (10, 0)
     assert large.data.options == {}  # half of the classes test
     assert small.data.options == {"test_fraction": 0.33}
-    assert choose_run("folder", tmp_path / "small", overrides=["data.options.test_fraction=0.5"]).config.data.options == {
+    assert recipe("folder", tmp_path / "small", overrides=["data.options.test_fraction=0.5"]).config.data.options == {
         "test_fraction": 0.5
     }
 
 
 def test_the_papers_datasets_get_the_settings_of_the_committed_files(request):
     sizes = Sizes((59,) * 80, n_validation=20, validation_fraction=0.2, test=(59,) * 100)
-    chosen = parse_config({**_tables(sizes, batch_shape(sizes.training), gpu=False), "data": {"name": "cub"}})
+    chosen = parse_config({**photo_tables(sizes, batch_shape(sizes.training), gpu=False), "data": {"name": "cub"}})
     committed = read_config(request.config.rootpath / "configs" / "cub.toml")
     for table in ("model", "loss", "batches", "optimizer"):
         assert getattr(chosen, table) == getattr(committed, table), table
@@ -136,27 +136,27 @@ def test_the_papers_datasets_get_the_settings_of_the_committed_files(request):
 
 def test_as_many_classes_validate_as_were_asked_for(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=40, n_images=12)
-    chosen = choose_run("folder", root, overrides=["data.validation_fraction=0.4"], gpu=True)
+    chosen = recipe("folder", root, overrides=["data.validation_fraction=0.4"], gpu=True)
     assert chosen.config.run.validate_every > 0
     assert "12 classes (144 images) for training, 8 for validation" in chosen.reasons[0]
 
 
 def test_a_choice_by_validation_classes_can_be_had_instead(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
-    config = choose_run("folder", root, overrides=["run.choose_minutes=0", "run.validate_every=20"]).config
+    config = recipe("folder", root, overrides=["run.choose_minutes=0", "run.validate_every=20"]).config
     assert (config.run.validate_every, config.run.best_metric) == (20, "map_at_r")
-    assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.run.choose_minutes == 0
+    assert recipe("folder", root, overrides=["model.backbone=resnet18"]).config.run.choose_minutes == 0
 
 
 def test_several_processes_choose_by_validation_classes(tmp_path, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
-    config = choose_run("folder", name_photos(tmp_path / "photos", n_classes=24, n_images=12)).config
+    config = recipe("folder", name_photos(tmp_path / "photos", n_classes=24, n_images=12)).config
     assert (config.run.choose_minutes, config.run.validate_every) == (0, 25)
 
 
 def test_three_training_classes_are_too_few_to_choose_by_and_get_the_closed_form(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=5, n_images=30)
-    chosen = choose_run("folder", root)
+    chosen = recipe("folder", root)
     assert (chosen.config.run.steps, chosen.config.run.choose_minutes, chosen.config.model.head_init) == (0, 0, "whitened")
     assert not any("recipe" in line for line in chosen.reasons)
 
@@ -166,7 +166,7 @@ def test_small_folders_give_batches_that_the_sampler_can_fill(tmp_path, n_classe
     from facetric.images.readers import load_dataset
 
     root = name_photos(tmp_path / "photos", n_classes=n_classes, n_images=n_images)
-    config = choose_run("folder", root).config
+    config = recipe("folder", root).config
     dataset = load_dataset("folder", root, **config.data.options)
     assert dataset.select("test").n_classes > 1
     labels = dataset.select("train").labels
@@ -189,15 +189,15 @@ def test_any_class_sizes_give_a_batch_or_one_error(sizes):
 
 def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
-    config = choose_run("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
+    config = recipe("folder", root, overrides=["loss.name=triplet_semihard", "batches.images_per_class=4"]).config
     assert "margin_weight" not in config.loss.keywords()
     assert config.batches.class_ratio is None
-    plain = choose_run("folder", root, overrides=["loss.n_subsets=0"]).config.loss
+    plain = recipe("folder", root, overrides=["loss.n_subsets=0"]).config.loss
     assert (plain.n_subsets, plain.margin_weight) == (0, None)  # γ is half of the batch
-    assert choose_run("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
-    smaller = choose_run("folder", root, overrides=["batches.size=16"]).config
+    assert recipe("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
+    smaller = recipe("folder", root, overrides=["batches.size=16"]).config
     assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, None)
-    few = choose_run("folder", root, overrides=["model.dim=512"]).config  # 192 images
+    few = recipe("folder", root, overrides=["model.dim=512"]).config  # 192 images
     assert (few.model.head_init, few.model.head_refit, few.run.choose_minutes) == ("orthogonal", False, 0)
 
 
@@ -221,7 +221,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
     for arguments, words in {
         (): "pass a config file or --data: facetric train --data folder --root path/to/photos",
         ("--root", "flat"): "--root says where the dataset is, and --data what it is",
-        ("--data", "folder"): "pass its folder, as in --root path/to/it",
+        ("--data", "folder"): "is read from disk: pass root (--root path/to/it)",
         ("--data", "foldr", "--root", "flat"): "did you mean 'folder'?",
         ("--data", "glyphs", "--root", "flat"): "leave root out",
         ("flat",): "to train on its images: facetric train --data folder --root flat",
@@ -242,7 +242,7 @@ def test_what_is_no_dataset_is_refused_in_one_line(tmp_path, monkeypatch):
 
 def test_three_classes_train_when_none_tests(tmp_path):
     root = name_photos(tmp_path / "three", n_classes=3, n_images=4)
-    chosen = choose_run("folder", root, overrides=["data.options.test_fraction=0"])
+    chosen = recipe("folder", root, overrides=["data.options.test_fraction=0"])
     assert "3 classes (12 images) for training, none for validation, none for testing" in chosen.reasons[0]
 
 
@@ -316,8 +316,8 @@ def test_output_takes_names_that_look_like_numbers_and_dates(name):
 
 
 def test_output_refuses_a_name_that_cannot_be_a_run():
-    with pytest.raises(ValueError, match=r"--output takes a folder name of letters, digits .*; got 'my run'"):
-        _place(Path("runs") / "my run")
+    with pytest.raises(ConfigError, match=r"run.name, a folder, takes letters, digits .*; got 'my run': .*--output"):
+        recipe("glyphs", overrides=_place(Path("runs") / "my run"))
 
 
 def read_settings(overrides):

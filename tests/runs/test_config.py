@@ -1,5 +1,6 @@
 """Configurations: what is accepted, what is refused and how, and that they survive being written."""
 
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from facetric.losses import LOSSES, build_loss
 from facetric.runs import ConfigError, TrainConfig, read_config
 from facetric.runs.config import TABLES
 from facetric.runs.config_file import parse_config, to_toml
-from facetric.runs.settings import option_rows, settings_table
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
@@ -137,8 +137,9 @@ def test_any_value_survives_being_written(root, rate):
 
 def test_every_setting_is_described_and_in_the_table():
     assert all(field.description for table in TABLES.values() for field in table.model_fields.values())
-    assert all(meaning for _, meaning in option_rows().values())
-    table = settings_table()  # a page of the site; `python -m facetric.runs.settings` prints it
+    page = runpy.run_path(str(ROOT / "docs/settings_page.py"))
+    assert all(meaning for _, meaning in page["option_rows"]().values())
+    table = page["settings_table"]()
     assert [key for fields in TABLES.values() for key in fields.model_fields if f"| `{key}`" not in table] == []
 
 

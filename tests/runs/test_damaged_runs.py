@@ -16,7 +16,7 @@ from facetric.clustering import calibrate
 from facetric.runs import ConfigError, Run, RunFolderError, evaluate_run, open_run, read_config
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
-from facetric.runs.metrics_log import MetricsLog, read_rows
+from facetric.runs.states import MetricsLog, read_rows
 from facetric.training.environment import say_differences
 
 

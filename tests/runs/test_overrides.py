@@ -3,9 +3,8 @@
 import pytest
 
 from facetric.runs import ConfigError, read_config
-from facetric.runs.config import first_difference
-from facetric.runs.config_file import parse_config, resolve_paths
-from facetric.runs.recipes import choose_run
+from facetric.runs.config_file import first_difference, parse_config, resolve_paths
+from facetric.runs.recipes import recipe
 
 
 @pytest.fixture
@@ -50,11 +49,11 @@ def test_a_key_that_is_not_in_the_file_cannot_be_dropped(cars, key, words):
 
 
 def test_a_chosen_setting_is_dropped_too():
-    assert choose_run("glyphs").config.optimizer.schedule == "cosine"
-    assert choose_run("glyphs", unset=["optimizer.schedule"]).config.optimizer.schedule == "constant"
-    assert choose_run("glyphs").config.optimizer.schedule == "cosine"  # the shared table is untouched
+    assert recipe("glyphs").config.optimizer.schedule == "cosine"
+    assert recipe("glyphs", unset=["optimizer.schedule"]).config.optimizer.schedule == "constant"
+    assert recipe("glyphs").config.optimizer.schedule == "cosine"  # the shared table is untouched
     with pytest.raises(ConfigError, match="the choice of settings does not set it"):
-        choose_run("glyphs", unset=["model.freeze_through"])
+        recipe("glyphs", unset=["model.freeze_through"])
 
 
 def test_two_spellings_of_one_root_are_the_same_run(tmp_path, monkeypatch):

@@ -29,7 +29,7 @@ def test_the_number_of_clusters_is_found_and_what_it_was_found_by_is_kept(run):
 
 
 def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, monkeypatch):
-    monkeypatch.setattr("facetric.runs.run_calibration.calibrate", None)  # must not be called
+    monkeypatch.setattr("facetric.runs.scoring.calibrate", None)  # must not be called
     before = run.evaluation().calibrated
     assert evaluate_run(run.path, n_restarts=0).report.calibrated == before
     monkeypatch.undo()

@@ -15,7 +15,7 @@ from facetric.files import part_of, remove_stale_parts, sealed
 from facetric.report import report_run
 from facetric.report.run_record import read_run
 from facetric.runs import Run, StaleResultError, evaluate_run, open_run
-from facetric.runs.metrics_log import MetricsLog, read_rows
+from facetric.runs.states import MetricsLog, read_rows
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config
-from facetric.runs.recipes import choose_run
+from facetric.runs.recipes import recipe
 from facetric.training.study.reproduction import PAPER_STEPS, paper_tables, reproduction
 from facetric.training.study.spaces import PAPER_METHODS
 from facetric.training.study.trials import middle
@@ -57,13 +57,13 @@ def test_npairs_is_left_out_where_its_batches_cannot_be_filled(photos):
 def test_the_classes_of_a_batch_are_searched_where_it_has_no_fixed_pairs_and_only_what_can_be_filled(tmp_path, photos):
     large = str(name_photos(tmp_path / "large", n_classes=200, n_images=6))
     study = study_of(large, methods=("npairs", "facility_location"))
-    usual = choose_run("folder", large, choose=False).config.batches.class_ratio
+    usual = recipe("folder", large, choose=False).config.batches.class_ratio
     assert study.space("facility_location")["batches.class_ratio"] == (usual, 0.25, 0.375, 0.5)
     assert "batches.class_ratio" not in study.space("npairs")
     parameters = {**middle(study.space("facility_location")), "batches.class_ratio": 0.5}
     assert study.config("facility_location", parameters).batches.class_ratio == 0.5
     small = study_of(photos, methods=("facility_location",))
-    own = choose_run("folder", photos, choose=False).config.batches.class_ratio
+    own = recipe("folder", photos, choose=False).config.batches.class_ratio
     assert small.space("facility_location")["batches.class_ratio"][0] == own
     assert 0.5 not in small.space("facility_location")["batches.class_ratio"]  # more classes than there are
     fixed = study_of(large, overrides=["batches.class_ratio=0.3"])

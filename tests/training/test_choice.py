@@ -14,7 +14,7 @@ from facetric.embedder.activations import extract_features
 from facetric.embedder.closed_form import closed_form_head
 from facetric.images import ImageDataset
 from facetric.runs import Run, read_config
-from facetric.runs.recipes import choose_run
+from facetric.runs.recipes import recipe
 from facetric.runs.splits import new_images
 from facetric.training import resume, train
 from facetric.training.choice import (
@@ -185,7 +185,7 @@ def photos(tmp_path_factory):
 
 
 def photo_config(photos, name):
-    return choose_run(
+    return recipe(
         "folder",
         photos / "photos",
         overrides=[

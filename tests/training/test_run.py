@@ -20,10 +20,9 @@ from facetric.embedder.closed_form import closed_form_head
 from facetric.embedder.input_spec import image_format
 from facetric.runs import RunFolderError, evaluate_run, open_run, read_config
 from facetric.runs.baselines import start_network
-from facetric.runs.metrics_log import MetricsLog
 from facetric.runs.run import DivergedError
 from facetric.runs.splits import new_images
-from facetric.runs.states import DamagedStateError, read_state, states, write_state
+from facetric.runs.states import DamagedStateError, MetricsLog, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
 from facetric.training.health import (

@@ -24,7 +24,7 @@ def global_batch():
 def gradients_of_one_step(name, fabric, processes, images, labels):
     """The gradient of the loss of the global batch, by parameter, from this process's share of it; and how often it solved."""
     from facetric.embedder import build_network
-    from facetric.runs.loss_table import LossTable
+    from facetric.runs.config import LossTable
     from facetric.training.batch_norm import share_batch_norm
     from facetric.training.session import TrainedPart, build_loss
 

@@ -40,10 +40,9 @@ def demo(
     """
     started = time.monotonic()
     with one_line_errors("demo", when_interrupted="stopped; start it again to continue"):
-        from facetric.runs import Run
-        from facetric.runs.recipes import choose_run
+        from facetric.runs import Run, recipe
 
-        config = choose_run("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
+        config = recipe("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
         run = Run.of(config)
         _say("facetric demo: train a network on characters, then test it on characters it has never seen")
         compile_kernels()
@@ -58,7 +57,7 @@ def _train(config: TrainConfig, run: Run) -> None:
     """Train or resume, unless training is finished; an Exit when a signal stops it."""
     from rich.console import Console
 
-    from facetric.runs.states import states
+    from facetric.runs import states
     from facetric.training import resume, train
 
     console = Console(stderr=True)
@@ -82,7 +81,7 @@ def _train(config: TrainConfig, run: Run) -> None:
 
 def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
     """Refuse a run with other settings. Its folder and number of threads do not matter."""
-    from facetric.runs.config import first_difference
+    from facetric.runs import first_difference
 
     if place := first_difference(config, run.config):
         name, key = place.split(".")

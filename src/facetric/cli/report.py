@@ -154,8 +154,7 @@ def _pictures(folder: Path, notes: list[str]) -> tuple[Thumbnails | None, int | 
 def _drawn_images(folder: Path, notes: list[str]) -> NDArray[np.uint8] | None:
     import numpy as np
 
-    from facetric.runs import open_run
-    from facetric.runs.splits import run_images
+    from facetric.runs import open_run, run_images
 
     try:
         images = run_images(open_run(folder), "test")[0].images

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -137,12 +136,12 @@ def _chosen(
     if data is None:
         rule = "--root says where the dataset is, and --data what it is" if root is not None else "pass a config file or --data"
         raise ValueError(f"{rule}: {own}")
-    from facetric.runs.recipes import choose_run
+    from facetric.runs import recipe
     from facetric.text import printable
 
     with said_if_slow("loading torch"):
         import torch
-    chosen = choose_run(data, root, overrides=overrides, unset=unset, gpu=torch.cuda.is_available())
+    chosen = recipe(data, root, overrides=overrides, unset=unset, gpu=torch.cuda.is_available())
     if is_first_process() and not quiet:
         for line in chosen.reasons:
             typer.echo(printable(line), err=True)
@@ -162,11 +161,7 @@ def _final(run: Path, overrides: list[str], unset: list[str]) -> TrainConfig:
 
 def _place(output: Path) -> list[str]:
     """The run folder as settings."""
-    from facetric.runs.config import NAME_PATTERN
-
     path = output.expanduser().absolute()
-    if not re.fullmatch(NAME_PATTERN, path.name):
-        raise ValueError(f"--output takes a folder name of letters, digits and . _ + - only; got {path.name!r}: rename it")
     return [f"run.folder={json.dumps(str(path.parent))}", f"run.name={json.dumps(path.name)}"]
 
 

@@ -16,8 +16,7 @@ from facetric.embedder.onnx_export import Export, Source, check_place, write_exp
 from facetric.embedder.onnx_graph import InputKind
 from facetric.embedder.samples import sample_pictures
 from facetric.images.decoding import open_image, upright_rgb
-from facetric.runs import Run
-from facetric.runs.splits import SPLITS, run_images
+from facetric.runs import SPLITS, Run, run_images
 
 if TYPE_CHECKING:
     from facetric.embedder.embedder import Embedder

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from facetric.report.curves import Panel, panels
 from facetric.report.style import PALETTE, PLOT_STYLE, write_plot
-from facetric.runs.metrics_log import read_rows
+from facetric.runs import read_rows
 
 _N_COLUMNS = 3
 _MARKERS_UP_TO = 30  # points of a curve that are marked one by one

@@ -18,7 +18,7 @@ from facetric.files import write_atomically
 from facetric.metrics import Metric, validated_vectors
 from facetric.progress import Progress
 from facetric.report.tsne_map import tsne_positions
-from facetric.runs.run import Run
+from facetric.runs import Run
 
 _log = logging.getLogger("facetric")
 

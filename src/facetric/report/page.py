@@ -24,7 +24,7 @@ from facetric.report.nearest_images import nearest_neighbors
 from facetric.report.run_record import EmbeddedImages, RunRecord, read_run, without_common_folder
 from facetric.report.selection import cluster_medoids, worst_queries
 from facetric.report.sprites import SIDES, SpriteSheets, pack
-from facetric.runs.run import Run
+from facetric.runs import Run
 
 N_NEIGHBORS = 10
 MOST_FAILURES = 300

@@ -20,7 +20,7 @@ from facetric.report.selection import worst_queries
 from facetric.report.sheets import ClassNames, cluster_rows, confusion_rows, draw_sheet, retrieval_rows
 from facetric.report.style import write_image
 from facetric.report.tsne_map import draw_map
-from facetric.runs.run import Run
+from facetric.runs import Run
 
 N_NEIGHBORS = 8
 _N_ROWS = 10

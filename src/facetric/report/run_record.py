@@ -16,8 +16,7 @@ from facetric.evaluation import EvaluationReport
 from facetric.metrics import Metric
 from facetric.report.cards import ScoreTable, score_table
 from facetric.report.curves import Panel, panels
-from facetric.runs.metrics_log import read_rows
-from facetric.runs.run import Run
+from facetric.runs import Run, read_rows
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,45 +1,75 @@
 """A run: its configuration, its folder, its data and its scores."""
 
-from typing import TYPE_CHECKING
-
-from facetric.lazy import loaded_on_use
-
-if TYPE_CHECKING:
-    from facetric.runs.comparison import compare_runs
-    from facetric.runs.config import TrainConfig
-    from facetric.runs.config_file import ConfigError, read_config
-    from facetric.runs.manifest import DataChanges, Manifest
-    from facetric.runs.run import Run, RunFolderError, StaleResultError, open_run
-    from facetric.runs.scoring import RunEvaluation, evaluate_run
+from facetric.runs.comparison import compare_runs
+from facetric.runs.config import BatchTable, DataTable, LossTable, OptimizerTable, RunTable, TrainConfig
+from facetric.runs.config_file import (
+    ConfigError,
+    dotted_keys,
+    first_difference,
+    parse_config,
+    parse_override,
+    read_config,
+    real_paths,
+    resolve_paths,
+    set_key,
+)
+from facetric.runs.manifest import DataChanges, Manifest
+from facetric.runs.recipes import FEWEST_TO_CHOOSE, FEWEST_TO_VALIDATE, PAPER_RATIOS, batch_shape, recipe
+from facetric.runs.run import DivergedError, Run, RunFolderError, StaleResultError, open_run
+from facetric.runs.scoring import RunEvaluation, evaluate_run
+from facetric.runs.splits import SPLITS, new_images, padded, padded_pictures, resumed_images, run_images
+from facetric.runs.states import (
+    MetricsLog,
+    read_newest_state,
+    read_rows,
+    remove_earlier_states,
+    remove_states,
+    states,
+    write_state,
+)
 
 __all__ = [
+    "FEWEST_TO_CHOOSE",
+    "FEWEST_TO_VALIDATE",
+    "PAPER_RATIOS",
+    "SPLITS",
+    "BatchTable",
     "ConfigError",
     "DataChanges",
+    "DataTable",
+    "DivergedError",
+    "LossTable",
     "Manifest",
+    "MetricsLog",
+    "OptimizerTable",
     "Run",
     "RunEvaluation",
     "RunFolderError",
+    "RunTable",
     "StaleResultError",
     "TrainConfig",
+    "batch_shape",
     "compare_runs",
+    "dotted_keys",
     "evaluate_run",
+    "first_difference",
+    "new_images",
     "open_run",
+    "padded",
+    "padded_pictures",
+    "parse_config",
+    "parse_override",
     "read_config",
+    "read_newest_state",
+    "read_rows",
+    "real_paths",
+    "recipe",
+    "remove_earlier_states",
+    "remove_states",
+    "resolve_paths",
+    "resumed_images",
+    "run_images",
+    "set_key",
+    "states",
+    "write_state",
 ]
-
-_HOMES = {
-    "ConfigError": "config_file",
-    "DataChanges": "manifest",
-    "Manifest": "manifest",
-    "Run": "run",
-    "RunEvaluation": "scoring",
-    "RunFolderError": "run",
-    "StaleResultError": "run",
-    "TrainConfig": "config",
-    "compare_runs": "comparison",
-    "evaluate_run": "scoring",
-    "open_run": "run",
-    "read_config": "config_file",
-}
-
-__getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

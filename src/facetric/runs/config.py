@@ -1,20 +1,41 @@
 """One configuration = one run: the settings behind the paper's "Implementation details", typed, checked and described.
 
-Every field carries its description; docs/training.md shows them all.
+Every field carries its description; the site has them all in one table. The options of a loss come from its signature.
 """
 
 from __future__ import annotations
 
-import os
+import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from facetric.runs.loss_table import LossTable
-from facetric.runs.table import Table
+from facetric.losses import LOSSES, build_loss, checked_options, loss_options
+from facetric.text import did_you_mean
 
 LARGEST_SEED = 2**64 - 1  # what torch takes
-NAME_PATTERN = r"^[\w.+-]+$"  # of a run, which is also the name of its folder
+
+
+class Table(BaseModel):
+    """A table of the TOML file: frozen, and unknown keys are refused with the nearest known one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """What the table may hold."""
+        return list(cls.model_fields)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            known = cls.known_keys()
+            for key in values:
+                if key not in known:
+                    raise ValueError(unknown_key(cls, str(key), known))
+        return values
 
 
 def _as_list(value: Any) -> Any:
@@ -25,8 +46,6 @@ def _as_list(value: Any) -> Any:
 class RunTable(Table):
     name: str = Field(
         "run",
-        min_length=1,
-        pattern=NAME_PATTERN,
         description="Name of the run, and of its folder; on the command line that of the config file or of the photos.",
     )
     folder: str = Field("runs", description="Folder that holds the run folders.")
@@ -54,6 +73,16 @@ class RunTable(Table):
     loggers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], BeforeValidator(_as_list)] = Field(
         (), description='Where the rows of metrics.jsonl go too: ["tensorboard", "wandb"], each an extra of the install.'
     )
+
+    @field_validator("name")
+    @classmethod
+    def _can_name_a_folder(cls, name: str) -> str:
+        if not re.fullmatch(r"[\w.+-]+", name):
+            raise ValueError(
+                f"run.name, a folder, takes letters, digits and . _ + - only; got {name!r}: choose another (--output, or "
+                "--set run.name=…)"
+            )
+        return name
 
 
 class DataTable(Table):
@@ -123,22 +152,97 @@ class ModelTable(Table):
     )
 
     @model_validator(mode="after")
-    def _cache_needs_a_frozen_part(self) -> Self:
+    def _parts_that_need_others(self) -> Self:
         if self.cached_views and self.freeze_through is None:
             raise ValueError(
                 f"model.cached_views ({self.cached_views}) keeps the activations of the frozen part, and nothing is frozen: "
                 "set model.freeze_through, or cached_views = 0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _another_backbone_needs_another_head(self) -> Self:
         if self.pretrained_fraction and not self.head_refit:
             raise ValueError(
                 f"model.pretrained_fraction ({self.pretrained_fraction}) changes the backbone after training, which needs a head "
                 "fitted to it: set model.head_refit (--set model.head_refit=true), or pretrained_fraction = 0"
             )
         return self
+
+
+class LossTable(Table):
+    """The loss of a run. Beside the fields below it holds the options of the loss: the arguments of its constructor."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(
+        "facility_location",
+        description="A loss of facetric.losses.LOSSES, or a dotted name: pytorch_metric_learning.SupConLoss, my_module.MyLoss.",
+    )
+    options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict, description="Options of a loss with a dotted name: its arguments, by their names."
+    )
+    normalize: bool | None = Field(
+        None,
+        description="Normalize embeddings to unit length, in training and evaluation; by default as in the paper for the loss.",
+    )
+    margin_decay: float = Field(0.94, gt=0, le=1, description="γ is multiplied by this at every decay; 1 keeps it constant.")
+    margin_decay_every: int | None = Field(
+        None, ge=1, description="Steps between decays of γ; by default one pass over the images."
+    )
+    n_subsets: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="The loss is averaged over this many random subsets of the batch (we recommend 16); 0 for the batch itself.",
+    )
+    subset_size: int | None = Field(None, ge=2, description="Images in a subset; by default half of the batch.")
+    nested: tuple[Annotated[int, Field(ge=1)], ...] = Field(
+        (),
+        description="Widths below model.dim, such as [64]: the loss is the mean over the whole embedding and over its first 64 "
+        "dimensions, which then serve alone.",
+    )
+
+    @classmethod
+    def known_keys(cls) -> list[str]:
+        """Its own, and the options of every loss."""
+        return [*cls.model_fields, *(key for name in LOSSES for key in loss_options(name))]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in_the_options_of_the_loss(cls, values: Any) -> Any:
+        """Refuse options that the loss does not take, and fill in its defaults."""
+        if not isinstance(values, dict):
+            return values
+        values = {key: value for key, value in values.items() if value is not None}
+        name = values.get("name", cls.model_fields["name"].default)
+        own = {str(key): value for key, value in values.items() if key not in cls.model_fields}
+        if isinstance(name, str) and "." in name:
+            if own:
+                raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{next(iter(own))}: put it there")
+            return {"normalize": True, **values}
+        if values.get("options"):
+            raise ValueError(f"[loss.options] is for losses with a dotted name; {name!r} has its keys in [loss]")
+        options = loss_options(name)
+        for key in own:
+            if key not in cls.known_keys():
+                raise ValueError(unknown_key(cls, key, [*cls.model_fields, *options]))
+        for key, value in checked_options(name, own).items():  # TOML has no None
+            values[key] = "none" if value is None and options[key].default is not None else value
+        return {"normalize": True, **{key: option.default for key, option in options.items()}, **values}
+
+    @model_validator(mode="after")
+    def _a_loss_that_can_be_made(self) -> Self:
+        """Its constructor checks the values. A loss with a dotted name is imported for training only."""
+        if self.subset_size is not None and not self.n_subsets:
+            raise ValueError(
+                f"loss.subset_size ({self.subset_size}) has no effect without subsets: set loss.n_subsets too, or leave it out"
+            )
+        if "." not in self.name:
+            build_loss(self.name, self.keywords())
+        return self
+
+    def keywords(self) -> dict[str, Any]:
+        """The options of the loss."""
+        if "." in self.name:
+            return dict(self.options)
+        return checked_options(self.name, {key: getattr(self, key) for key in loss_options(self.name)})
 
 
 class BatchTable(Table):
@@ -180,34 +284,22 @@ class TrainConfig(Table):
     optimizer: OptimizerTable = Field(default_factory=lambda: OptimizerTable.model_validate({}), description="The optimizer.")
 
     @model_validator(mode="after")
-    def _warm_up_before_the_end(self) -> Self:
+    def _tables_that_agree(self) -> Self:
         if 0 < self.run.steps <= self.optimizer.warmup_steps:
             raise ValueError(
                 f"optimizer.warmup_steps ({self.optimizer.warmup_steps}) must be below run.steps ({self.run.steps}): "
                 "lower it or train longer"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _no_classes_left_to_validate(self) -> Self:
         if self.data.all_classes and (self.run.validate_every or self.run.choose_minutes):
             raise ValueError(
                 "data.all_classes trains on every class, which leaves none to validate or to choose on: add "
                 "--set run.validate_every=0 --set run.choose_minutes=0"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _subsets_of_the_batch(self) -> Self:
         if (self.loss.subset_size or 0) > self.batches.size:
             raise ValueError(
                 f"loss.subset_size ({self.loss.subset_size}) exceeds batches.size ({self.batches.size}): lower it, or leave it "
                 "out for half of the batch"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _prefixes_of_the_embedding(self) -> Self:
         widths = self.loss.nested
         if list(widths) != sorted(set(widths)) or (widths and widths[-1] >= self.model.dim):
             raise ValueError(
@@ -217,32 +309,14 @@ class TrainConfig(Table):
         return self
 
 
-def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
-    """The first "table.key" in which two runs differ. Run folder, name, threads and the spelling of paths do not count."""
-    tables, others = (real_paths(run.model_dump()) for run in (config, other))
-    for name, table in tables.items():
-        for key, value in table.items():
-            ignored = name == "run" and key in {"folder", "name", "threads"}
-            if not ignored and others[name].get(key) != value:
-                return f"{name}.{key}"
-    return None
+TABLES: dict[str, Any] = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
 
 
-def real_paths(tables: dict[str, Any]) -> dict[str, Any]:
-    """Plain tables with one spelling for every path to the same data."""
-    data = dict(tables.get("data", {}))
-    if data.get("root"):
-        data["root"] = os.path.realpath(os.path.expanduser(data["root"]))
-    if (options := data.get("options", {})).get("file"):
-        data["options"] = {**options, "file": os.path.realpath(os.path.expanduser(options["file"]))}
-    return {**tables, "data": data}
-
-
-TABLES: dict[str, type[Table]] = {
-    "run": RunTable,
-    "data": DataTable,
-    "model": ModelTable,
-    "loss": LossTable,
-    "batches": BatchTable,
-    "optimizer": OptimizerTable,
-}
+def unknown_key(table: type[Table], key: str, known: Iterable[str]) -> str:
+    """A message with the nearest of the `known` keys of the table or, under the same name, with another table."""
+    title = next((name for name, other in TABLES.items() if other is table), None)
+    where = f"unknown key {key!r} in [{title}]" if title else f"unknown table or key {key!r}"
+    if hint := did_you_mean(key, known):
+        return where + hint
+    homes = [name for name, other in TABLES.items() if key in other.known_keys()]
+    return f"{where}; did you mean '{homes[0]}.{key}'?" if homes else f"{where}; known keys: {', '.join(known)}"

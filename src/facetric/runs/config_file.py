@@ -149,3 +149,24 @@ def dotted_keys(raw: dict[str, Any], prefix: str = "") -> Iterator[str]:
             yield from dotted_keys(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
+
+
+def first_difference(config: TrainConfig, other: TrainConfig) -> str | None:
+    """The first "table.key" in which two runs differ. Run folder, name, threads and the spelling of paths do not count."""
+    tables, others = (real_paths(run.model_dump()) for run in (config, other))
+    for name, table in tables.items():
+        for key, value in table.items():
+            ignored = name == "run" and key in {"folder", "name", "threads"}
+            if not ignored and others[name].get(key) != value:
+                return f"{name}.{key}"
+    return None
+
+
+def real_paths(tables: dict[str, Any]) -> dict[str, Any]:
+    """Plain tables with one spelling for every path to the same data."""
+    data = dict(tables.get("data", {}))
+    if data.get("root"):
+        data["root"] = os.path.realpath(os.path.expanduser(data["root"]))
+    if (options := data.get("options", {})).get("file"):
+        data["options"] = {**options, "file": os.path.realpath(os.path.expanduser(options["file"]))}
+    return {**tables, "data": data}

@@ -1,4 +1,8 @@
-"""Settings for a run that names only its data: chosen by the dataset, its size and the machine, each with its reason."""
+"""Recipes: every chosen hyper-parameter, by dataset, size and machine, each with its reason; the only place where they stand.
+
+Characters, other people's photos (what configs/cub.toml has for CUB, more or less of it for more or fewer images), and one's own
+photos without a GPU: how to fine-tune, and time to find out whether something simpler does as well.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from facetric.images import ImageDataset
-from facetric.images.readers import load_dataset
-from facetric.images.readers.load_dataset import BUILT_IN, READERS
+from facetric.images import ImageDataset, load_dataset
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
-from facetric.runs.own_photos import BACKBONE, MOST_CACHE_BYTES, OWN, about_choice, options_for_testing, own_tables
 from facetric.text import printable
 
 # configs/glyphs.toml, here because an installed package has no configs/; a test keeps them equal.
@@ -36,24 +37,38 @@ GLYPHS: dict[str, dict[str, Any]] = {
     },
 }
 
+BACKBONE, N_FEATURES = "tf_efficientnet_lite0", 1280
+MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
+MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
+VALIDATION_FRACTION, FEWEST_TO_VALIDATE = 0.2, 9  # images: validation scores Recall@8
+PAPER_RATIOS = {"products": 0.75}  # C/m where it differs from that of CUB and Cars
+
+# Photos of any dataset.
 FREEZE_THROUGH, VIEW_BYTES = "blocks.4", 43_904  # 112 × 14 × 14 float16
 DIM = 64
-MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
 CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest and the most steps
 GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
-VALIDATION_FRACTION, FEWEST_TO_VALIDATE = 0.2, 9  # images: validation scores Recall@8
 
-PAPER_RATIOS = {"products": 0.75}  # C/m where it differs from that of CUB and Cars
+# One's own photos without a GPU.
+OWN = ("folder", "csv")  # datasets whose recipe is chosen on their own classes
+OWN_POOLING = "gem"  # on 60 small folders of birds and characters its closed-form head had a MAP@R 0.9 and 3.6 higher
+OWN_FREEZE_THROUGH, OWN_VIEW_BYTES = "blocks.3", 31_360  # 80 × 14 × 14 float16
+OWN_PASSES, OWN_STEPS = 11, (20, 100)
+CHOOSE_MINUTES, FEWEST_TO_CHOOSE = 10, 4  # training classes: half of fewer is one, where every neighbor is right
+SMALL_FOLDER, SMALL_TEST_FRACTION = 40, 0.33  # classes: of fewer, more train
+OWN_DIM, ENOUGH_FOR_DIM = 256, 2000  # images: a head of 256 dimensions fitted to fewer loses what tells new classes apart
+N_SUBSETS, ENOUGH_FOR_SUBSETS = 16, 64  # images in a batch: halves of half of the classes must hold pairs
 
 Tables = dict[str, dict[str, Any]]
 
 
-@dataclass(frozen=True)
-class ChosenRun:
-    """A run that is ready to train, and a few lines that explain its settings."""
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """A run that is ready to train, a few lines that explain its settings, and the images that were counted for them."""
 
     config: TrainConfig
     reasons: tuple[str, ...]
+    dataset: ImageDataset | None  # None for the built-in characters, which are drawn when they are needed
 
 
 @dataclass(frozen=True)
@@ -70,7 +85,7 @@ class Sizes:
         return sum(self.training)
 
 
-def choose_run(
+def recipe(
     data: str,
     root: str | os.PathLike[str] | None = None,
     *,
@@ -78,7 +93,7 @@ def choose_run(
     unset: Iterable[str] = (),
     gpu: bool = False,
     choose: bool = True,
-) -> ChosenRun:
+) -> Recipe:
     """A run on this dataset with settings that suit it. `gpu`: whether the machine has one.
 
     `choose`: whether the recipe for one's own photos may be chosen on their classes; a study gives all methods the same one.
@@ -90,32 +105,28 @@ def choose_run(
     for override in overrides:
         apply_override(given, override)
     asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
-    if asked.data.name == BUILT_IN:
-        if asked.data.root is not None:
-            load_dataset(BUILT_IN, asked.data.root)  # raises: it has no root
+    if asked.data.name == GLYPHS["data"]["name"] and asked.data.root is None:
         config = parse_config(_merged(_without(_fitting(GLYPHS, given), unset), given))
-        return ChosenRun(config, ("glyphs: a small network from scratch, as in configs/glyphs.toml",))
-    if asked.data.name in READERS and asked.data.root is None:
-        raise ConfigError(f"dataset {asked.data.name!r} is read from disk: pass its folder, as in --root path/to/it")
+        return Recipe(config, ("glyphs: a small network from scratch, as in configs/glyphs.toml",), None)
+    dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     gpu = gpu and asked.run.device in {"auto", "cuda"}
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    chooses = (
-        choose and asked.data.name in OWN and alone and not gpu and given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
-    )
-    dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
-    if chooses and asked.data.name == "folder" and "test_fraction" not in asked.data.options:
-        given["data"].setdefault("options", {}).update(options_for_testing(dataset.n_classes))
-        asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
-        dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
+    own_backbone = given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
+    chooses = choose and asked.data.name in OWN and alone and not gpu and own_backbone
+    small = FEWEST_TO_CHOOSE <= dataset.n_classes < SMALL_FOLDER
+    if chooses and small and asked.data.name == "folder" and "test_fraction" not in asked.data.options:
+        fraction = max(SMALL_TEST_FRACTION, round(2 / dataset.n_classes, 4))  # at least two
+        given["data"].setdefault("options", {})["test_fraction"] = fraction
+        dataset = dataset.with_test(fraction, seed=int(asked.data.options.get("seed", 0)))
     if chooses and "validate_every" not in asked.run.model_fields_set:
         asked = asked.model_copy(update={"run": asked.run.model_copy(update={"validate_every": 0})})
     sizes = _sizes(dataset, asked)
     batch = batch_shape(sizes.training, ratio=PAPER_RATIOS.get(asked.data.name), asked_size=given.get("batches", {}).get("size"))
     asked_dim = given.get("model", {}).get("dim")
-    chosen = own_tables(sizes, batch, asked_dim=asked_dim) if chooses else _tables(sizes, batch, gpu=gpu)
+    chosen = own_tables(sizes, batch, asked_dim=asked_dim) if chooses else photo_tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
     config = parse_config(_merged(_without(_fitting(chosen, given), unset), given))
-    return ChosenRun(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0))
+    return Recipe(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0), dataset)
 
 
 def _sizes(dataset: ImageDataset, asked: TrainConfig) -> Sizes:
@@ -140,45 +151,66 @@ def _sizes(dataset: ImageDataset, asked: TrainConfig) -> Sizes:
     return Sizes(counts["train"], len(counts["validation"]), VALIDATION_FRACTION, counts["test"])
 
 
-def _tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
-    """The settings for photos: what configs/cub.toml has for CUB's 4,700 images, more or less of it for more or fewer."""
-    n_images, (batch_size, n_classes) = sizes.n_images, batch
+def photo_tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
+    """The settings for photos of any dataset. `batch`: its images and classes."""
+    n_images, batch_size = sizes.n_images, batch[0]
     passes, (fewest, most) = (GPU_PASSES, GPU_STEPS) if gpu else (CPU_PASSES, CPU_STEPS)
     steps = min(max(round(passes * n_images / batch_size / 50) * 50, fewest), most)
     rhythm = steps // 4 if steps <= 600 else steps // 20
     views = min(max(MOST_CACHE_BYTES // (VIEW_BYTES * n_images), 1), 4)
-    frozen = {} if gpu else {"freeze_through": FREEZE_THROUGH, "cached_views": views}
-    many_passes = steps * batch_size > 1.5 * passes * n_images  # a small dataset: γ must not vanish half-way
+    tables = _common_tables(sizes, batch, steps=steps, backbone_lr=5e-5)
+    tables["run"] |= {"validate_every": rhythm if sizes.n_validation else 0, "checkpoint_every": min(rhythm, 500)}
+    tables["model"] |= {"dim": DIM, "head_init": "pca" if n_images > DIM else "orthogonal"}
+    tables["loss"] |= {"margin_weight": batch_size / 2}
+    if steps * batch_size > 1.5 * passes * n_images:  # a small dataset: γ must not vanish half-way
+        tables["loss"] |= {"margin_decay_every": steps // passes}
+    if gpu:
+        tables["run"] |= {"precision": "bf16"}
+        tables["data"] |= {"threads": min(8, os.cpu_count() or 2)}
+    else:
+        tables["model"] |= {"freeze_through": FREEZE_THROUGH, "cached_views": views}
+    return tables
+
+
+def own_tables(sizes: Sizes, batch: tuple[int, int], *, asked_dim: object) -> Tables:
+    """The settings for one's own photos. `asked_dim`: the length of a vector that the user has set."""
+    n_images, batch_size = sizes.n_images, batch[0]
+    can_choose = sum(size > 1 for size in sizes.training) >= FEWEST_TO_CHOOSE
+    can_whiten = not isinstance(asked_dim, int) or asked_dim < n_images or asked_dim == N_FEATURES
+    steps = min(max(round(OWN_PASSES * n_images / batch_size / 10) * 10, OWN_STEPS[0]), OWN_STEPS[1]) if can_choose else 0
+    tables = _common_tables(sizes, batch, steps=steps, backbone_lr=1e-4)
+    tables["run"] |= {
+        "choose_minutes": CHOOSE_MINUTES if can_choose and can_whiten else 0,
+        "validate_every": max(steps // 2, 1) if sizes.n_validation else 0,
+        "checkpoint_every": 20,
+    }
+    tables["model"] |= {
+        "dim": OWN_DIM if n_images >= ENOUGH_FOR_DIM else N_FEATURES,
+        "pooling": OWN_POOLING,
+        "head_init": "whitened" if can_whiten else "orthogonal",
+        "freeze_through": OWN_FREEZE_THROUGH,
+        "cached_views": min(max(MOST_CACHE_BYTES // (OWN_VIEW_BYTES * n_images) - 1, 1), 2),  # and the central crop
+        "head_refit": can_whiten,
+    }
+    tables["loss"] |= {"n_subsets": N_SUBSETS if batch_size >= ENOUGH_FOR_SUBSETS else 0}
+    if not can_choose:  # the closed form
+        tables["data"] |= {"augment": "none"}
+        tables["model"] |= {"freeze_through": "all", "cached_views": 1, "head_refit": False}
+    return tables
+
+
+def _common_tables(sizes: Sizes, batch: tuple[int, int], *, steps: int, backbone_lr: float) -> Tables:
+    batch_size, n_classes = batch
     return {
-        "run": {
-            "steps": steps,
-            "validate_every": rhythm if sizes.n_validation else 0,
-            "checkpoint_every": min(rhythm, 500),
-            # Among few classes nearly every first neighbor is right, and Recall@1 no longer tells steps apart.
-            "best_metric": "map_at_r" if sizes.n_validation < 20 else "recall_at_1",
-            **({"precision": "bf16"} if gpu else {}),
-        },
-        "data": {
-            "size": 256,
-            "validation_fraction": sizes.validation_fraction,
-            **({"threads": min(8, os.cpu_count() or 2)} if gpu else {}),
-        },
-        "model": {
-            "backbone": BACKBONE,
-            "weights": "packaged",
-            "dim": DIM,
-            "head_init": "pca" if n_images > DIM else "orthogonal",
-            **frozen,
-        },
-        "loss": {
-            "name": "facility_location",
-            "margin_weight": batch_size / 2,
-            **({"margin_decay_every": steps // passes} if many_passes else {}),
-        },
+        # Among few classes nearly every first neighbor is right, and Recall@1 no longer tells steps apart.
+        "run": {"steps": steps, "best_metric": "map_at_r" if sizes.n_validation < 20 else "recall_at_1"},
+        "data": {"size": 256, "validation_fraction": sizes.validation_fraction},
+        "model": {"backbone": BACKBONE, "weights": "packaged"},
+        "loss": {"name": "facility_location"},
         "batches": {"size": batch_size, "class_ratio": round(n_classes / batch_size, 4)},
         "optimizer": {
             "name": "rmsprop",
-            "backbone_lr": 5e-5,
+            "backbone_lr": backbone_lr,
             "head_lr": 1e-4,
             "weight_decay": 1e-5,
             "warmup_steps": steps // 12,
@@ -253,51 +285,38 @@ def _run_name(asked: TrainConfig) -> str:
 
 def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: bool, validates: bool) -> tuple[str, ...]:
     """What was chosen and why, from the settings as they are after the user's own."""
-    return (
-        _about_classes(config, dataset, sizes, validates=validates),
-        *about_choice(config),
-        _about_network(config, gpu=gpu),
-        _about_batches(config),
-        _about_steps(config, sizes),
-        f"all settings will be in {Path(config.run.folder) / config.run.name / CONFIG_FILE}; change any with --set, "
-        f"as in --set run.steps={2 * config.run.steps}",
-    )
-
-
-def _about_classes(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, validates: bool) -> str:
-    validation = "none for validation (too few)" if validates else "none for validation"
-    if sizes.n_validation:
-        validation = f"{sizes.n_validation:,} for validation"
-    return (
+    run, model, batches = config.run, config.model, config.batches
+    too_few = "none for validation" + " (too few)" * validates
+    validation = f"{sizes.n_validation:,} for validation" if sizes.n_validation else too_few
+    test = f"{len(sizes.test):,} for testing" if sizes.test else "none for testing"
+    classes = (
         f"{printable(config.data.root)}: {len(dataset):,} images of {dataset.n_classes:,} classes; {len(sizes.training):,} "
-        f"classes ({sizes.n_images:,} images) for training, {validation}, "
-        + (f"{len(sizes.test):,} for testing" if sizes.test else "none for testing")
+        f"classes ({sizes.n_images:,} images) for training, {validation}, {test}"
     )
-
-
-def _about_network(config: TrainConfig, *, gpu: bool) -> str:
-    model = config.model
-    pooled = "" if model.pooling == "average" else ", pooled by GeM"
+    choice = (
+        "recipe: pretrained features, a closed-form head, a trained head or fine-tuning as below, whichever is best on held-out "
+        f"halves of the training classes; up to {run.choose_minutes:g} minutes (--set run.choose_minutes=…; 0: fine-tune)"
+    )
+    network = f"network: {model.backbone}{'' if model.pooling == 'average' else ', pooled by GeM'}"
     if model.freeze_through is None:
-        return f"network: {model.backbone}{pooled}, trained end to end{' on the GPU' if gpu else ', which is slow without a GPU'}"
-    kept = (
-        f" and cached for {model.cached_views} crop{'s' * (model.cached_views != 1)} of each image" if model.cached_views else ""
-    )
-    return (
-        f"network: {model.backbone}{pooled}, frozen through {model.freeze_through}{kept}{'' if gpu else ' (no GPU)'}; "
-        "the rest is trained"
-    )
-
-
-def _about_batches(config: TrainConfig) -> str:
-    size, per_class = config.batches.size, config.batches.images_per_class
-    n_classes = size // per_class if per_class else round((config.batches.class_ratio or 0.25) * size)
+        network += f", trained end to end{' on the GPU' if gpu else ', which is slow without a GPU'}"
+    else:
+        views = f" and cached for {model.cached_views} crop{'s' * (model.cached_views != 1)} of each image"
+        network += f", frozen through {model.freeze_through}{views * (model.cached_views > 0)}{'' if gpu else ' (no GPU)'}"
+        network += "; the rest is trained"
+    n_classes = batches.size // (batches.images_per_class or 1)
+    if not batches.images_per_class:
+        n_classes = round((batches.class_ratio or 0.25) * batches.size)
     gamma = getattr(config.loss, "margin_weight", None)
-    return f"batches: {size} images of {n_classes} classes" + (f"; γ = {gamma:g}, half of the batch" if gamma == size / 2 else "")
-
-
-def _about_steps(config: TrainConfig, sizes: Sizes) -> str:
-    run = config.run
+    margin = f"; γ = {gamma:g}, half of the batch" if gamma == batches.size / 2 else ""
+    passes = run.steps * batches.size / sizes.n_images
     kept = f"the best by {run.best_metric} on the validation classes" if run.validate_every else "the last"
-    passes = run.steps * config.batches.size / sizes.n_images
-    return f"steps: {run.steps:,}, {passes:.0f} passes over the images; {kept} is kept"
+    return (
+        classes,
+        *((choice,) if run.choose_minutes else ()),
+        network,
+        f"batches: {batches.size} images of {n_classes} classes{margin}",
+        f"steps: {run.steps:,}, {passes:.0f} passes over the images; {kept} is kept",
+        f"all settings will be in {Path(run.folder) / run.name / CONFIG_FILE}; change any with --set, "
+        f"as in --set run.steps={2 * run.steps}",
+    )

@@ -37,8 +37,8 @@ from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.embeddings import Embeddings, read_fingerprint
 from facetric.evaluation import EvaluationReport
 from facetric.files import refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
-from facetric.runs import ConfigError, TrainConfig, read_config
-from facetric.runs.config_file import CONFIG_FILE, is_of_this_version, to_toml
+from facetric.runs.config import TrainConfig
+from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, to_toml
 from facetric.runs.manifest import Manifest
 
 CHECKPOINTS = ("best", "last")

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from facetric.embedder import load_network
+import numpy as np
+
+from facetric.clustering import Calibration, calibrate
+from facetric.embedder import Network, load_network
 from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.embedding import embed, embed_cached, remove_blocks
 from facetric.embedder.embeddings import Embeddings
@@ -23,9 +27,9 @@ from facetric.progress import OnStep
 from facetric.runs.baselines import starts
 from facetric.runs.manifest import DataChanges
 from facetric.runs.run import DivergedError, Run, RunFolderError, open_run
-from facetric.runs.run_calibration import run_calibration
 from facetric.runs.splits import SPLITS, padded, run_images
 
+MIN_CLASSES = 4  # what `calibrate` asks for
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
 _log = logging.getLogger("facetric")
 
@@ -178,3 +182,45 @@ def _barrier() -> None:
 
     if processes.is_initialized():
         processes.barrier()
+
+
+def run_calibration(run: Run, embedder: Network, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
+    """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
+
+    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: training classes are
+    no measure of how far apart new classes lie. None, with a warning, where validation images are gone or cannot be read.
+    """
+    with suppress(ValueError):  # missing, damaged or of another checkpoint
+        kept, kept_source = run.calibration()
+        if kept_source == source:
+            return kept
+    if run.manifest.count("validation")[1] < MIN_CLASSES:
+        return None
+    try:
+        dataset, _ = run_images(run, "validation")
+        return _calibrated(run, embedder, dataset, source, on_step)
+    except (OSError, ValueError) as error:
+        _log.warning("the number of clusters is not looked for, validation images cannot be used: %s", error)
+        return None
+
+
+def _calibrated(
+    run: Run, embedder: Network, dataset: ImageDataset, source: dict[str, Any], on_step: OnStep
+) -> Calibration | None:
+    if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
+        return None
+    dataset = padded(dataset, run.config.data.pad)
+    found = embed(
+        embedder,
+        dataset,
+        views=source["n_views"],
+        size=run.config.data.size,
+        rank=0,
+        world_size=1,
+        on_progress=lambda done, total: on_step("Embedding validation classes", done, total),
+    )
+    on_step("Calibration", 0, 1)
+    calibration = calibrate(found.vectors, found.labels)
+    run.save_calibration(calibration, source)
+    on_step("Calibration", 1, 1)
+    return calibration

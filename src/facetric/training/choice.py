@@ -24,11 +24,7 @@ from facetric.embedder.network import WHOLE
 from facetric.files import sealed, unsealed
 from facetric.images import ImageDataset
 from facetric.metrics import Metric, retrieval_by_class
-from facetric.runs.config import TrainConfig
-from facetric.runs.config_file import parse_config
-from facetric.runs.own_photos import FEWEST_TO_CHOOSE
-from facetric.runs.recipes import batch_shape
-from facetric.runs.run import DivergedError, Run
+from facetric.runs import FEWEST_TO_CHOOSE, DivergedError, Run, TrainConfig, batch_shape, parse_config
 from facetric.training.display import Display
 from facetric.training.health import refuse_bad_embeddings
 from facetric.training.in_memory import Trained, hold_out, train_in_memory

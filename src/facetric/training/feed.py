@@ -16,8 +16,7 @@ from facetric.embedder.activations import TrunkCache
 from facetric.images import CenterCrop, Crop, ImageDataset, Preprocessing, RandomCrop, RandomResizedCrop, made_ahead, prepare
 from facetric.images.sources import Images, take_images, views
 from facetric.losses import ClassBalancedBatches
-from facetric.runs.config import BatchTable, DataTable
-from facetric.runs.splits import padded_pictures
+from facetric.runs import BatchTable, DataTable, padded_pictures
 
 
 @dataclass(frozen=True, eq=False)

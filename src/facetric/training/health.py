@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from facetric.files import write_atomically
 from facetric.metrics import Metric, count_incomparable
-from facetric.runs.run import DivergedError
+from facetric.runs import DivergedError
 
 CALMER = "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from facetric.embedder import Network
 from facetric.images import ImageDataset
-from facetric.runs.config import TrainConfig
+from facetric.runs import TrainConfig
 from facetric.training.clock import StepClock
 from facetric.training.processes import Processes
 from facetric.training.refit import HeadRefit

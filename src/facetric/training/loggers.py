@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from facetric.files import write_atomically
-from facetric.runs.config import TrainConfig
-from facetric.runs.run import Run
+from facetric.runs import Run, TrainConfig
 
 PROJECT = "facetric"  # of W&B; WANDB_PROJECT in the environment is another
 

@@ -12,12 +12,17 @@ import torch
 from rich.console import Console
 
 from facetric.images import ImageDataset
-from facetric.runs.config import TrainConfig
-from facetric.runs.config_file import resolve_paths
-from facetric.runs.manifest import Manifest
-from facetric.runs.run import DivergedError, Run, open_run
-from facetric.runs.splits import new_images, resumed_images
-from facetric.runs.states import read_newest_state
+from facetric.runs import (
+    DivergedError,
+    Manifest,
+    Run,
+    TrainConfig,
+    new_images,
+    open_run,
+    read_newest_state,
+    resolve_paths,
+    resumed_images,
+)
 from facetric.training.choice import check_choice, choose
 from facetric.training.clock import StepClock
 from facetric.training.display import Display

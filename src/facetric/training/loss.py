@@ -13,7 +13,7 @@ from facetric.losses import (
     SubsampledLoss,
     SubsetsExplanation,
 )
-from facetric.runs.loss_table import LossTable
+from facetric.runs import LossTable
 from facetric.training.processes import Processes
 
 

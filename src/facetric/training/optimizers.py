@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from facetric.runs.config import OptimizerTable
+from facetric.runs import OptimizerTable
 
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:

@@ -11,7 +11,7 @@ from torch import Tensor
 from facetric.embedder import Network
 from facetric.embedder.activations import TrunkCache, extract_features
 from facetric.images import Preprocessing
-from facetric.runs.run import DivergedError
+from facetric.runs import DivergedError
 from facetric.training.feed import LabeledImages
 from facetric.training.health import CALMER
 

@@ -29,8 +29,7 @@ from facetric.embedder.network import WHOLE
 from facetric.images import ImageDataset, Preprocessing
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
-from facetric.runs.config import RunTable, TrainConfig
-from facetric.runs.splits import new_images
+from facetric.runs import RunTable, TrainConfig, new_images
 from facetric.training.batch_norm import share_batch_norm
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
 from facetric.training.loss import build_decay, build_loss

@@ -9,10 +9,7 @@ from typing import Any
 
 from facetric.embedder import Network, load_network
 from facetric.embedder.weights import WeightsError
-from facetric.runs.config import TrainConfig
-from facetric.runs.metrics_log import MetricsLog
-from facetric.runs.run import Run
-from facetric.runs.states import remove_earlier_states, write_state
+from facetric.runs import MetricsLog, Run, TrainConfig, remove_earlier_states, write_state
 from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.loggers import start_loggers

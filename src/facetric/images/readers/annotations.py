@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.images.dataset import ImageDataset
+from facetric.images.dataset import ImageDataset, classes_to_test
 from facetric.images.readers.published import SplitCount, count_differences
 from facetric.text import printable
 
@@ -71,24 +71,7 @@ def first_half_trains(listing: Listing) -> Listing:
 
 def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> Listing:
     """A random fraction of the classes for testing, the others for training; 1 tests on all, 0 trains on all."""
-    n_classes = len(listing.class_names)
-    if n_classes < 2:
-        raise ValueError(
-            f"{listing.name}: a dataset needs at least 2 classes to compare; found {n_classes} ({listing.class_names[0]!r}): "
-            "add another class"
-        )
-    if not 0 <= test_fraction <= 1:
-        raise ValueError(
-            f"test_fraction must be between 0 and 1; got {test_fraction}: 0.5 tests on half of the classes "
-            "(--set data.options.test_fraction=0.5)"
-        )
-    n_test = round(test_fraction * n_classes)
-    if 0 < test_fraction < 1 and not 0 < n_test < n_classes:
-        raise ValueError(
-            f"test_fraction={test_fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
-            "both need at least one; change it (--set data.options.test_fraction=0.5)"
-        )
-    tests = np.random.default_rng(seed).permutation(n_classes)[:n_test]
+    tests = classes_to_test(listing.name, listing.class_names, test_fraction, seed=seed)
     return replace(listing, splits=np.where(np.isin(listing.labels, tests), "test", "train"))
 
 

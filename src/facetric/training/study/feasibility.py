@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from facetric.images import ImageDataset
 from facetric.images.readers import load_dataset
 from facetric.losses import ClassBalancedBatches
-from facetric.runs.config import BatchTable, DataTable
-from facetric.runs.recipes import FEWEST_TO_VALIDATE
+from facetric.runs import FEWEST_TO_VALIDATE, BatchTable, DataTable
 
 Labels = NDArray[np.int64]  # (n,) the class of each training image
 

@@ -10,10 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from facetric.embedder.embedding import remove_blocks
-from facetric.runs import Run, evaluate_run
-from facetric.runs.config import TrainConfig, first_difference
-from facetric.runs.run import DivergedError
-from facetric.runs.states import remove_states
+from facetric.runs import DivergedError, Run, TrainConfig, evaluate_run, first_difference, remove_states
 from facetric.training.study.trials import Parameters, Trial, at_the_edge, best_trial, most_trials, read_trials, search
 from facetric.training.study.workers import Interrupted, say
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from facetric.files import unsealed
-from facetric.runs.config_file import dotted_keys, parse_override
-from facetric.runs.recipes import PAPER_RATIOS, choose_run
+from facetric.runs import PAPER_RATIOS, dotted_keys, parse_override, recipe
 from facetric.text import did_you_mean
 from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
 from facetric.training.study.study import Setting, Study
@@ -160,7 +159,7 @@ def _ratios(tables: Tables) -> Space:
 def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tables:
     """What `facetric train --data` would train, without the loss, its name and its place."""
     kept = [override for override in overrides if not override.startswith("loss.")]
-    chosen = choose_run(dataset, root, overrides=kept, choose=False)
+    chosen = recipe(dataset, root, overrides=kept, choose=False)
     config = chosen.config.model_dump(exclude_none=True)
     tables = {name: config[name] for name in ("run", "data", "model", "batches", "optimizer")}
     for key in ("name", "folder"):

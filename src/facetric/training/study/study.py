@@ -24,9 +24,7 @@ from filelock import FileLock, Timeout
 
 from facetric.evaluation import Comparison, comparison_text
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
-from facetric.runs import compare_runs
-from facetric.runs.config import TrainConfig, real_paths
-from facetric.runs.config_file import parse_config, resolve_paths, set_key
+from facetric.runs import TrainConfig, compare_runs, parse_config, real_paths, resolve_paths, set_key
 from facetric.training.study.feasibility import batch_problem, training_labels
 from facetric.training.study.jobs import run_final, run_search
 from facetric.training.study.spaces import CLASS_RATIO, COMPARED_WITH_ALL, PER_IMAGE, Method, Range, Space

@@ -1,4 +1,4 @@
-"""The tables of all settings in docs/training.md, made from the descriptions in the configuration and in the losses."""
+"""The page of all settings, made from the descriptions in the configuration and in the losses."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from facetric.losses import LOSSES, loss_options
-from facetric.runs.config import TABLES
-from facetric.runs.loss_table import LossTable
+from facetric.runs.config import TABLES, LossTable
 
 
 def settings_table() -> str:

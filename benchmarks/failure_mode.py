@@ -13,7 +13,7 @@ were widened once, by a decade toward the best value where a first run had it at
 
 A start is a success when k-means with the true number of clusters (the best of 21 runs) recovers the classes exactly: NMI = 1.
 A clustering by medoids (max F, without margin) is reported beside it. Results go to failure_mode.json, the tracks of the first
-counted start to failure_mode.npz; `facetric.report.failure_mode` draws them.
+counted start to failure_mode.npz; docs/failure_mode.py draws them.
 """
 
 import argparse

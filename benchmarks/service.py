@@ -73,13 +73,13 @@ def pictures(n=32):
 def bare(options, place, n):
     """Milliseconds of each call, one after the other."""
     from facetric.service.engine import N_VOTERS
-    from facetric.service.pictures import picture_pixels
+    from facetric.service.service import image_pixels
 
     model = network(options.dimensions)
     index, data, times = model.index(place), pictures(), []
     for i in range(n + 5):
         start = time.perf_counter()
-        pixels = picture_pixels(data[i % len(data)], model, 50_000_000)
+        pixels = image_pixels(data[i % len(data)], model, 50_000_000)
         hits = index.nearest(model.vectors([pixels], padded=False), top=10)
         index.votes(hits, top=N_VOTERS)
         times.append(1000 * (time.perf_counter() - start))

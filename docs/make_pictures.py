@@ -3,7 +3,7 @@
     python docs/make_pictures.py [--run runs/glyphs] [--folder docs/pictures]
 
 The failure mode is drawn from failure_mode.json and failure_mode.npz in the folder (benchmarks/failure_mode.py makes them).
-The map and the sheets show the test characters of the built-in glyphs: with --run in the embedding of that run, with its
+The map shows the test characters of the built-in glyphs: with --run in the embedding of that run, with its
 curves; without one, in the first 40 principal components of their pixels, which is what there is before any training.
 """
 
@@ -11,19 +11,17 @@ import argparse
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
-from facetric.clustering import kmeans
 from facetric.embedder import Embeddings
 from facetric.images.readers import load_dataset
-from facetric.progress import progress_bar
-from facetric.report import Thumbnails, draw_map, save_curves, tsne_positions
-from facetric.report.failure_mode import FailureMode, draw_panels, draw_success_rates, save_animation
-from facetric.report.nearest_images import nearest_neighbors
-from facetric.report.selection import worst_queries
-from facetric.report.sheets import cluster_rows, confusion_rows, draw_sheet, retrieval_rows
+from facetric.report.map import draw_map, tsne_positions
+from facetric.report.pictures import draw_curves, write_plot
+from facetric.report.run_record import read_run
+from facetric.report.sprites import Thumbnails
+from failure_mode import FailureMode, draw_panels, draw_success_rates, save_animation
 
-N_CLASSES, N_ROWS = 60, 6  # a small map of the first classes; rows of a sheet
-MARKS = "Tick: the same class. Cross: another class, named below."
+N_CLASSES = 60  # a small map of the first classes
 
 
 def failure_mode(folder):
@@ -44,7 +42,7 @@ def principal_components(images):
 
 
 def glyphs(folder, run):
-    """The map and the sheets of the test characters."""
+    """The map of the test characters, and the curves of the run."""
     dataset = load_dataset("glyphs").select("test")
     if run is None:
         kept = np.flatnonzero(np.isin(dataset.labels, np.unique(dataset.labels)[:N_CLASSES]))
@@ -57,23 +55,11 @@ def glyphs(folder, run):
             )
         kept = np.flatnonzero(np.isin(dataset.labels, np.unique(dataset.labels)[:N_CLASSES]))
         vectors, where = embeddings.vectors[kept], f"run {run.name}"
-        save_curves(run / "metrics.jsonl", folder / "glyphs_curves.png", title=run.name, dpi=80)
+        write_plot(draw_curves(read_run(run).panels, title=run.name), folder / "glyphs_curves.png", dpi=80)
     shown = dataset.take(kept)
-    labels, names, thumbnails = shown.labels, shown.class_names, Thumbnails(shown.images)
-    with progress_bar("t-SNE") as report:
-        positions = tsne_positions(vectors, on_progress=report)
-    draw_map(positions, thumbnails, labels=labels, frames=True, thumbnail_size=24).save(folder / "glyphs_map.png")
-    found = nearest_neighbors(vectors, 8)
-    worst = worst_queries(found.image_ids, labels, n_queries=N_ROWS)
-    clusters = kmeans(vectors, len(np.unique(labels)), seed=0).assignment
-    sheets = {
-        "worst_queries": retrieval_rows(worst, found.image_ids, labels, names),
-        "confused_classes": confusion_rows(found.image_ids, found.distances, labels, names, n_pairs=N_ROWS),
-        "clusters": cluster_rows(vectors, clusters, labels, names, n_clusters=N_ROWS),
-    }
-    for name, rows in sheets.items():
-        title = f"{name.replace('_', ' ').capitalize()} ({where})"
-        draw_sheet(rows, thumbnails, title=title, note=MARKS, tile_size=56).save(folder / f"glyphs_{name}.png")
+    labels, images = shown.labels, shown.images
+    thumbnails = Thumbnails(lambda image_id, _: Image.fromarray(images[image_id]))
+    draw_map(tsne_positions(vectors), thumbnails, labels=labels, thumbnail_size=24).save(folder / "glyphs_map.png")
     print(f"{len(labels)} images of {len(np.unique(labels))} classes: {where}")
 
 

@@ -5,10 +5,13 @@ import math
 from functools import cache
 
 import numpy as np
+from PIL import Image
 
 from facetric.embedder import Embeddings
 from facetric.evaluation import evaluate
-from facetric.report.run_record import EmbeddedImages
+from facetric.report.run_record import ShownImages
+from facetric.report.sprites import Thumbnails
+from facetric.runs import Manifest
 
 HOSTILE = (
     '<img src=x onerror="document.title=1">',
@@ -32,6 +35,10 @@ def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None,
     evaluate(images.vectors, images.class_labels, n_restarts=2).save(folder / "evaluation.json")
     if config:
         (folder / "config.toml").write_text(f'[run]\nname = "tried"\n\n[data]\nname = "{dataset}"\n')
+    if not (folder / "manifest.json").exists():
+        known, test = tuple(f"class {i}" for i in range(n_classes)), np.full(n_images, "test")
+        manifest = Manifest(dataset, known, tuple(paths.tolist()), images.class_labels.astype(np.int64), test, ("",) * n_images)
+        (folder / "manifest.json").write_text(manifest.to_json())
     command = ["/somewhere/bin/facetric", "train", "configs/birds.toml", "--set", "run.name=first try"]
     (folder / "environment.json").write_text(json.dumps({"command": command, "seed": 0}))
     rows = [
@@ -50,7 +57,16 @@ def clumps(n_images, n_classes, *, seed=0, spread=0.6, names=None):
     centers = rng.normal(size=(n_classes, 8)) * 2
     vectors = (centers[labels] + spread * rng.normal(size=(n_images, 8))).astype(np.float32)
     class_names = tuple(names or [f"class {i}" for i in range(n_classes)])
-    return EmbeddedImages(vectors, labels, class_names, tuple(f"image {i}" for i in range(n_images)), "euclidean", labels)
+    return ShownImages(vectors, labels, class_names, tuple(f"image {i}" for i in range(n_images)), "euclidean", labels)
+
+
+def thumbnails_of(pixels, **options):
+    """Of images in memory, (n, height, width) or (n, height, width, 3)."""
+    return Thumbnails(lambda image_id, _: Image.fromarray(pixels[image_id]), **options)
+
+
+def photographs(*, side=96, limit=192):
+    return Thumbnails(lambda image_id, _: Image.fromarray(photograph(image_id, side=side)), side=limit)
 
 
 def photograph(image_id, *, side=96):

@@ -2,23 +2,31 @@
 
 import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.report.failure_mode import FailureMode, _outline, _wilson, draw_panels, draw_success_rates, save_animation
-
 ROOT = Path(__file__).parents[2]
+
+
+def module_of(file):
+    specification = importlib.util.spec_from_file_location(f"{file.parent.name}_{file.stem}", file)
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[specification.name] = module  # dataclasses look for it there
+    specification.loader.exec_module(module)
+    return module
+
+
+drawing = module_of(ROOT / "docs" / "failure_mode.py")
+FailureMode, draw_panels, draw_success_rates = drawing.FailureMode, drawing.draw_panels, drawing.draw_success_rates
 
 
 @pytest.fixture(scope="module")
 def experiment():
-    specification = importlib.util.spec_from_file_location("failure_mode_benchmark", ROOT / "benchmarks" / "failure_mode.py")
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return module_of(ROOT / "benchmarks" / "failure_mode.py")
 
 
 @pytest.fixture
@@ -68,20 +76,20 @@ def test_success_rates_stand_where_the_counts_put_them(folder):
 
 
 def test_the_interval_holds_the_share_and_is_the_textbook_one():
-    low, share, high = _wilson(3, 4)
+    low, share, high = drawing._wilson(3, 4)
     assert low < share < high
-    np.testing.assert_allclose(_wilson(0, 10), (0, 0, 0.2775), atol=1e-3)
+    np.testing.assert_allclose(drawing._wilson(0, 10), (0, 0, 0.2775), atol=1e-3)
 
 
 def test_the_outline_goes_around_all_points_even_one_or_a_line():
     for points in (np.zeros((1, 2)), np.array([[0.0, 0], [1, 0], [2, 0]]), np.random.default_rng(0).normal(size=(9, 2))):
-        hull = _outline(points, 0.5)
+        hull = drawing._outline(points, 0.5)
         for point in points:
             assert np.hypot(*(hull - point).T).min() > 0.45  # circles of 24 corners reach 0.5·cos(7.5°)
 
 
 def test_the_animation_is_small_and_has_a_frame_for_every_step_kept(folder):
-    path = save_animation(FailureMode.load(folder), folder / "a.gif", optimizer="Adam", dpi=40)
+    path = drawing.save_animation(FailureMode.load(folder), folder / "a.gif", optimizer="Adam", dpi=40)
     with Image.open(path) as gif:
         assert gif.n_frames == 3
         assert gif.convert("RGB").getpixel((0, gif.height - 1)) == (255, 255, 255)

@@ -6,20 +6,22 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from evaluation.run_folders import make_run
 from facetric.cli.main import app
 from facetric.embedder import Embeddings
-from facetric.report import kept_results, report_run, write_report
 from facetric.report import page as writer
-from facetric.report.curves import panels
-from facetric.report.image_thumbnails import Thumbnails
+from facetric.report import write_report
+from facetric.report.cards import panels
+from facetric.report.page import write_page
 from facetric.report.run_record import RunRecord, read_run
-from facetric.report.sprites import pack
-from facetric.runs import open_run
+from facetric.report.selection import kept
+from facetric.report.sprites import Thumbnails, pack
+from facetric.runs import Run, open_run
 from images.official_layouts import write_folder
-from report.report_runs import HOSTILE, clumps, photograph, write_run
+from report.report_runs import HOSTILE, clumps, photographs, thumbnails_of, write_run
 
 RUN_FILES = ("config.toml", "environment.json", "metrics.jsonl", "embeddings.npz", "evaluation.json")
 
@@ -27,13 +29,18 @@ RUN_FILES = ("config.toml", "environment.json", "metrics.jsonl", "embeddings.npz
 @pytest.fixture(autouse=True)
 def _quick_map(monkeypatch):
     """The first two axes instead of t-SNE, which has its own tests."""
-    monkeypatch.setattr(kept_results, "tsne_positions", lambda vectors, **options: vectors[:, :2].astype(float))
+    monkeypatch.setattr(writer, "tsne_positions", lambda vectors, **options: vectors[:, :2].astype(float))
 
 
 def about(path):
     """The JSON block of a page."""
     page = path.read_text(encoding="utf-8")
     return json.loads(re.search(r'<script type="application/json" id="data-about">(.*?)</script>', page)[1])
+
+
+def quick_report(folder):
+    """The page without thumbnails and figures."""
+    return write_report(folder, images=False, figures=False).page
 
 
 def gray(n_images, side=32):
@@ -43,8 +50,13 @@ def gray(n_images, side=32):
 
 
 def test_a_whole_run_gives_a_whole_report(tmp_path):
-    path = report_run(write_run(tmp_path / "birds", dataset="cub"), thumbnails=Thumbnails(gray(60)), footer="by the test")
-    page = about(path)
+    names = [tmp_path / "data" / f"class {i // 10}" / f"{i}.jpg" for i in range(60)]
+    for name, pixels in zip(names, gray(60), strict=True):
+        name.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels).save(name)
+    made = write_report(write_run(tmp_path / "birds", dataset="cub", names=list(map(str, names))))
+    path, page = made.page, about(made.page)
+    assert [figure.name for figure in made.figures] == ["curves.png", "tsne_map.png"]
     assert path == tmp_path / "birds" / "report.html"
     assert page["title"] == "birds"
     assert page["n_images"] == 60
@@ -65,7 +77,7 @@ def test_a_whole_run_gives_a_whole_report(tmp_path):
 
 
 def test_other_datasets_have_no_published_rows(tmp_path):
-    page = about(report_run(write_run(tmp_path / "mine", n_images=12, n_classes=3)))
+    page = about(quick_report(write_run(tmp_path / "mine", n_images=12, n_classes=3)))
     assert [row["name"] for row in page["scores"]["rows"]] == ["mine"]
 
 
@@ -73,7 +85,7 @@ def test_other_datasets_have_no_published_rows(tmp_path):
 def test_a_missing_file_is_noted_and_the_rest_is_shown(tmp_path, missing):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     (folder / missing).unlink()
-    page = about(report_run(folder))
+    page = about(quick_report(folder))
     assert any(missing in note for note in page["notes"])
     assert page["n_images"] == (0 if missing == "embeddings.npz" else 12)
     assert bool(page["curves"]) == (missing != "metrics.jsonl")
@@ -83,7 +95,7 @@ def test_a_missing_file_is_noted_and_the_rest_is_shown(tmp_path, missing):
 def test_a_run_that_needed_no_step_says_so(tmp_path):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     (folder / "metrics.jsonl").write_text("")
-    assert about(report_run(folder))["notes"] == [
+    assert about(quick_report(folder))["notes"] == [
         "metrics.jsonl is empty: no step was trained, and there are no training curves."
     ]
     assert "curves.png" not in command(folder, "--no-pictures").stdout
@@ -94,7 +106,7 @@ def test_a_damaged_file_is_never_a_crash(tmp_path, damaged):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     for hurt in (b"\xff{[half", b""):
         (folder / damaged).write_bytes(hurt)
-        assert any(damaged in note for note in about(report_run(folder))["notes"])
+        assert any(damaged in note for note in about(quick_report(folder))["notes"])
 
 
 @pytest.mark.parametrize(("n_images", "n_classes"), [(1, 1), (2, 2), (5, 1), (5, 5), (30, 1)])
@@ -102,8 +114,11 @@ def test_tiny_and_one_class_runs_have_a_report(tmp_path, n_images, n_classes):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     images = clumps(n_images, n_classes)
     labels = images.class_labels.astype(np.int64)
-    Embeddings(images.vectors, labels, np.array([f"#{i}" for i in range(n_images)])).save(folder / "embeddings.npz")
-    page = about(report_run(folder, thumbnails=Thumbnails(gray(n_images))))
+    Image.fromarray(gray(1)[0]).save(tmp_path / "photo.png")
+    Embeddings(images.vectors, labels, np.array([str(tmp_path / "photo.png")] * n_images)).save(folder / "embeddings.npz")
+    made = write_report(folder)
+    page = about(made.page)
+    assert [figure.name for figure in made.figures] == ["curves.png", "tsne_map.png"]
     assert page["n_images"] == n_images
     assert page["n_neighbors"] == min(10, n_images - 1)
 
@@ -112,7 +127,7 @@ def test_vectors_that_are_no_numbers_are_noted(tmp_path):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     vectors = np.full((4, 3), np.nan, dtype=np.float32)
     Embeddings(vectors, np.array([0, 0, 1, 1]), np.array(list("abcd"))).save(folder / "embeddings.npz")
-    assert any("NaN" in note for note in about(report_run(folder))["notes"])
+    assert any("NaN" in note for note in about(quick_report(folder))["notes"])
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -120,15 +135,13 @@ def test_what_is_no_run_is_refused(tmp_path):
         read_run(tmp_path)
     with pytest.raises(ValueError, match="there is no run"):
         read_run(tmp_path / "nowhere")
-    with pytest.raises(ValueError, match=r"positions must be \(n, 2\) for the 4 images of the run; got none"):
-        write_report(tmp_path / "report.html", RunRecord("x", images=clumps(4, 2)))
 
 
 def test_names_cannot_leave_their_block(tmp_path):
     images = clumps(16, 8, names=HOSTILE)
     run = RunRecord(HOSTILE[1], images=images, config=HOSTILE[1], notes=HOSTILE)
-    path = write_report(tmp_path / "report.html", run, positions=images.vectors[:, :2])
-    harmless = write_report(tmp_path / "other.html", RunRecord("x", images=clumps(16, 8)), positions=images.vectors[:, :2])
+    path = write_page(tmp_path / "report.html", run, positions=images.vectors[:, :2])
+    harmless = write_page(tmp_path / "other.html", RunRecord("x", images=clumps(16, 8)), positions=images.vectors[:, :2])
     page, other = path.read_text(encoding="utf-8"), harmless.read_text(encoding="utf-8")
     for mark in ("<script", "</script", "<!--", "<img"):
         assert page.count(mark) == other.count(mark)
@@ -137,7 +150,7 @@ def test_names_cannot_leave_their_block(tmp_path):
 
 
 def test_the_page_forbids_itself_the_network(tmp_path):
-    page = write_report(tmp_path / "report.html", RunRecord("x")).read_text(encoding="utf-8")
+    page = write_page(tmp_path / "report.html", RunRecord("x")).read_text(encoding="utf-8")
     assert "default-src 'none'" in page
     assert not re.findall(r"(?:src|href)\s*=\s*[\"']?(?!#)[^\s\"'{>]*//", page)
     assert not re.findall(r"\b(?:fetch|XMLHttpRequest|WebSocket|EventSource|sendBeacon|import)\b\s*\(", page)
@@ -147,19 +160,14 @@ def test_the_page_forbids_itself_the_network(tmp_path):
 @pytest.mark.slow  # the budget itself is tested below, with fewer
 def test_six_thousand_photographs_stay_under_30_mb(tmp_path):
     images = clumps(6000, 100)
-    path = write_report(
-        tmp_path / "report.html",
-        RunRecord("photographs", images=images),
-        positions=images.vectors[:, :2],
-        thumbnails=Thumbnails(photograph),
-    )
+    run = RunRecord("photographs", images=images)
+    path = write_page(tmp_path / "report.html", run, positions=images.vectors[:, :2], thumbnails=photographs())
     assert path.stat().st_size < 30e6
     assert about(path)["thumbnails"]["side"] >= 64
 
 
 def test_thumbnails_that_do_not_fit_are_left_out_from_the_end():
-    thumbnails = Thumbnails(lambda image_id: photograph(image_id, side=64))
-    sheets = pack(thumbnails, [5, 3, *range(6, 80)], n_images=80, budget=8_000, largest_side=96)
+    sheets = pack(photographs(side=64), [5, 3, *range(6, 80)], n_images=80, budget=8_000)
     assert sum(map(len, sheets.sheets)) <= 8_000
     assert sheets.side == 32
     assert sheets.cells[5] == 0
@@ -172,32 +180,32 @@ def test_more_images_than_thumbnails_are_said_on_the_page(tmp_path, monkeypatch)
     monkeypatch.setattr(writer, "MOST_THUMBNAILS", 40)
     images = clumps(90, 9, spread=1.5)
     run = RunRecord("many", images=images)
-    page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(gray(90))))
+    page = about(write_page(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=thumbnails_of(gray(90))))
     assert "only 40 of the 90 images have a thumbnail" in page["map_about"]
 
 
 def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
     images = clumps(6, 2)
-    paths = [tmp_path / f"{i}.jpg" for i in range(6)]
+    thumbnails = Thumbnails(lambda image_id, _: Image.open(tmp_path / f"{image_id}.jpg"))
     run = RunRecord("broken", images=images)
-    page = about(write_report(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(paths)))
+    page = about(write_page(tmp_path / "r.html", run, positions=images.vectors[:, :2], thumbnails=thumbnails))
     assert page["notes"] == ["6 images could not be opened and have no thumbnail."]
 
 
-def test_the_map_is_computed_once_and_anew_when_the_vectors_change(tmp_path, monkeypatch):
+def test_the_map_is_computed_once_and_anew_when_the_vectors_change(tmp_path):
     calls = []
-    monkeypatch.setattr(
-        kept_results, "tsne_positions", lambda vectors, **options: calls.append(1) or vectors[:, :2].astype(float)
-    )
-    vectors = clumps(20, 2).vectors
-    first = kept_results.kept_positions(tmp_path, vectors)
-    again = kept_results.kept_positions(tmp_path, vectors)
+    vectors, run = clumps(20, 2).vectors, Run(tmp_path)
+
+    def positions(vectors):
+        return kept(run, "positions", vectors, 0, lambda: calls.append(1) or vectors[:, :2].astype(float))
+
+    first, again = positions(vectors), positions(vectors)
     assert len(calls) == 1
     assert np.array_equal(first, again)
-    kept_results.kept_positions(tmp_path, vectors + 1)
+    positions(vectors + 1)
     assert len(calls) == 2
     (tmp_path / "figures" / "positions.npz").write_bytes(b"half")
-    kept_results.kept_positions(tmp_path, vectors + 1)
+    positions(vectors + 1)
     assert len(calls) == 3
 
 
@@ -206,18 +214,18 @@ def test_the_clusters_are_those_that_the_evaluation_scored(tmp_path):
     from facetric.metrics import nmi
 
     folder = write_run(tmp_path / "run", n_images=90, n_classes=9)
-    images = read_run(folder).images
-    clusters = kept_results.kept_clusters(folder, images.vectors, images.class_labels, metric=images.metric)
-    scored = EvaluationReport.load(folder / "evaluation.json").nmi
-    assert nmi(images.class_labels, clusters) == pytest.approx(scored, abs=1e-12)
+    write_report(folder, images=False, figures=False)
+    with np.load(folder / "figures" / "clusters.npz") as arrays:
+        found = nmi(read_run(folder).images.class_labels, arrays["result"])
+    assert found == pytest.approx(EvaluationReport.load(folder / "evaluation.json").nmi, abs=1e-12)
 
 
 def test_a_failed_report_leaves_the_old_one(tmp_path, monkeypatch):
-    path = write_report(tmp_path / "report.html", RunRecord("first"))
+    path = write_page(tmp_path / "report.html", RunRecord("first"))
     before = path.read_bytes()
     monkeypatch.setattr(writer, "html_page", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        write_report(path, RunRecord("second"))
+        write_page(path, RunRecord("second"))
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
 
@@ -258,7 +266,7 @@ def test_the_command_joins_the_run_with_its_dataset(tmp_path):
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].startswith(f"{folder / 'report.html'} (")
     assert result.stderr == ""
-    assert {"tsne_map.png", "curves.png", "clusters.png"} <= {file.name for file in (folder / "figures").iterdir()}
+    assert {"tsne_map.png", "curves.png"} <= {file.name for file in (folder / "figures").iterdir()}
     page = about(folder / "report.html")
     assert set(page["class_names"]) == {test.class_names[label] for label in test.labels}
     assert page["thumbnails"]["n_sheets"] == 1

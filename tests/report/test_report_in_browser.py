@@ -9,12 +9,11 @@ import pytest
 from PIL import Image
 
 from browser_waiting import until
-from facetric.report import write_report
-from facetric.report.cards import ScoreCard, ScoreRow, ScoreTable
-from facetric.report.curves import panels
-from facetric.report.image_thumbnails import Thumbnails
+from facetric.report.cards import ScoreCard, ScoreRow, ScoreTable, panels
+from facetric.report.page import write_page
 from facetric.report.run_record import RunRecord
-from report.report_runs import HOSTILE, clumps, photograph
+from facetric.report.sprites import Thumbnails
+from report.report_runs import HOSTILE, clumps, photograph, photographs, thumbnails_of
 
 
 @contextmanager
@@ -58,7 +57,7 @@ def small(tmp_path_factory):
         command="facetric train configs/cub.toml",
     )
     path = tmp_path_factory.mktemp("small") / "report.html"
-    return write_report(path, run, positions=images.vectors[:, :2], thumbnails=Thumbnails(photograph), largest_side=48)
+    return write_page(path, run, positions=images.vectors[:, :2], thumbnails=photographs(limit=48))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +67,7 @@ def large(tmp_path_factory):
     pictures = ramp[None] * 2 + (np.arange(8_000) % 190).astype(np.uint8)[:, None, None]
     path = tmp_path_factory.mktemp("large") / "report.html"
     run = RunRecord("large", images=images)
-    return write_report(path, run, positions=images.vectors[:, :2], thumbnails=Thumbnails(pictures), largest_side=32)
+    return write_page(path, run, positions=images.vectors[:, :2], thumbnails=thumbnails_of(pictures, side=32))
 
 
 def settle(page):
@@ -262,7 +261,7 @@ def test_all_members_of_a_cluster_are_there_the_medoid_first_then_other_classes(
     clusters = np.where(np.arange(90) < 20, 1, 0).astype(np.int32)  # 70 and 20 members
     images = replace(images, clusters=clusters)
     run = RunRecord("members", images=images)
-    with opened(browser, write_report(tmp_path / "report.html", run, positions=images.vectors[:, :2])) as page:
+    with opened(browser, write_page(tmp_path / "report.html", run, positions=images.vectors[:, :2])) as page:
         large = page.locator("#clusters .cluster").first
         page.get_by_role("button", name="Show 46 more of 70").click()
         shown = [int(tile.get_attribute("data-image")) for tile in large.locator(".tile").all()]
@@ -284,7 +283,8 @@ def test_a_selected_photo_is_large_and_links_its_file(browser, tmp_path):
     names = tuple(str(tmp_path / "photos #1" / f"{i} ä.jpg") for i in range(12))
     images = replace(clumps(12, 3), image_names=names, are_files=True)
     run = RunRecord("files", images=images)
-    path = write_report(tmp_path / "run" / "report.html", run, positions=images.vectors[:, :2], thumbnails=Thumbnails(names))
+    thumbnails = Thumbnails(lambda image_id, _: Image.open(names[image_id]))
+    path = write_page(tmp_path / "run" / "report.html", run, positions=images.vectors[:, :2], thumbnails=thumbnails)
     photo = tmp_path / "photos #1" / "7 ä.jpg"
     with opened(browser, path, also=photo.as_uri()) as page:
         page.evaluate("choose(7)")
@@ -304,7 +304,7 @@ def test_a_selected_photo_is_large_and_links_its_file(browser, tmp_path):
 def test_a_long_label_ends_in_an_ellipsis_and_its_title_has_all_of_it(browser, tmp_path):
     names = ("Laysan Albatross of the northern Pacific Ocean, seen from a boat", "ant")
     images = clumps(12, 2, names=names)
-    path = write_report(tmp_path / "report.html", RunRecord("names", images=images), positions=images.vectors[:, :2])
+    path = write_page(tmp_path / "report.html", RunRecord("names", images=images), positions=images.vectors[:, :2])
     with opened(browser, path) as page:
         page.evaluate("choose(0)")
         label = page.locator("#selection .tile .name").first
@@ -319,12 +319,11 @@ def test_points_do_not_shine_through_pictures_while_another_is_selected(browser,
     grid = np.stack(np.meshgrid(np.arange(6.0), np.arange(5.0)), axis=-1).reshape(-1, 2)
     images = replace(clumps(30, 6), clusters=(np.arange(30) % 7).astype(np.int32))
     pictures = np.full((30, 32, 32), 200, dtype=np.uint8)
-    path = write_report(
+    path = write_page(
         tmp_path / "report.html",
         RunRecord("dots", images=images),
         positions=grid,
-        thumbnails=Thumbnails(pictures),
-        largest_side=32,
+        thumbnails=thumbnails_of(pictures, side=32),
     )
     middle = """image => { const c = map.canvas, ratio = c.width / c.clientWidth;
         const [x, y] = [map.screenX(image), map.screenY(image)].map((one) => Math.round(one * ratio));
@@ -345,7 +344,7 @@ def test_points_do_not_shine_through_pictures_while_another_is_selected(browser,
 @pytest.mark.parametrize("n_classes", [1, 12], ids=["one class", "a class per image"])
 def test_without_labels_nothing_is_called_right_or_wrong(browser, tmp_path, n_classes):
     images = replace(clumps(12, n_classes), clusters=(np.arange(12) % 3).astype(np.int32))
-    path = write_report(tmp_path / "report.html", RunRecord("unlabeled", images=images), positions=images.vectors[:, :2])
+    path = write_page(tmp_path / "report.html", RunRecord("unlabeled", images=images), positions=images.vectors[:, :2])
     with opened(browser, path) as page:
         assert page.locator("#failures").is_hidden()
         assert "Failed queries" not in page.locator("#contents").inner_text()
@@ -370,7 +369,7 @@ def test_dark_follows_the_system_and_the_button_changes_it(browser, small):
 def test_hostile_names_are_shown_as_text(browser, tmp_path):
     images = clumps(16, 8, names=HOSTILE)
     run = RunRecord(HOSTILE[0], images=images, config=HOSTILE[1], notes=HOSTILE, command=HOSTILE[2])
-    path = write_report(tmp_path / f"report {HOSTILE[3]}.html", run, positions=images.vectors[:, :2])
+    path = write_page(tmp_path / f"report {HOSTILE[3]}.html", run, positions=images.vectors[:, :2])
     with opened(browser, path) as page:
         assert page.title() == f"{HOSTILE[0]} · facetric report"
         assert page.locator("h1").inner_text() == HOSTILE[0]
@@ -390,7 +389,7 @@ def test_hostile_names_are_shown_as_text(browser, tmp_path):
 )
 def test_runs_with_missing_pieces_open_without_error(browser, tmp_path, run):
     positions = None if run.images is None else run.images.vectors[:, :2]
-    with opened(browser, write_report(tmp_path / "report.html", run, positions=positions)) as page:
+    with opened(browser, write_page(tmp_path / "report.html", run, positions=positions)) as page:
         assert page.locator("#map").is_visible() == (run.images is not None)
         assert page.locator("#curves").is_hidden()
         if run.images is not None:
@@ -401,11 +400,11 @@ def test_runs_with_missing_pieces_open_without_error(browser, tmp_path, run):
 @pytest.mark.slow
 def test_sixty_thousand_images_still_work(browser, tmp_path):
     images = clumps(60_000, 3000)
-    path = write_report(
+    path = write_page(
         tmp_path / "report.html",
         RunRecord("huge", images=images),
         positions=images.vectors[:, :2],
-        thumbnails=Thumbnails(photograph),
+        thumbnails=photographs(),
     )
     assert path.stat().st_size < 45e6
     with opened(browser, path) as page:

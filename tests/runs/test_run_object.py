@@ -12,7 +12,7 @@ import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run, nothing
 from facetric.embedder import Embeddings, build_network
 from facetric.files import part_of, remove_stale_parts, sealed
-from facetric.report import report_run
+from facetric.report import write_report
 from facetric.report.run_record import read_run
 from facetric.runs import Run, StaleResultError, evaluate_run, open_run
 from facetric.runs.states import MetricsLog, read_rows
@@ -56,7 +56,7 @@ def test_results_of_an_earlier_checkpoint_are_noticed(evaluated):
 
 def test_a_report_knows_what_it_was_made_from(evaluated):
     assert not evaluated.report_is_current()
-    report_run(evaluated.path)
+    write_report(evaluated.path, figures=False)
     assert evaluated.report_is_current()
     evaluate_run(evaluated.path, n_restarts=2, facility=False)
     assert not evaluated.report_is_current()

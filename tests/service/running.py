@@ -3,7 +3,6 @@
 import io
 import threading
 from contextlib import closing, contextmanager
-from queue import SimpleQueue
 
 import httpx
 import numpy as np
@@ -12,8 +11,9 @@ from PIL import Image
 from facetric.clustering import AverageLinkage
 from facetric.photos import open_collection
 from facetric.photos.index_groups import group_index
-from facetric.service import Service, create_app
-from facetric.service.server import Server, bound_socket
+from facetric.service.app import guarded_app
+from facetric.service.server import address_of, bound_socket, new_server
+from facetric.service.service import Service
 
 COLORS = {"red": (210, 40, 40), "green": (40, 200, 60), "<b>blue</b>": (40, 60, 220)}
 
@@ -69,14 +69,13 @@ def color_service(place, **options):
 @contextmanager
 def served(service, *, token=None, hosts=()):
     """The address of a running service. It is stopped as by a signal."""
-    address = SimpleQueue()
     service.start()
-    server = Server(create_app(service, token=token, hosts=hosts), service.limits, address.put)
+    server = new_server(guarded_app(service, token=token, hosts=hosts), service.limits)
     with closing(bound_socket("127.0.0.1", 0)) as listening:
         thread = threading.Thread(target=server.run, args=[[listening]])
         thread.start()
         try:
-            yield address.get(timeout=30)
+            yield address_of(listening)
         finally:
             server.should_exit = True
             thread.join()

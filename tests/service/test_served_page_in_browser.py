@@ -105,7 +105,7 @@ def test_a_broken_picture_is_refused_with_the_line_of_the_server(browser, addres
     page = context.new_page()  # Chromium itself reports an answer of 422 on the console
     load(page, address)
     hand_over(page, "drop", jpeg()[:300])
-    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('the picture ')")
+    page.wait_for_function("() => document.getElementById('status').textContent.startsWith('the image ')")
     assert page.locator("#found figure").count() == 0
     context.close()
 

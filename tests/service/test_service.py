@@ -17,8 +17,9 @@ from PIL import Image
 
 from facetric.images.decoding import decode_image
 from facetric.photos import Decisions
-from facetric.service import Limits, Service
+from facetric.service import Limits
 from facetric.service.server import bound_socket, check_access
+from facetric.service.service import Service
 from service.running import COLORS, ColorEncoder, client, color_index, color_service, jpeg, opened, served
 
 TOKEN = "a-token-of-twenty-four-characters"
@@ -307,15 +308,10 @@ def test_an_address_that_others_reach_demands_a_token(host):
 
 
 def test_answers_are_sent_without_waiting_for_an_acknowledgement_of_their_header():
-    with bound_socket("127.0.0.1", 0) as listening, socket.create_connection(listen(listening).getsockname()):
+    with bound_socket("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
             assert accepted.proto == socket.IPPROTO_TCP  # what asyncio asks before it sets TCP_NODELAY: 40 ms a request
-
-
-def listen(listening):
-    listening.listen()
-    return listening
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.53", "::1", "localhost"])

@@ -108,14 +108,14 @@ def _evaluate(run: Run) -> EvaluationReport:
 
 
 def _report(run: Run) -> Path:
-    from facetric.cli.report import make_report
+    from facetric.report import write_report
 
     if run.report_is_current():
         _say("report: already done")
         return run.report_file
     _say("writing the report with its map")
     with steps_shown(lines=True) as on_step:
-        return make_report(run.path, on_step=indented(on_step)).path
+        return write_report(run.path, figures=False, progress=indented(on_step)).page
 
 
 def _print_table(reports: dict[str, EvaluationReport]) -> None:

@@ -23,7 +23,8 @@ _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 @contextmanager
 def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str = "stopped") -> Iterator[None]:
-    """Turn an error into one line and its exit code: ValueError is a usage error, OSError and RuntimeError are failures.
+    """Turn an error into one line and its exit code: ValueError and ImportError (an extra is missing) are
+    usage errors, OSError and RuntimeError failures.
 
     What the library logs is printed meanwhile, warnings only when `quiet`.
     """
@@ -38,9 +39,9 @@ def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str 
     except MemoryError as error:
         say(command, f"there is not enough memory{': ' * bool(str(error))}{error}")
         raise typer.Exit(FAILED) from None
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, ImportError, OSError, RuntimeError) as error:
         _report(command, error)
-        raise typer.Exit(USAGE if isinstance(error, ValueError) else FAILED) from None
+        raise typer.Exit(USAGE if isinstance(error, ValueError | ImportError) else FAILED) from None
 
 
 @contextmanager

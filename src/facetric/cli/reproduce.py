@@ -76,10 +76,9 @@ def reproduce(
 
     Exit status: 0 done, 1 failed while running, 2 usage error, 130 or 143 stopped by a signal.
     """
-    from facetric.cli.report import make_report
     from facetric.evaluation import comparison_text
     from facetric.machine import available_cores
-    from facetric.report import save_comparison
+    from facetric.report import save_comparison, write_report
     from facetric.text import printable
     from facetric.training.study import PAPER_METHODS, auto_setting, reproduction, say
 
@@ -108,7 +107,7 @@ def reproduce(
             )
             comparison = study.run(n_jobs=jobs or (1 if gpu else available_cores()))
             picture = save_comparison(comparison, study.folder / "table.png")
-            page = make_report(study.final_folder(list(study.methods)[-1], 0)).path
+            page = write_report(study.final_folder(list(study.methods)[-1], 0), figures=False).page
         except KeyboardInterrupt as stop:
             say("facetric reproduce: interrupted; start the same command again to resume")
             raise typer.Exit(128 + getattr(stop, "signal_number", signal.SIGINT)) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,8 +10,6 @@ import typer
 
 from facetric.cli.errors import one_line_errors
 from facetric.cli.index import DEVICE, INDEX, opened_model
-
-_MEGABYTES, _MEGAPIXELS, _SECONDS, _REQUESTS = 20.0, 50.0, 30.0, 64
 
 
 def serve(
@@ -35,30 +34,27 @@ def serve(
     clusters: Annotated[int | None, typer.Option(min=1, help="Exactly this many groups.", show_default=False)] = None,
     finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
     coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
-    max_megabytes: Annotated[float, typer.Option(help="Of a request.")] = _MEGABYTES,
-    max_megapixels: Annotated[float, typer.Option(help="Of a picture.")] = _MEGAPIXELS,
-    max_seconds: Annotated[float, typer.Option(help="For a request.")] = _SECONDS,
-    max_requests: Annotated[int, typer.Option(help="Under way at a time.")] = _REQUESTS,
+    max_megabytes: Annotated[float | None, typer.Option(help="Of a request.", show_default=False)] = None,
+    max_megapixels: Annotated[float | None, typer.Option(help="Of an image.", show_default=False)] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="For a request.", show_default=False)] = None,
+    max_requests: Annotated[int | None, typer.Option(help="Under way at a time.", show_default=False)] = None,
     model: Annotated[Path | None, typer.Option(help="Where the run of the index is now.", show_default=False)] = None,
     device: Annotated[str, DEVICE] = "auto",
 ) -> None:
-    """Serve an index: a page to search it with a picture and to correct its groups, and the same for programs.
+    """Serve an index: a page to search it with an image and to correct its groups, and the same for programs.
 
     Only this machine can reach it unless --host says otherwise. SIGTERM and Ctrl-C finish what is under way.
     """
     with one_line_errors("serve"):
-        from facetric.extras import MissingExtraError
         from facetric.photos.places import existing
+        from facetric.service import Limits
+        from facetric.service import serve as served
+        from facetric.service.server import check_access
         from facetric.text import printable
 
-        try:
-            from facetric.service import Limits
-            from facetric.service import serve as served
-            from facetric.service.server import check_access
-        except MissingExtraError as error:
-            raise ValueError(str(error)) from None
         check_access(host, token)
-        limits = Limits(max_megabytes, max_megapixels, max_seconds, max_requests)
+        given = {"megabytes": max_megabytes, "megapixels": max_megapixels, "seconds": max_seconds, "requests": max_requests}
+        limits = replace(Limits(), **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         existing(index)
         loaded = opened_model(index, model, device)
         served(

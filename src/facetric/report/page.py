@@ -1,4 +1,4 @@
-"""report.html: one file that shows a run, works from disk and makes no network requests.
+"""report.html: one file that shows a run, works from disk and makes no network requests; and the figures beside it.
 
 Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names as JSON (see html_page.py).
 """
@@ -6,30 +6,43 @@ Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
+from facetric.evaluation import facility_clusters
 from facetric.files import write_atomically
 from facetric.html_page import html_page
+from facetric.images import open_image
+from facetric.machine import installed_version
+from facetric.metrics import validated_vectors
 from facetric.progress import OnStep
 from facetric.report.cards import meaning
-from facetric.report.image_thumbnails import Thumbnails
-from facetric.report.kept_results import kept_clusters, kept_positions
+from facetric.report.map import draw_map, tsne_positions
 from facetric.report.nearest_images import nearest_neighbors
-from facetric.report.run_record import EmbeddedImages, RunRecord, read_run, without_common_folder
-from facetric.report.selection import cluster_medoids, worst_queries
-from facetric.report.sprites import SIDES, SpriteSheets, pack
-from facetric.runs import Run
+from facetric.report.pictures import draw_curves, write_plot
+from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
+from facetric.report.selection import cluster_medoids, kept, worst_queries
+from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
+from facetric.runs import Run, run_images
 
 N_NEIGHBORS = 10
 MOST_FAILURES = 300
 MOST_THUMBNAILS = 30_000
 THUMBNAIL_BYTES = 17_000_000  # before base64, which adds a third: the page of 6,000 images stays under 30 MB
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was written, and what could not be shown."""
+
+    page: Path
+    figures: tuple[Path, ...]
+    notes: tuple[str, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,93 +54,122 @@ class MapData:
     first_images: NDArray[np.int64]  # images that some section shows: their thumbnails come first
 
 
-def report_run(
+def write_report(
     folder: str | os.PathLike[str],
     *,
-    class_names: Sequence[str] | None = None,
-    thumbnails: Thumbnails | None = None,
-    largest_side: int = SIDES[0],
-    path: str | os.PathLike[str] | None = None,
-    footer: str = "",
-    notes: Sequence[str] = (),
+    output: str | os.PathLike[str] | None = None,
+    images: bool = True,
+    figures: bool = True,
     seed: int = 0,
-    on_step: OnStep | None = None,
-) -> Path:
-    """Read a run folder and write its report, report.html in the folder by default, with whatever the run has.
+    progress: OnStep | None = None,
+) -> Report:
+    """Write the page of a run, report.html in its folder by default, with whatever the run has.
 
-    * ``class_names`` name the labels of embeddings.npz, ``thumbnails`` are of its images, in its order.
-    * ``largest_side``: side of the pictures in pixels where that is less than 192: enlarging them would only cost bytes.
-    * ``notes`` are added to what the report says about missing pieces; ``seed`` is that of the map.
+    * ``images``: with thumbnails of the test images, as they are now.
+    * ``figures``: also figures/curves.png and, with images, figures/tsne_map.png of the run folder.
+    * ``seed`` is that of the map.
     """
-    folder = Path(folder)
-    step = on_step or (lambda name, done, total: None)
-    run = read_run(folder, class_names=class_names)
-    positions = None
-    if run.images is not None:
-        images = run.images
-        positions = kept_positions(folder, images.vectors, seed=seed, on_progress=lambda done, n: step("Map", done, n))
-        step("Clusters", 0, 1)
+    run = Run(folder)
+    record = read_run(run.path)
+    show = progress or (lambda step, done, total: None)
+    thumbnails = positions = None
+    notes = list(record.notes)
+    if (shown := record.images) is not None:
+        if images:
+            thumbnails = _thumbnails(run, shown, notes)
+        positions = kept(run, "positions", shown.vectors, seed, lambda: tsne_positions(shown.vectors, seed=seed, progress=show))
+        show("Clusters", 0, 1)
         try:
-            clusters = kept_clusters(folder, images.vectors, images.class_labels, metric=images.metric)
+            record = replace(record, images=replace(shown, clusters=_clusters(run, shown)))
         except ValueError as error:
-            notes = [*notes, f"There are no clusters: {error}."]
-        else:
-            filled = np.unique(clusters, return_inverse=True)[1].reshape(-1).astype(np.int32)
-            run = replace(run, images=replace(images, clusters=filled))
-        step("Clusters", 1, 1)
-    run = replace(run, notes=(*run.notes, *notes))
-    target = Run(folder).report_file if path is None else Path(path)
-    return write_report(
-        target, run, positions=positions, thumbnails=thumbnails, largest_side=largest_side, footer=footer, on_step=on_step
+            notes.append(f"There are no clusters: {error}.")
+        show("Clusters", 1, 1)
+    record = replace(record, notes=tuple(notes))
+    page = write_page(
+        run.report_file if output is None else output, record, positions=positions, thumbnails=thumbnails, progress=progress
     )
+    drawn: list[Path] = []
+    if figures:
+        try:
+            run.refuse_links()
+            if record.panels:
+                drawn.append(write_plot(draw_curves(record.panels, title=record.title), run.figures / "curves.png", dpi=120))
+            if positions is not None and thumbnails is not None:
+                drawn.append(draw_map(positions, thumbnails, progress=progress).save(run.figures / "tsne_map.png"))
+        except OSError as error:  # the page is written: a read-only run cannot take figures
+            notes.append(
+                f"the figures were not drawn, figures/ cannot be written ({error.strerror or error}): pass --no-pictures"
+            )
+    return Report(page, tuple(drawn), tuple(notes))
 
 
-def write_report(
+def _thumbnails(run: Run, shown: ShownImages, notes: list[str]) -> Thumbnails | None:
+    """Of the images in the order of the vectors: files as they are now, or arrays of the dataset of the run."""
+    names = shown.image_names
+    if shown.are_files:
+        return Thumbnails(lambda image_id, size: open_image(names[image_id], at_least=2 * size))
+    rows = [int(name.removeprefix("image ")) for name in names]
+    try:
+        held = run_images(run, "test")[0].images
+        if not isinstance(held, np.ndarray) or max(rows) >= len(held):
+            raise ValueError("the dataset has changed")
+    except (ValueError, OSError) as error:
+        notes.append(f"The images were in memory, and the dataset cannot be loaded ({' '.join(str(error).split())}).")
+        return None
+    return Thumbnails(lambda image_id, _: Image.fromarray(held[rows[image_id]]), side=min(held.shape[1:3]))
+
+
+def _clusters(run: Run, shown: ShownImages) -> NDArray[np.int32]:
+    """The clustering (n,) that the evaluation scores, means from medoids, k = number of classes, numbered without gaps.
+
+    A ValueError for vectors that cannot be scored, such as those of one class.
+    """
+
+    def compute() -> NDArray[np.int64]:
+        rows, codes = validated_vectors(shown.vectors, shown.class_labels, shown.metric)
+        labels: NDArray[np.int64] = facility_clusters(rows, int(codes.max()) + 1).labels_
+        return labels
+
+    settings = ("means from medoids", len(np.unique(shown.class_labels)), shown.metric)
+    found = kept(run, "clusters", shown.vectors, settings, compute)
+    return np.unique(found, return_inverse=True)[1].reshape(-1).astype(np.int32)
+
+
+def write_page(
     path: str | os.PathLike[str],
     run: RunRecord,
     *,
     positions: NDArray[np.floating] | None = None,
     thumbnails: Thumbnails | None = None,
-    largest_side: int = SIDES[0],
-    footer: str = "",
-    on_step: OnStep | None = None,
+    progress: OnStep | None = None,
 ) -> Path:
     """Write the page atomically and return its path. `positions` (n, 2) are the images' positions on the map."""
-    images = run.images
-    if images is None:
-        data = MapData({}, 0, np.empty(0, dtype=np.int64))
-        sheets = SpriteSheets((), np.empty(0, dtype=np.int32), SIDES[-1], 0)
+    if run.images is None or positions is None:
+        run, data = replace(run, images=None), MapData({}, 0, np.empty(0, dtype=np.int64))
     else:
-        if positions is None or np.shape(positions) != (len(images), 2):
-            raise ValueError(
-                f"positions must be (n, 2) for the {len(images)} images of the run; got "
-                f"{'none' if positions is None else np.shape(positions)}: pass kept_positions(folder, run.images.vectors)"
-            )
-        data = _map_data(images, positions)
-        sheets = _sheets(images, data, thumbnails, largest_side, on_step)
+        data = _map_data(run.images, positions)
+    sheets = _sheets(0 if run.images is None else len(run.images), data, thumbnails, progress)
     binary = {name: array.tobytes() for name, array in data.arrays.items()}
     binary |= {"thumbnails": sheets.cells.astype("<i4").tobytes()}
     binary |= {f"sheet-{i}": sheet for i, sheet in enumerate(sheets.sheets)}
     target = Path(path)
-    about = _about(run, data, sheets, largest_side, footer, _folder_of_images(images, target))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    title = f"{run.title} · facetric report"
-    write_atomically(
-        target,
-        html_page(
-            "facetric.report",
-            title=title,
-            about=about,
-            binary=binary,
-            pictures="data: 'self' file:",
-            made_from=run.made_from,
-        ),
+    side = SIDES[0] if thumbnails is None else thumbnails.side
+    about = _about(run, data, sheets, side, _folder_of_images(run.images, target))
+    page = html_page(
+        "facetric.report",
+        title=f"{run.title} · facetric report",
+        about=about,
+        binary=binary,
+        pictures="data: 'self' file:",
+        made_from=run.made_from,
     )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, page)
     return target
 
 
-def _map_data(images: EmbeddedImages, positions: NDArray[np.floating]) -> MapData:
-    n, k = len(images), min(N_NEIGHBORS, len(images) - 1)
+def _map_data(images: ShownImages, positions: NDArray[np.floating]) -> MapData:
+    k = min(N_NEIGHBORS, len(images) - 1)
     labels = images.class_labels
     arrays: dict[str, NDArray[Any]] = {
         "positions": np.nan_to_num(positions).astype("<f4"),
@@ -136,7 +178,7 @@ def _map_data(images: EmbeddedImages, positions: NDArray[np.floating]) -> MapDat
     shown = [np.empty(0, dtype=np.int64)]
     if k:
         found = nearest_neighbors(images.vectors, k)
-        worst = worst_queries(found.image_ids, labels, n_queries=n, one_per_class=False)
+        worst = worst_queries(found.image_ids, labels)
         failures = worst[labels[found.image_ids[worst, 0]] != labels[worst]][:MOST_FAILURES]
         arrays |= {
             "neighbors": found.image_ids.astype("<i4"),
@@ -152,30 +194,18 @@ def _map_data(images: EmbeddedImages, positions: NDArray[np.floating]) -> MapDat
     return MapData(arrays, k, np.concatenate(shown))
 
 
-def _sheets(
-    images: EmbeddedImages, data: MapData, thumbnails: Thumbnails | None, largest_side: int, on_step: OnStep | None
-) -> SpriteSheets:
-    """Thumbnails of all images, or of those that some section shows and of others at random."""
-    n = len(images)
+def _sheets(n: int, data: MapData, thumbnails: Thumbnails | None, progress: OnStep | None) -> SpriteSheets:
+    """Thumbnails of all n images, or of those that some section shows and of others at random."""
     if thumbnails is None:
         return SpriteSheets((), np.full(n, -1, dtype=np.int32), SIDES[-1], 0)
-    if n <= MOST_THUMBNAILS:
-        chosen = np.arange(n)
-    else:
-        others = np.random.default_rng(0).permutation(n)
-        both = np.concatenate([data.first_images, others])
+    chosen = np.arange(n)
+    if n > MOST_THUMBNAILS:
+        both = np.concatenate([data.first_images, np.random.default_rng(0).permutation(n)])
         chosen = both[np.sort(np.unique(both, return_index=True)[1])][:MOST_THUMBNAILS]
-    return pack(
-        thumbnails,
-        chosen.tolist(),
-        n_images=n,
-        budget=THUMBNAIL_BYTES,
-        largest_side=largest_side,
-        on_progress=None if on_step is None else lambda done, total: on_step("Thumbnails", done, total),
-    )
+    return pack(thumbnails, chosen.tolist(), n_images=n, budget=THUMBNAIL_BYTES, progress=progress)
 
 
-def _folder_of_images(images: EmbeddedImages | None, page: Path) -> str | None:
+def _folder_of_images(images: ShownImages | None, page: Path) -> str | None:
     """The way from the page to the folder that the shown names start from; None where images are not files."""
     if images is None or not images.are_files:
         return None
@@ -184,9 +214,7 @@ def _folder_of_images(images: EmbeddedImages | None, page: Path) -> str | None:
     return Path(os.path.relpath(os.path.abspath(folder), page.resolve().parent)).as_posix()
 
 
-def _about(
-    run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: int, footer: str, start: str | None
-) -> dict[str, Any]:
+def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: int, start: str | None) -> dict[str, Any]:
     """Everything that is text or a setting; keys as the scripts read them."""
     images = run.images
     n = len(images) if images is not None else 0
@@ -209,7 +237,7 @@ def _about(
     return {
         "title": run.title,
         "facts": " · ".join(str(fact) for fact in facts if fact),
-        "footer": footer,
+        "footer": f"Made by facetric {installed_version('facetric')} with `facetric report`. This page needs no network.",
         "n_images": n,
         "n_neighbors": data.n_neighbors,
         "class_names": class_names,

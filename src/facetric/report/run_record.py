@@ -14,19 +14,18 @@ from numpy.typing import NDArray
 
 from facetric.evaluation import EvaluationReport
 from facetric.metrics import Metric
-from facetric.report.cards import ScoreTable, score_table
-from facetric.report.curves import Panel, panels
+from facetric.report.cards import Panel, ScoreTable, panels, score_table
 from facetric.runs import Run, read_rows
 
 
 @dataclass(frozen=True, eq=False)
-class EmbeddedImages:
-    """The embedded images of a run. Labels are positions in `class_names`."""
+class ShownImages:
+    """The test images of a run with their vectors. Labels are positions in `class_names`."""
 
     vectors: NDArray[np.float32]  # (n, d), of length one where the run compares by cosine
     class_labels: NDArray[np.int32]  # (n,)
     class_names: tuple[str, ...]
-    image_names: tuple[str, ...]  # paths, or "image 7" for a picture held in memory
+    image_names: tuple[str, ...]  # paths, or "image 7" for one in memory
     metric: Metric = "euclidean"
     clusters: NDArray[np.int32] | None = None  # (n,) from 0, none empty
     are_files: bool = False  # the names are paths of files: the page links them
@@ -41,7 +40,7 @@ class RunRecord:
 
     title: str
     dataset: str = ""
-    images: EmbeddedImages | None = None
+    images: ShownImages | None = None
     scores: ScoreTable = field(default_factory=ScoreTable)
     panels: tuple[Panel, ...] = ()
     config: str = ""
@@ -51,12 +50,8 @@ class RunRecord:
     made_from: str = ""  # fingerprints of the embeddings and scores, kept in the page
 
 
-def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRecord:
-    """Read a run folder. A file that is missing or damaged becomes a note; a folder without any of them is an error.
-
-    `class_names` name the labels of embeddings.npz; without them classes are called by their numbers.
-    """
-    folder = Path(folder)
+def read_run(folder: Path) -> RunRecord:
+    """Read a run folder. A file that is missing or damaged becomes a note; a folder without any of them is an error."""
     if not folder.is_dir():
         raise ValueError(f"there is no run {folder}: pass a run folder such as runs/glyphs")
     run = Run(folder)
@@ -78,7 +73,7 @@ def read_run(folder: Path, *, class_names: Sequence[str] | None = None) -> RunRe
     return RunRecord(
         title=title,
         dataset=dataset,
-        images=_images(run, class_names, metric, notes),
+        images=_images(run, metric, notes),
         scores=ScoreTable() if evaluation is None else score_table(evaluation, dataset=dataset, run_name=title, chosen=chosen),
         panels=_panels(run.metrics_file, notes, may_lack_validation=bool(chosen)),
         config=config,
@@ -101,7 +96,7 @@ def without_common_folder(names: Sequence[str]) -> list[str]:
     return [name[n_cut:] for name in names]
 
 
-def _images(run: Run, class_names: Sequence[str] | None, metric: Metric, notes: list[str]) -> EmbeddedImages | None:
+def _images(run: Run, metric: Metric, notes: list[str]) -> ShownImages | None:
     path = run.embeddings_file()
     if not path.is_file():
         notes.append(f"There is no {path.name}, so there is no map: `facetric evaluate` writes it.")
@@ -121,13 +116,19 @@ def _images(run: Run, class_names: Sequence[str] | None, metric: Metric, notes: 
     if metric == "cosine":
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     values, codes = np.unique(embeddings.labels, return_inverse=True)
-    names = tuple(
-        str(class_names[value]) if class_names is not None and 0 <= value < len(class_names) else f"class {value}"
-        for value in values.tolist()
-    )
+    known = _class_names(run, notes)
+    names = tuple(known[value] if 0 <= value < len(known) else f"class {value}" for value in values.tolist())
     in_memory = any(name.startswith("#") for name in embeddings.images.tolist())
     images = tuple(f"image {name[1:]}" if name.startswith("#") else name for name in embeddings.images.tolist())
-    return EmbeddedImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric, are_files=not in_memory)
+    return ShownImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric, are_files=not in_memory)
+
+
+def _class_names(run: Run, notes: list[str]) -> tuple[str, ...]:
+    try:
+        return run.manifest.class_names
+    except (ValueError, OSError) as error:
+        notes.append(f"Classes are named by number: {' '.join(str(error).split())}")
+        return ()
 
 
 def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:

@@ -1,31 +1,28 @@
-"""Which images the sheets show: the worst queries, the class pairs most confused, the medoid of each cluster."""
+"""What the page shows first (the worst queries, the medoid of each cluster), and the slow parts that are kept in figures/."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+import io
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.files import write_atomically
+from facetric.runs import Run
 
-@dataclass(frozen=True)
-class ConfusedPair:
-    """Two classes that find each other: how often, and the single confusions, nearest first."""
-
-    first: int  # the labels, first < second
-    second: int
-    n_confusions: int  # queries of either class whose nearest image is of the other
-    n_queries: int  # images of the two classes
-    examples: tuple[tuple[int, int], ...]  # (query, its nearest image)
+_log = logging.getLogger("facetric")
 
 
-def worst_queries(
-    neighbors: NDArray[np.int64], labels: NDArray[np.integer], *, n_queries: int, one_per_class: bool = True
-) -> NDArray[np.int64]:
-    """Queries with the worst lists of neighbors (n, k), worst first; at most one of each class by default.
+def worst_queries(neighbors: NDArray[np.int64], labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Queries by their lists of neighbors (n, k), worst first.
 
     First those without any neighbor of their class, then those with the fewest; ties go to the longest run of wrong images at
-    the top, then to the lowest image id. Images that are alone in their class are left out.
+    the top, then to the lowest image id. Images that are alone in their class, or find only their class, are left out.
     """
     right = labels[neighbors] == labels[:, None]  # (n, k)
     _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
@@ -33,42 +30,8 @@ def worst_queries(
     possible = np.minimum(sizes[codes] - 1, right.shape[1])
     precision = right.sum(axis=1) / np.maximum(possible, 1)
     order = np.lexsort((np.arange(len(labels)), -wrong_at_top, precision))
-    order = order[(possible[order] > 0) & (precision[order] < 1)]
-    if one_per_class:
-        order = order[np.sort(np.unique(codes[order], return_index=True)[1])]
-    chosen: NDArray[np.int64] = order[:n_queries].astype(np.int64)
+    chosen: NDArray[np.int64] = order[(possible[order] > 0) & (precision[order] < 1)].astype(np.int64)
     return chosen
-
-
-def confused_pairs(
-    neighbors: NDArray[np.int64],
-    distances: NDArray[np.floating],
-    labels: NDArray[np.integer],
-    *,
-    n_pairs: int,
-    n_examples: int = 4,
-) -> list[ConfusedPair]:
-    """The pairs of classes whose images have each other as nearest image most often; ties by label.
-
-    `neighbors` and `distances` are (n, k) with k ≥ 1; only the nearest counts.
-    """
-    nearest = neighbors[:, 0]
-    queries = np.flatnonzero(labels != labels[nearest])
-    if len(queries) == 0:
-        return []
-    values, sizes = np.unique(labels, return_counts=True)
-    size_of = dict(zip(values.tolist(), sizes.tolist(), strict=True))
-    both = np.sort(np.stack([labels[queries], labels[nearest[queries]]], axis=1), axis=1)  # (n_wrong, 2)
-    pairs, pair_of, counts = np.unique(both, axis=0, return_inverse=True, return_counts=True)
-    pair_of = pair_of.reshape(-1)
-    found = []
-    for pair in np.argsort(-counts, kind="stable")[:n_pairs]:
-        own = queries[pair_of == pair]
-        own = own[np.argsort(distances[own, 0], kind="stable")][:n_examples]
-        first, second = pairs[pair].tolist()
-        examples = tuple((int(query), int(nearest[query])) for query in own)
-        found.append(ConfusedPair(first, second, int(counts[pair]), size_of[first] + size_of[second], examples))
-    return found
 
 
 def cluster_medoids(vectors: NDArray[np.floating], assignment: NDArray[np.integer]) -> dict[int, int]:
@@ -86,3 +49,26 @@ def cluster_medoids(vectors: NDArray[np.floating], assignment: NDArray[np.intege
             sums[block] = np.sqrt(np.maximum(squared, 0.0)).sum(axis=1)
         medoids[cluster] = int(members[sums.argmin()])
     return medoids
+
+
+def kept(
+    run: Run, name: str, vectors: NDArray[np.float32], settings: object, compute: Callable[[], NDArray[Any]]
+) -> NDArray[Any]:
+    """What `compute` gives for these vectors (n, d) and settings, from figures/NAME.npz of the run if it was computed before."""
+    path = run.figures / f"{name}.npz"
+    content = np.ascontiguousarray(vectors)
+    key = hashlib.sha256(content.tobytes() + repr((content.shape, content.dtype.str, settings)).encode()).hexdigest()
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            if str(arrays["key"]) == key:
+                return np.asarray(arrays["result"])
+    except Exception:  # missing, or a damaged archive, which can raise nearly anything: compute it
+        _log.debug("%s is made again", path)
+    result = compute()
+    buffer = io.BytesIO()
+    np.savez(buffer, key=np.array(key), result=result)
+    with suppress(OSError):  # a run that may not be written to: computed again next time
+        run.refuse_links()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, buffer.getvalue())
+    return result

@@ -1,28 +1,70 @@
-"""Thumbnails packed into a few large WebP pictures, at the best size and quality that a byte budget allows."""
+"""Thumbnails of images, packed into a few large WebP files at the best size and quality that a byte budget allows."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageDraw, ImageOps
 
-from facetric.progress import Progress
-from facetric.report.image_thumbnails import Thumbnails
+from facetric.images import made_ahead
+from facetric.progress import OnStep
 
 SHEET_SIDE = 2048  # pixels; every browser decodes this, on phones too
 # Multiples of WebP's 16-pixel blocks, so that neighbors in a sheet do not bleed into each other.
 SIDES = (192, 160, 128, 96, 80, 64, 48, 32)
 QUALITIES = (80, 65, 50)
 _N_TRIED = 144  # images encoded to estimate the size
+_N_THREADS = 2
+
+
+class Thumbnails:
+    """Square RGB tiles by image id. An image that cannot be opened becomes a crossed gray tile: a report never fails for it.
+
+    `open_one(image_id, size)` opens an image, at least `size` pixels wide if it has as many. `side`: the largest tile that
+    shows more than a smaller one; enlarging beyond it would only cost bytes.
+    """
+
+    def __init__(self, open_one: Callable[[int, int], Image.Image], *, side: int = SIDES[0]) -> None:
+        self.side = side
+        self.missing: set[int] = set()  # image ids that could not be opened so far
+        self._open = open_one
+
+    def tile(self, image_id: int, size: int) -> Image.Image:
+        """The middle square of the image, size × size, in RGB."""
+        try:
+            image = self._open(image_id, size).convert("RGB")
+        except (OSError, ValueError):
+            self.missing.add(image_id)
+            return _crossed(size)
+        enlarged = min(image.size) < size
+        return ImageOps.fit(image, (size, size), Image.Resampling.NEAREST if enlarged else Image.Resampling.BOX)
+
+    def tiles(self, image_ids: Iterable[int], size: int, *, progress: OnStep | None = None) -> Iterator[tuple[int, Image.Image]]:
+        """(image id, tile) in the order asked for; decoded ahead in threads."""
+        ids = [int(image_id) for image_id in image_ids]
+        made = made_ahead((partial(self.tile, image_id, size) for image_id in ids), _N_THREADS)
+        for done, (image_id, tile) in enumerate(zip(ids, made, strict=True), start=1):
+            yield image_id, tile
+            if progress is not None and (done % 64 == 0 or done == len(ids)):
+                progress("Thumbnails", done, len(ids))
+
+
+def _crossed(size: int) -> Image.Image:
+    tile = Image.new("RGB", (size, size), (225, 225, 225))
+    pen, near, far = ImageDraw.Draw(tile), size // 4, size - size // 4
+    for ends in ((near, near, far, far), (near, far, far, near)):
+        pen.line(ends, fill=(150, 150, 150), width=max(1, size // 24))
+    return tile
 
 
 @dataclass(frozen=True, eq=False)
 class SpriteSheets:
-    """The pictures, and the cell of every image: cell c is in sheet c // per_sheet, filled row by row."""
+    """The sheets, and the cell of every image: cell c is in sheet c // per_sheet, filled row by row."""
 
     sheets: tuple[bytes, ...]  # WebP
     cells: NDArray[np.int32]  # (n,) -1 for images without a thumbnail
@@ -44,8 +86,7 @@ def pack(
     *,
     n_images: int,
     budget: int,
-    largest_side: int = SIDES[0],
-    on_progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> SpriteSheets:
     """Pack the thumbnails of `image_ids`, in this order, into at most `budget` bytes.
 
@@ -56,10 +97,10 @@ def pack(
     cells = np.full(n_images, -1, dtype=np.int32)
     if not ids:
         return SpriteSheets((), cells, SIDES[-1], 0)
-    side, quality, n_fitting = _choose(thumbnails, ids, budget, largest_side)
+    side, quality, n_fitting = _choose(thumbnails, ids, budget)
     wanted = ids[:n_fitting]
     tiles = {}
-    for image_id, tile in thumbnails.tiles(wanted, side, on_progress=on_progress):
+    for image_id, tile in thumbnails.tiles(wanted, side, progress=progress):
         if image_id not in thumbnails.missing:
             tiles[image_id] = np.asarray(tile)  # (side, side, 3)
     n_missing = len(wanted) - len(tiles)
@@ -78,10 +119,10 @@ def pack(
     return SpriteSheets(sheets, cells, side, n_missing)
 
 
-def _choose(thumbnails: Thumbnails, ids: Sequence[int], budget: int, largest_side: int) -> tuple[int, int, int]:
+def _choose(thumbnails: Thumbnails, ids: Sequence[int], budget: int) -> tuple[int, int, int]:
     """Side, quality and how many of the images fit, estimated from a sample."""
     some = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, _N_TRIED).astype(int))]
-    sides = [side for side in SIDES if side <= largest_side] or [SIDES[-1]]
+    sides = [side for side in SIDES if side <= thumbnails.side] or [SIDES[-1]]
     tried = [tile for _, tile in thumbnails.tiles(some, sides[0])]
     bytes_each = float("inf")
     for side in sides:

@@ -1,4 +1,4 @@
-"""`create_app`: the addresses of the service."""
+"""The addresses of the service."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response
 
-import facetric
 from facetric.html_page import html_page
-from facetric.images.decoding import ImageError
+from facetric.images import ImageError
+from facetric.machine import installed_version
 from facetric.service.decisions_file import ContradictionError
 from facetric.service.engine import Answer
 from facetric.service.guard import HEALTH, Guard, refused
-from facetric.service.pictures import media_type
 from facetric.service.records import Change, Clusters, Found, Health, Neighbor, Problem, Saved, Vector
-from facetric.service.service import Service
+from facetric.service.service import Service, media_type
 from facetric.text import printable
 
-PICTURE = {  # the body of a request is the file of a picture
+IMAGE = {  # the body of a request is the file of an image
     "requestBody": {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
@@ -43,7 +42,7 @@ _STATUSES = {
     413: "Too many bytes.",
     415: "The body is not what it should be.",
     421: "The server does not answer to this name.",
-    422: "The body is not a picture that can be opened, or a value is out of range.",
+    422: "The body is not an image that can be opened, or a value is out of range.",
     429: "Too many requests are under way.",
     503: "It took too long.",
 }
@@ -51,7 +50,7 @@ Id = Annotated[str, InPath(pattern="^[0-9a-f]{32}$", description="The id of a ph
 Top = Annotated[int, Query(ge=1, le=100, description="How many neighbors.")]
 
 
-def create_app(service: Service, *, token: str | None = None, hosts: Collection[str] = ()) -> Guard:
+def guarded_app(service: Service, *, token: str | None = None, hosts: Collection[str] = ()) -> Guard:
     """An ASGI application. It starts the service with its lifespan, asks for the `token` if there is one, and answers to
     localhost, IP addresses and the names in `hosts`.
     """
@@ -64,7 +63,7 @@ def create_app(service: Service, *, token: str | None = None, hosts: Collection[
 
     app = FastAPI(
         title="facetric",
-        version=facetric.__version__,
+        version=installed_version("facetric"),
         description="Search in an index of photos, and its groups.",
         lifespan=lifespan,
         docs_url=None,  # would load scripts from another host
@@ -81,15 +80,15 @@ def create_app(service: Service, *, token: str | None = None, hosts: Collection[
 
 
 def _add_search(app: FastAPI, service: Service) -> None:
-    @app.post("/search", openapi_extra=PICTURE)
+    @app.post("/search", openapi_extra=IMAGE)
     async def search(request: Request, top: Top = 10) -> Found:
-        """The photos that are most similar to a picture. The body is the file of the picture."""
-        return _found(await service.answer(await _picture(request), top=top))
+        """The photos that are most similar to an image. The body is the file of the image."""
+        return _found(await service.answer(await _image(request), top=top))
 
-    @app.post("/embed", openapi_extra=PICTURE)
+    @app.post("/embed", openapi_extra=IMAGE)
     async def embed(request: Request) -> Vector:
-        """The vector of a picture. The body is the file of the picture."""
-        answer = await service.answer(await _picture(request), top=0)
+        """The vector of an image. The body is the file of the image."""
+        answer = await service.answer(await _image(request), top=0)
         return Vector(model=service.engine.encoder.fingerprint, vector=answer.vector.tolist())
 
     @app.get(HEALTH)
@@ -172,9 +171,9 @@ def _notice(status: int, text: str, **headers: str) -> Response:
     return HTMLResponse(f"{start}<title>Groups</title><p>{escape(text)}</p>", status, headers)
 
 
-async def _picture(request: Request) -> bytes:
+async def _image(request: Request) -> bytes:
     if request.headers.get("content-type", "").startswith("multipart/"):
-        raise HTTPException(415, "the body is the picture itself, not a form: curl --data-binary @photo.jpg")
+        raise HTTPException(415, "the body is the image itself, not a form: curl --data-binary @photo.jpg")
     return await request.body()
 
 

@@ -23,7 +23,7 @@ from facetric.photos.index_groups import common_folder
 from facetric.photos.places import is_below
 from facetric.photos.vote import Vote
 
-MOST_AT_ONCE = 32  # pictures
+MOST_AT_ONCE = 32  # images
 N_VOTERS = 10  # neighbors that vote for a label, however many are shown
 _LOOK_EVERY = 10.0  # seconds without requests after which a change of the index is looked for
 _log = logging.getLogger("facetric")
@@ -53,11 +53,11 @@ class Catalog:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found for one picture."""
+    """What was found for one image."""
 
     vector: NDArray[np.float32]
     hits: Sequence[Hit]
-    n_near: int  # of them, those that are similar enough; 0: the picture is unknown
+    n_near: int  # of them, those that are similar enough; 0: the image is unknown
     vote: Vote | None
     catalog: Catalog
 
@@ -70,7 +70,7 @@ class _Job:
 
 
 class Engine:
-    """Answers about pictures. `start` opens the index and runs the network once; `catalog` is then there, and kept up to date."""
+    """Answers about images. `start` opens the index and runs the network once; `catalog` is then there, and kept up to date."""
 
     def __init__(self, index: Collection, encoder: Encoder, embed: Embed) -> None:
         self.encoder = encoder
@@ -95,7 +95,7 @@ class Engine:
         self._thread.join()
 
     def ask(self, pixels: NDArray[np.uint8], *, top: int) -> Future[Answer]:
-        """Embed a picture and, unless `top` is 0, find that many neighbors. Cancelling it saves the work if it has not begun."""
+        """Embed an image and, unless `top` is 0, find that many neighbors. Cancelling it saves the work if it has not begun."""
         job = _Job(pixels, top)
         self._jobs.put(job)
         return job.answer

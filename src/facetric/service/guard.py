@@ -21,7 +21,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from facetric.service.limits import Limits
+from facetric.service.service import Limits
 
 HEALTH = "/health"  # needs no token, and is answered when nothing else is
 _HEADERS = {
@@ -84,7 +84,7 @@ class Guard:
         return None
 
     def _too_large(self) -> Response:
-        return refused(413, f"a request may have {self._limits.megabytes:g} MB: send a smaller picture", connection="close")
+        return refused(413, f"a request may have {self._limits.megabytes:g} MB: send a smaller image", connection="close")
 
     def _knows(self, host: str) -> bool:
         try:

@@ -27,19 +27,19 @@ class Neighbor(BaseModel):
 
 
 class Found(BaseModel):
-    """What is known about a picture."""
+    """What is known about an image."""
 
     unknown: bool = Field(description="No photo is similar enough, or the label is more likely wrong than right.")
     label: str | None = Field(description="What most of the ten nearest photos that are similar enough are labeled.")
     expected_precision: float | None = Field(
-        description="How often such a vote is right if half of all pictures have none of the index's labels, measured on the "
+        description="How often such a vote is right if half of all images have none of the index's labels, measured on the "
         "index; null where too few photos have labels."
     )
     neighbors: list[Neighbor] = Field(description="The most similar first.")
 
 
 class Vector(BaseModel):
-    """The vector of a picture."""
+    """The vector of an image."""
 
     model: str = Field(description="The fingerprint of the network: vectors can be compared if theirs are equal.")
     vector: list[float]

@@ -1,27 +1,47 @@
-"""`serve`: an index at an address, until a signal stops it."""
+"""`serve`: an index at an address, until a signal stops it; `create_app`: the same for a server of your own."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 from collections.abc import Callable, Collection
 from contextlib import closing
 from ipaddress import ip_address
-
-import uvicorn
-from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from typing import TYPE_CHECKING, Any
 
 from facetric.embedder import Embedder
 from facetric.photos.places import existing
-from facetric.service.app import create_app
-from facetric.service.limits import Limits
-from facetric.service.service import Service
+from facetric.service.service import Limits, Service
+
+if TYPE_CHECKING:
+    import uvicorn
+    from starlette.types import ASGIApp
 
 SHORTEST_TOKEN = 16
 _KEPT_ALIVE = 20  # seconds that an idle connection stays open
 _AFTER_THE_LAST = 5  # seconds beyond the time limit of a request that stopping waits
+_BACKLOG = 2048  # connections
+
+
+def create_app(
+    model: Embedder,
+    index: str | os.PathLike[str],
+    *,
+    token: str | None = None,
+    allow_hosts: Collection[str] = (),
+    decisions: str | os.PathLike[str] | None = None,
+    n_clusters: int | None = None,
+    finer: int = 0,
+    coarser: int = 0,
+    limits: Limits | None = None,
+) -> ASGIApp:
+    """An ASGI application that serves an index, for a server that you run; it opens the index when that starts.
+
+    It asks for the `token` if there is one, and answers to localhost, IP addresses and the names in `allow_hosts`. `decisions` is
+    the file that keeps them; other arguments are those of `Embedder.cluster`.
+    """
+    service = _service(model, index, decisions, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
+    return _app_of(service, token, allow_hosts)
 
 
 def serve(
@@ -41,23 +61,43 @@ def serve(
 ) -> None:
     """Serve an index until SIGINT or SIGTERM, which is then raised again when all requests under way are answered.
 
-    `host` is a loopback address, or there has to be a `token`. `allow_hosts` are names, beside localhost and IP addresses, that
-    requests may ask for. `on_ready` is called with the address. Other arguments are those of `Embedder.cluster` and `Service`.
+    `host` is a loopback address, or there has to be a `token`. `on_ready` is called with the address. Other arguments are those
+    of `create_app`.
     """
     check_access(host, token)
+    service = _service(model, index, decisions, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
+    app = _app_of(service, token, [*allow_hosts, host])
+    with closing(bound_socket(host, port)) as listening:
+        service.start()  # before the server, so that what goes wrong is raised here
+        if on_ready is not None:
+            on_ready(address_of(listening))
+        new_server(app, service.limits).run([listening])
+
+
+def _service(
+    model: Embedder,
+    index: str | os.PathLike[str],
+    decisions: str | os.PathLike[str] | None,
+    limits: Limits | None,
+    **grouping: Any,
+) -> Service:
     existing(index)
-    service = Service(
+    return Service(
         model.index(index),
         model,
-        lambda decided: model.cluster_index(index, n_clusters=n_clusters, finer=finer, coarser=coarser, decisions=decided),
+        lambda decided: model.cluster_index(index, decisions=decided, **grouping),
         embed=lambda pixels: model.vectors(pixels, padded=False),
         decisions=decisions,
         limits=limits,
     )
-    with closing(bound_socket(host, port)) as listening:
-        service.start()  # before the server, so that what goes wrong is raised here
-        app = create_app(service, token=token, hosts=[*allow_hosts, host])
-        Server(app, service.limits, on_ready).run([listening])
+
+
+def _app_of(service: Service, token: str | None, hosts: Collection[str]) -> ASGIApp:
+    try:
+        from facetric.service.app import guarded_app
+    except ModuleNotFoundError as error:
+        raise ImportError(f"facetric.service needs {error.name}, which is not installed: pip install 'facetric[serve]'") from None
+    return guarded_app(service, token=token, hosts=hosts)
 
 
 def check_access(host: str, token: str | None) -> None:
@@ -91,6 +131,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             made.bind(address)
+            made.listen(_BACKLOG)  # from now on requests wait
         except BaseException:
             made.close()
             raise
@@ -100,60 +141,28 @@ def bound_socket(host: str, port: int) -> socket.socket:
     return made
 
 
-class Server(uvicorn.Server):
-    """Runs an application until a signal, and calls `on_ready` with the address when it accepts requests.
+def address_of(listening: socket.socket) -> str:
+    """Of a listening socket, for a browser."""
+    host, port = listening.getsockname()[:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
-    The signal is raised again when requests under way are answered and the application has stopped.
-    """
 
-    def __init__(self, app: ASGIApp, limits: Limits, on_ready: Callable[[str], None] | None = None) -> None:
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=_Connection,
-                ws="none",
-                lifespan="on",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                limit_concurrency=4 * limits.requests,
-                timeout_keep_alive=_KEPT_ALIVE,
-                timeout_graceful_shutdown=int(limits.seconds) + _AFTER_THE_LAST,
-            )
+def new_server(app: ASGIApp, limits: Limits) -> uvicorn.Server:
+    """Runs an application until a signal, which is raised again when requests under way are answered and it has stopped."""
+    import uvicorn
+
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http="h11",
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=4 * limits.requests,
+            timeout_keep_alive=_KEPT_ALIVE,
+            timeout_graceful_shutdown=int(limits.seconds) + _AFTER_THE_LAST,
         )
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if sockets and self._on_ready is not None:
-            host, port = sockets[0].getsockname()[:2]
-            self._on_ready(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-
-
-class _Connection(H11Protocol):
-    """A connection is closed when no request has begun for a while, however many bytes of one have dripped in."""
-
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._expect_request()
-
-    def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._expect_request()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _expect_request(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self.loop.call_later(self.timeout_keep_alive, self._close_unless_busy)
-
-    def _close_unless_busy(self) -> None:
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.close()
+    )

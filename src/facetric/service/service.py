@@ -1,27 +1,75 @@
-"""`Service`: the parts that answer requests about one index, started and stopped together."""
+"""`Service`: the parts that answer requests about one index, started and stopped together; and what requests may cost."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from facetric.embedder.encoder import Encoder
+from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file
+from facetric.images.fingerprints import content_digest
 from facetric.machine import available_cores
 from facetric.photos import Collection, Decisions, PhotoGroups
+from facetric.photos.looks import THUMBNAIL_SIDE, thumbnail_of
 from facetric.service.decisions_file import DecisionsFile
 from facetric.service.engine import Answer, Embed, Engine
-from facetric.service.limits import Limits
 from facetric.service.live_groups import LiveGroups
-from facetric.service.pictures import photo_bytes, picture_pixels, thumbnail
 from facetric.text import printable
 
 Result = TypeVar("Result")
 _N_THUMBNAILS = 2000  # kept in memory, about 10 KB each
+_UPLOAD = Path("the image")  # what error messages call it
+_MEDIA_TYPES = {  # how files begin
+    re.compile(rb"\xff\xd8\xff"): "image/jpeg",
+    re.compile(rb"\x89PNG"): "image/png",
+    re.compile(rb"GIF8"): "image/gif",
+    re.compile(rb"RIFF....WEBP", re.DOTALL): "image/webp",
+    re.compile(rb"BM"): "image/bmp",
+    re.compile(rb"....ftypavi[fs]", re.DOTALL): "image/avif",
+    re.compile(rb"....ftyp(hei|mif|msf)", re.DOTALL): "image/heic",
+    re.compile(rb"II\*\0|MM\0\*"): "image/tiff",
+}
+_TAKEN = {
+    kind for kind in _MEDIA_TYPES.values() if kind != "image/tiff"
+}  # a TIFF of 8 × 8 pixels may hold a tile of 16,000 × 16,000
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Beyond them a request is refused: 413, 422, 503 and 429, in this order."""
+
+    megabytes: float = 20.0  # of a request
+    megapixels: float = 50.0  # of an image, as its header says, before it is decoded
+    seconds: float = 30.0  # from the first byte of a request to the last byte of its answer
+    requests: int = 64  # under way at a time
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not value > 0:
+                raise ValueError(f"a limit is above 0; got {value} {field.name}: raise it (--max-{field.name})")
+        if self.megapixels * 1e6 > MAX_PIXELS:
+            most = MAX_PIXELS / 1e6
+            raise ValueError(f"images above {most:g} megapixels are never decoded; got {self.megapixels}: lower --max-megapixels")
+
+    @property
+    def n_bytes(self) -> int:
+        return int(self.megabytes * 1e6)
+
+    @property
+    def n_pixels(self) -> int:
+        return int(self.megapixels * 1e6)
 
 
 class Service:
@@ -69,9 +117,9 @@ class Service:
         self.engine.stop()
         self.decisions.close()
 
-    async def answer(self, picture: bytes, *, top: int) -> Answer:
-        """What there is about the bytes of a picture; an ImageError if they are none."""
-        pixels = await self._decoding(picture_pixels, picture, self.engine.encoder, self.limits.n_pixels)
+    async def answer(self, image: bytes, *, top: int) -> Answer:
+        """What there is about the bytes of an image; an ImageError if they are none."""
+        pixels = await self._decoding(image_pixels, image, self.engine.encoder, self.limits.n_pixels)
         return await asyncio.wrap_future(self.engine.ask(pixels, top=top))
 
     async def photo(self, content: str) -> bytes | None:
@@ -80,7 +128,7 @@ class Service:
         return await self._decoding(photo_bytes, paths, content)
 
     async def thumbnail(self, content: str) -> bytes | None:
-        """A small picture of a photo, None where there is no photo."""
+        """A small JPEG of a photo, None where there is no photo."""
         if content not in self.engine.catalog.paths:
             return None
         try:
@@ -103,7 +151,7 @@ class Service:
         data = photo_bytes(self.engine.catalog.paths.get(content, ()), content)
         if data is None:
             raise LookupError(content)  # not kept: the file may come back
-        return thumbnail(data)
+        return thumbnail_of(decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * THUMBNAIL_SIDE)[0])
 
 
 def _decisions_path(address: str, given: str | os.PathLike[str] | None) -> Path:
@@ -112,3 +160,37 @@ def _decisions_path(address: str, given: str | os.PathLike[str] | None) -> Path:
     if address.startswith("milvus:"):
         raise ValueError(f"{printable(address)} is not a folder: say where decisions are kept (--decisions decisions.json)")
     return Path(address).expanduser().absolute() / "decisions.json"
+
+
+def image_pixels(data: bytes, encoder: Encoder, max_pixels: int) -> NDArray[np.uint8]:
+    """The encoder's input; an ImageError for bytes that are no image, or one of too many pixels."""
+    if not data:
+        raise ImageError("the request has no body: send the bytes of an image", fault="empty")
+    if media_type(data) not in _TAKEN:
+        raise ImageError(
+            "the image is not JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC: save it as one of these", fault="not an image"
+        )
+    image, _ = decode_image(io.BytesIO(data), _UPLOAD, at_least=encoder.at_least, max_pixels=max_pixels)
+    return encoder.pixels(image)
+
+
+def photo_bytes(paths: Iterable[str], content: str) -> bytes | None:
+    """The bytes of the first of these files that still has this content: whatever else lies there now is not given away."""
+    for path in paths:
+        try:
+            with open_file(Path(path)) as file:
+                data = file.read()
+        except (ImageError, OSError):
+            continue
+        if content_digest(data).hex() == content:
+            return data
+    return None
+
+
+def media_type(data: bytes) -> str:
+    """What a file is, by its first bytes; no answer of the service is ever guessed at by a browser.
+
+    >>> media_type(b"GIF89a"), media_type(b"<html>")
+    ('image/gif', 'application/octet-stream')
+    """
+    return next((kind for start, kind in _MEDIA_TYPES.items() if start.match(data[:32])), "application/octet-stream")

@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from facetric.progress import progress_bar
-from facetric.report.grid_placement import place_on_grid
-from facetric.report.image_thumbnails import Thumbnails
+from facetric.images import open_image
+from facetric.report.map import class_color, draw_map, place_on_grid, tsne_positions
 from facetric.report.nearest_images import nearest_neighbors
-from facetric.report.style import class_color
-from facetric.report.tsne_map import draw_map, tsne_positions
+from facetric.report.selection import cluster_medoids, worst_queries
+from facetric.report.sprites import Thumbnails
+from report.report_runs import thumbnails_of
 
 
 def clouds(n, rng):
@@ -64,7 +64,7 @@ def test_a_map_of_any_size_shows_every_image_once(n, channels):
         np.uint8
     )
     positions = tsne_positions(rng.normal(size=(n, 6)))
-    drawn = draw_map(positions, Thumbnails(pictures), thumbnail_size=12)
+    drawn = draw_map(positions, thumbnails_of(pictures), thumbnail_size=12)
     assert drawn.image.size == (
         drawn.placement.n_columns * drawn.cell + 2 * (drawn.cell // 2),
         drawn.placement.n_rows * drawn.cell + 2 * (drawn.cell // 2),
@@ -81,7 +81,7 @@ def test_duplicates_and_a_single_class_give_a_finite_map():
     vectors = np.ones((30, 4), dtype=np.float32)
     positions = tsne_positions(vectors)
     assert np.isfinite(positions).all()
-    drawn = draw_map(positions, Thumbnails(np.zeros((30, 8, 8), np.uint8)), labels=np.zeros(30, int), frames=True)
+    drawn = draw_map(positions, thumbnails_of(np.zeros((30, 8, 8), np.uint8)), labels=np.zeros(30, int))
     assert len({tuple(corner) for corner in drawn.corners.tolist()}) == 30
 
 
@@ -99,9 +99,8 @@ def test_frames_have_the_color_of_the_class():
     labels = np.array([7, 7, 99])
     drawn = draw_map(
         np.array([[0.0, 0], [1, 0], [0, 1]]),
-        Thumbnails(np.zeros((3, 8, 8), np.uint8)),
+        thumbnails_of(np.zeros((3, 8, 8), np.uint8)),
         labels=labels,
-        frames=True,
         thumbnail_size=28,
     )
     for image_id, position in enumerate((0, 0, 1)):
@@ -111,9 +110,8 @@ def test_frames_have_the_color_of_the_class():
 
 
 def test_the_saved_file_opens_with_the_same_pixels(tmp_path):
-    drawn = draw_map(
-        np.random.default_rng(0).normal(size=(20, 2)), Thumbnails(np.full((20, 8, 8), 9, np.uint8)), thumbnail_size=16
-    )
+    thumbnails = thumbnails_of(np.full((20, 8, 8), 9, np.uint8))
+    drawn = draw_map(np.random.default_rng(0).normal(size=(20, 2)), thumbnails, thumbnail_size=16)
     with Image.open(drawn.save(tmp_path / "new" / "map.png")) as opened:
         assert opened.size == drawn.image.size
         np.testing.assert_array_equal(np.asarray(opened), np.asarray(drawn.image))
@@ -126,7 +124,8 @@ def test_files_are_upright_and_a_broken_one_becomes_a_crossed_tile(tmp_path):
     turned[0x0112] = 6  # turn by 90° to the right: the left half comes to the top
     picture.save(tmp_path / "a.jpg", exif=turned, quality=95)
     (tmp_path / "b.jpg").write_bytes(b"not a picture")
-    thumbnails = Thumbnails(["a.jpg", "b.jpg", "missing.png"], root=tmp_path)
+    names = ["a.jpg", "b.jpg", "missing.png"]
+    thumbnails = Thumbnails(lambda image_id, size: open_image(tmp_path / names[image_id], at_least=size))
     red, _, blue = thumbnails.tile(0, 16).getpixel((8, 2))
     assert blue > 200 > red
     tiles = dict(thumbnails.tiles([0, 1, 2], 16))
@@ -151,16 +150,26 @@ def test_neighbors_are_those_of_a_full_sort():
     np.testing.assert_allclose(found.distances, np.sort(distances, axis=1)[:, :7], rtol=1e-3)
 
 
-def test_the_progress_bar_is_silent_away_from_a_terminal(capsys):
+def test_the_progress_of_the_map_reaches_its_end():
     calls = []
-    with progress_bar("t-SNE") as report:
-        tsne_positions(
-            np.random.default_rng(0).normal(size=(20, 3)), on_progress=lambda a, b: (calls.append((a, b)), report(a, b))
-        )
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "")
-    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
-    assert calls[-1] == (750, 750)
+    tsne_positions(np.random.default_rng(0).normal(size=(20, 3)), progress=lambda *call: calls.append(call))
+    assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
+    assert calls[-1] == ("Map", 750, 750)
+
+
+def test_the_worst_queries_are_those_that_find_least():
+    labels = np.array([0, 0, 0, 1, 1, 1, 2])
+    neighbors = np.array([[1, 2], [0, 3], [3, 4], [4, 5], [0, 3], [1, 2], [0, 1]])
+    assert worst_queries(neighbors, labels).tolist() == [2, 5, 4, 1]  # 6 is alone in its class
+
+
+def test_the_medoid_has_the_least_sum_of_distances():
+    rng = np.random.default_rng(2)
+    vectors, assignment = rng.normal(size=(60, 3)), rng.integers(5, size=60)
+    for cluster, medoid in cluster_medoids(vectors, assignment).items():
+        members = np.flatnonzero(assignment == cluster)
+        sums = [sum(np.linalg.norm(vectors[i] - vectors[j]) for j in members) for i in members]
+        assert medoid == members[int(np.argmin(sums))]
 
 
 @pytest.mark.parametrize(
@@ -170,8 +179,6 @@ def test_the_progress_bar_is_silent_away_from_a_terminal(capsys):
         (lambda: place_on_grid(np.array([[0.0, np.nan]])), "finite"),
         (lambda: place_on_grid(np.zeros((3, 2)), fill=0), "0.4 is typical"),
         (lambda: tsne_positions(np.array([[1.0, np.inf]])), "embed the images again"),
-        (lambda: draw_map(np.zeros((2, 2)), Thumbnails(np.zeros((2, 8, 8), np.uint8)), frames=True), "needs labels"),
-        (lambda: Thumbnails(np.zeros((2, 8, 8))), "uint8"),
         (lambda: nearest_neighbors(np.zeros((3, 2)), 3), "lower it"),
     ],
 )

@@ -1,0 +1,231 @@
+"""The paper's t-SNE figures: a map of the embedding with the images themselves in place. "Best viewed when zoomed in".
+
+Every image moves to the free cell of a grid that is nearest to its point, so that none covers another.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import io
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+
+from facetric.files import write_atomically
+from facetric.progress import OnStep
+from facetric.report.nearest_images import nearest_neighbors
+from facetric.report.sprites import Thumbnails
+
+PERPLEXITY = 30.0
+BARNES_HUT_UP_TO = 20_000  # images; beyond, interpolation (FIt-SNE) gives the same kind of map in a fraction of the time
+LARGEST_SIDE = 8192  # pixels: 67 million in all, which every viewer opens
+THREADS_FROM = 2_000  # images; below, threads wait for each other longer than they work, far longer on a busy machine
+_PHASES = ((250, 12.0), (500, 1.0))  # steps and exaggeration, van der Maaten's
+_STEPS_PER_REPORT = 10
+_FREE_EDGE = 0.04  # of the grid, on every side: room for the groups at the edge to spread
+_LARGEST_ASPECT = 2.0  # a map wider than this is stretched
+
+
+@dataclass(frozen=True, eq=False)
+class GridPlacement:
+    """Which cell every point got. Cell (column, row) is the unit square around the point (column, row)."""
+
+    points: NDArray[np.float64]  # (n, 2) the positions in units of cells, x to the right and y downwards
+    cells: NDArray[np.int64]  # (n, 2) column and row; no two are equal
+    n_columns: int
+    n_rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class ThumbnailMap:
+    """The map as one image, and where every thumbnail is in it."""
+
+    image: Image.Image
+    placement: GridPlacement
+    cell: int  # pixels from one thumbnail to the next
+    corners: NDArray[np.int64]  # (n, 2) x and y of the upper left corner of every thumbnail
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write a PNG."""
+        target, buffer = Path(path), io.BytesIO()
+        self.image.save(buffer, "PNG", compress_level=3)  # 6 is three times slower for 5% of the size
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, buffer.getvalue())
+        return target
+
+
+def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: OnStep | None = None) -> NDArray[np.float64]:
+    """Barnes-Hut t-SNE of vectors (n, d) → positions (n, 2), from exact neighbors and a PCA start; the seed decides the rest.
+
+    The perplexity is lowered for sets of fewer than 91 images. One image lies at the origin; two or three keep
+    their principal axes, because t-SNE is undefined for them.
+    """
+    vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+    if vectors.ndim != 2 or 0 in vectors.shape:
+        raise ValueError(f"vectors must have shape (n, d), both above 0; got {vectors.shape}: pass one vector per image")
+    if not np.isfinite(vectors).all():
+        raise ValueError("vectors must be finite, but some hold NaN or infinity: embed the images again")
+    n = len(vectors)
+    start = _principal_plane(vectors, seed)
+    if n < 4:
+        return start
+    from openTSNE import TSNEEmbedding  # type: ignore[import-untyped]
+    from openTSNE.affinity import PerplexityBasedNN  # type: ignore[import-untyped]
+    from openTSNE.nearest_neighbors import PrecomputedNeighbors  # type: ignore[import-untyped]
+
+    perplexity, n_jobs = min(PERPLEXITY, (n - 1) / 3), 2 if n >= THREADS_FROM else 1
+    found = nearest_neighbors(vectors, min(n - 1, math.ceil(3 * perplexity)))
+    affinities = PerplexityBasedNN(
+        perplexity=perplexity, knn_index=PrecomputedNeighbors(found.image_ids, found.distances), n_jobs=n_jobs
+    )
+    embedding = TSNEEmbedding(
+        start * 1e-4,
+        affinities,
+        negative_gradient_method="bh" if n <= BARNES_HUT_UP_TO else "fft",
+        n_jobs=n_jobs,
+        random_state=seed,
+    )
+    n_steps = sum(steps for steps, _ in _PHASES)
+    n_before = 0
+    for steps, exaggeration in _PHASES:
+
+        def report(step: int, _error: float, _embedding: object, n_before: int = n_before) -> None:
+            if progress is not None:
+                progress("Map", n_before + step, n_steps)
+
+        embedding.optimize(
+            steps,
+            exaggeration=exaggeration,
+            learning_rate=max(10.0, n / exaggeration),  # 10: a handful of images would not move
+            momentum=0.8,
+            inplace=True,
+            callbacks=report,
+            callbacks_every_iters=_STEPS_PER_REPORT,
+        )
+        n_before += steps
+    return np.asarray(embedding, dtype=np.float64)
+
+
+def draw_map(
+    positions: NDArray[np.floating],
+    thumbnails: Thumbnails,
+    *,
+    labels: NDArray[np.integer] | None = None,
+    thumbnail_size: int | None = None,
+    progress: OnStep | None = None,
+) -> ThumbnailMap:
+    """Every image at its position (n, 2), moved to the nearest free cell of a grid so that none covers another.
+
+    * ``labels`` (n,): a frame in the color of the image's class; no frames without them.
+    * ``thumbnail_size``: in pixels; by default as large as the map may be (`LARGEST_SIDE`), 16 at least and 96 at most.
+    """
+    placement = place_on_grid(positions)
+    cell = LARGEST_SIDE // (max(placement.n_columns, placement.n_rows) + 1)  # half a cell stays free on every side
+    size = thumbnail_size or min(max(cell - max(1, cell // 24), 16), 96)
+    cell = size + max(1, size // 24)
+    margin = cell // 2
+    canvas = Image.new("RGB", (placement.n_columns * cell + 2 * margin, placement.n_rows * cell + 2 * margin), "white")
+    corners = placement.cells * cell + margin
+    border = 0 if labels is None else max(1, size // 14)
+    codes = np.zeros(len(positions), dtype=np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
+    pen = ImageDraw.Draw(canvas)
+    for image_id, tile in thumbnails.tiles(range(len(positions)), size - 2 * border, progress=progress):
+        left, top = corners[image_id].tolist()
+        if border:
+            pen.rectangle((left, top, left + size - 1, top + size - 1), fill=class_color(int(codes[image_id])))
+        canvas.paste(tile, (left + border, top + border))
+    return ThumbnailMap(canvas, placement, cell, corners)
+
+
+def _principal_plane(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+    """(n, 2) the first two principal components at unit scale, with a little noise so that duplicates can part."""
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    variances, axes = np.linalg.eigh(centered.T @ centered)  # ascending
+    axes = axes[:, ::-1][:, :2]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)  # the sign is arbitrary
+    plane = np.zeros((len(vectors), 2))
+    plane[:, : axes.shape[1]] = centered @ axes
+    if variances[-1] > 1e-12 * max(1.0, float(np.abs(vectors).max()) ** 2):
+        plane /= math.sqrt(variances[-1] / len(vectors))
+    noise: NDArray[np.float64] = plane + 1e-2 * np.random.default_rng(seed).normal(size=plane.shape)
+    return noise
+
+
+def class_color(position: int) -> tuple[int, int, int]:
+    """A color for the class at this position of the list: neighbors in the list get far hues, the same position the same one.
+
+    >>> class_color(3) == class_color(3), class_color(3) != class_color(4)
+    (True, True)
+    """
+    hue = position * 0.6180339887498949 % 1.0  # the golden ratio never comes back close to a recent hue
+    lightness = (0.45, 0.6, 0.35)[position % 3]
+    red, green, blue = colorsys.hls_to_rgb(hue, lightness, 0.75)
+    return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> GridPlacement:
+    """Place points (n, 2) on a grid that has n / `fill` cells and about the shape of the cloud.
+
+    Points are placed in order of their distance from the middle of their cell, ties by index; each takes the nearest free cell,
+    ties by row, then column. So no cell that stays free is nearer to a point than its own.
+    """
+    positions = np.asarray(positions, dtype=np.float64)
+    if positions.ndim != 2 or positions.shape[1] != 2 or len(positions) == 0:
+        raise ValueError(f"positions must have shape (n, 2) with n > 0; got {positions.shape}: pass one point per image")
+    if not np.isfinite(positions).all():
+        raise ValueError("positions must be finite, but some are NaN or infinite: check the vectors that were mapped")
+    if not 0 < fill <= 1:
+        raise ValueError(f"fill is the fraction of cells that hold an image, above 0 and at most 1; got {fill}: 0.4 is typical")
+    low = positions.min(axis=0)
+    width, height = positions.max(axis=0) - low
+    n_columns, n_rows = _shape(len(positions), width, height, fill)
+    points = np.empty_like(positions)
+    for axis, (extent, n_cells) in enumerate(((width, n_columns), (height, n_rows))):
+        if extent > 0:
+            free = _FREE_EDGE * (n_cells - 1)
+            points[:, axis] = free + (positions[:, axis] - low[axis]) * ((n_cells - 1 - 2 * free) / extent)
+        else:
+            points[:, axis] = (n_cells - 1) / 2
+    points[:, 1] = n_rows - 1 - points[:, 1]  # pictures count rows from the top
+    off_middle = np.hypot(*(points - np.rint(points)).T)
+    order = np.argsort(off_middle, kind="stable")
+    return GridPlacement(points, _nearest_free_cells(points, order, n_columns, n_rows), n_columns, n_rows)
+
+
+def _shape(n: int, width: float, height: float, fill: float) -> tuple[int, int]:
+    aspect = width / height if width > 0 and height > 0 else 1.0
+    aspect = min(max(aspect, 1 / _LARGEST_ASPECT), _LARGEST_ASPECT)
+    n_columns = max(1, math.ceil(math.sqrt(n / fill * aspect)))
+    return n_columns, max(1, math.ceil(n / fill / n_columns))
+
+
+@numba.njit(cache=True)
+def _nearest_free_cells(points, order, n_columns, n_rows):  # type: ignore[no-untyped-def]
+    """Search squares of growing radius around each point's own cell, until none further out can be nearer."""
+    taken = np.zeros((n_rows, n_columns), dtype=np.bool_)
+    cells = np.empty((len(points), 2), dtype=np.int64)
+    for i in order:
+        x, y = points[i, 0], points[i, 1]
+        column, row = int(np.rint(x)), int(np.rint(y))
+        nearest, best_row, best_column = np.inf, -1, -1
+        radius = 0
+        while radius - 0.5 <= nearest and radius <= n_columns + n_rows:  # a cell at this radius is at least radius − ½ away
+            for r in range(max(0, row - radius), min(n_rows - 1, row + radius) + 1):
+                edge = r in (row - radius, row + radius)
+                stride = 1 if edge else 2 * radius  # the whole first and last row, else only the two ends
+                for c in range(column - radius, column + radius + 1, max(1, stride)):
+                    if c < 0 or c >= n_columns or taken[r, c]:
+                        continue
+                    away = np.hypot(c - x, r - y)
+                    if away < nearest or (away == nearest and (r, c) < (best_row, best_column)):
+                        nearest, best_row, best_column = away, r, c
+            radius += 1
+        taken[best_row, best_column] = True
+        cells[i, 0], cells[i, 1] = best_column, best_row
+    return cells

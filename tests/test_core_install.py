@@ -15,7 +15,7 @@ from facetric.extras import NEED_PHOTOS, PHOTOS
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-MODULES = {"faiss-cpu": "faiss", "pillow": "PIL"}  # distributions that are not named like their module
+MODULES = {"pillow": "PIL"}  # distributions that are not named like their module
 
 
 def run(*command, **options):

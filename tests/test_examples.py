@@ -11,7 +11,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 def test_there_are_examples():
-    assert {"own_loop", "new_loss", "with_lightning"} <= {path.stem for path in EXAMPLES}
+    assert {path.stem for path in EXAMPLES} == {"collection", "new_loss", "own_loop", "own_vectors", "with_lightning"}
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

@@ -18,7 +18,7 @@ from facetric.cli.main import app
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-HEAVY = ["faiss", "matplotlib", "numba", "numpy", "openTSNE", "scipy", "sklearn", "timm", "torch", "torchvision"]
+HEAVY = ["matplotlib", "numba", "numpy", "openTSNE", "scipy", "sklearn", "timm", "torch", "torchvision"]
 
 
 def run(*command, **options):

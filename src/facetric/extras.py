@@ -15,7 +15,6 @@ from types import ModuleType
 NEED_PHOTOS = frozenset({"cli", "embedder", "images", "photos", "report", "runs", "service", "training"})
 PHOTOS = (  # the modules of the extra; the packaged weights are left out, whoever needs them says so
     "PIL",
-    "faiss",
     "filelock",
     "huggingface_hub",
     "lightning_fabric",

@@ -1,6 +1,6 @@
 """Process settings for a shared machine: threads that yield, as many as there are cores, freed memory kept.
 
-`prepare_process` is for entry points (commands, workers, tests) and has to run before torch, faiss or scikit-learn is imported:
+`prepare_process` is for entry points (commands, workers, tests) and has to run before torch or scikit-learn is imported:
 an OpenMP runtime reads its settings once, when it is loaded. Importing facetric as a library changes nothing; see docs/speed.md
 for what to set in a program of your own.
 """

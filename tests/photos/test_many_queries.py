@@ -1,32 +1,10 @@
-"""Many queries at once, and what is kept between searches: the same answers as without."""
+"""What is kept between searches: the same answers as without."""
 
 import numpy as np
-import pytest
 
 from facetric.photos import open_collection
 from facetric.photos import vote as vote_module
-from facetric.photos.exact import nearest, unit
 from photos.stores import DIMENSIONS, embedded, sqlite_store
-
-
-@pytest.mark.parametrize("n_queries", [1, 7, 60])  # faiss multiplies matrices from 20 on
-@pytest.mark.parametrize("top", [1, 5, 400])
-def test_many_queries_give_what_all_comparisons_give_equal_ones_by_row(n_queries, top):
-    rng = np.random.default_rng(n_queries)
-    few = unit(rng.normal(size=(40, 16)).astype(np.float32))
-    vectors = few[rng.integers(0, 40, 300)]  # many are equal
-    queries = np.concatenate([few, unit(rng.normal(size=(40, 16)).astype(np.float32))])[:n_queries]
-    for query, (rows, similarities) in zip(queries, nearest(vectors, queries, top), strict=True):
-        exact = [float(np.sum(vector.astype(np.float64) * query.astype(np.float64))) for vector in vectors]
-        expected = sorted(range(300), key=lambda row: (-exact[row], row))[:top]
-        assert rows.tolist() == expected
-        assert similarities.tolist() == [exact[row] for row in expected]
-
-
-def test_no_queries_and_no_vectors_find_nothing():
-    some = np.ones((2, 4), dtype=np.float32) / 2
-    assert nearest(some, some[:0], 3) == []
-    assert [rows.tolist() for rows, _ in nearest(some[:0], some, 3)] == [[], []]
 
 
 def test_the_version_changes_when_photos_or_labels_do_and_only_then(tmp_path):

@@ -46,7 +46,10 @@ def found(hits):
 
 def units(photos):
     """As float32 rows of length one, which is what is compared."""
-    return [(path, label, (v / np.linalg.norm(v)).astype(np.float32)) for path, label, v in photos]
+    return [
+        (path, label, (v.astype(np.float64) / np.linalg.norm(v.astype(np.float64))).astype(np.float32))
+        for path, label, v in photos
+    ]
 
 
 @pytest.mark.parametrize("label", [None, "owl"])
@@ -56,7 +59,7 @@ def test_search_is_brute_force_ties_by_path(opened, top, label):
     queries = directions(12, seed=1)
     results = opened(read_only=True).search(queries, top=top, label=label)
     for query, hits in zip(queries, results, strict=True):
-        unit = (query / np.linalg.norm(query)).astype(np.float32)
+        ((_, _, unit),) = units([("", "", query)])
         expected = nearest_photos(units(photos), unit, top, label)
         np.testing.assert_allclose([s for _, s in found(hits)], [s for _, s in expected], atol=1e-12)
         rounded = [(-round(s, 12), path) for path, s in nearest_photos(units(photos), unit, 301, label)]

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from facetric.images import open_image
+from facetric.metrics import nearest
 from facetric.report.map import class_color, draw_map, place_on_grid, tsne_positions
-from facetric.report.nearest_images import nearest_neighbors
 from facetric.report.selection import cluster_medoids, worst_queries
 from facetric.report.sprites import Thumbnails
 from report.report_runs import thumbnails_of
@@ -91,8 +91,8 @@ def test_tsne_is_repeatable_and_keeps_separate_groups_apart():
     vectors = 8 * np.eye(4)[labels] + 0.3 * rng.normal(size=(160, 4))
     positions = tsne_positions(vectors, seed=3)
     np.testing.assert_array_equal(positions, tsne_positions(vectors, seed=3))
-    nearest = nearest_neighbors(positions, 5).image_ids
-    assert (labels[nearest] == labels[:, None]).all()
+    found = nearest(positions, 5, metric="euclidean").rows
+    assert (labels[found] == labels[:, None]).all()
 
 
 def test_frames_have_the_color_of_the_class():
@@ -133,23 +133,6 @@ def test_files_are_upright_and_a_broken_one_becomes_a_crossed_tile(tmp_path):
     assert thumbnails.missing == {1, 2}
 
 
-def test_neighbors_never_contain_the_image_itself_even_among_duplicates():
-    vectors = np.repeat(np.random.default_rng(0).normal(size=(3, 4)), 10, axis=0)
-    found = nearest_neighbors(vectors, 9)
-    assert (found.image_ids != np.arange(30)[:, None]).all()
-    np.testing.assert_allclose(found.distances, 0, atol=1e-3)
-    assert (found.image_ids // 10 == np.arange(30)[:, None] // 10).all()
-
-
-def test_neighbors_are_those_of_a_full_sort():
-    vectors = np.random.default_rng(1).normal(size=(50, 5)).astype(np.float32)
-    distances = np.linalg.norm(vectors[:, None] - vectors, axis=-1)
-    np.fill_diagonal(distances, np.inf)
-    found = nearest_neighbors(vectors, 7)
-    np.testing.assert_array_equal(found.image_ids, np.argsort(distances, axis=1)[:, :7])
-    np.testing.assert_allclose(found.distances, np.sort(distances, axis=1)[:, :7], rtol=1e-3)
-
-
 def test_the_progress_of_the_map_reaches_its_end():
     calls = []
     tsne_positions(np.random.default_rng(0).normal(size=(20, 3)), progress=lambda *call: calls.append(call))
@@ -179,7 +162,6 @@ def test_the_medoid_has_the_least_sum_of_distances():
         (lambda: place_on_grid(np.array([[0.0, np.nan]])), "finite"),
         (lambda: place_on_grid(np.zeros((3, 2)), fill=0), "0.4 is typical"),
         (lambda: tsne_positions(np.array([[1.0, np.inf]])), "embed the images again"),
-        (lambda: nearest_neighbors(np.zeros((3, 2)), 3), "lower it"),
     ],
 )
 def test_bad_input_is_refused_with_the_way_out(call, message):

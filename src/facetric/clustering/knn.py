@@ -16,13 +16,15 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from facetric.machine import blas_threads, numba_threads
+from facetric.metrics import unit_rows
+from facetric.metrics.kernels import keep_nearest, nearest_keys
 from facetric.progress import Progress
 
 Metric = Literal["euclidean", "cosine", "precomputed"]
 MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
 N_PROBES = 24  # cells looked at per point
 _POINTS_PER_CELL = 100
-_BLOCK_SIZE, _TILE_SIZE = 512, 2048
+_BLOCK_SIZE = 512
 
 
 def dense_costs(vectors: NDArray[np.float32], *, cosine: bool, squared: bool) -> NDArray[np.float32]:
@@ -41,12 +43,11 @@ def prepared(X: NDArray[np.floating], shift: NDArray[np.float64], *, cosine: boo
     """Vectors as distances compare them: around a point such as their mean, for cosine of length one; float32."""
     vectors = X.astype(np.float64) - shift
     if cosine:
-        lengths = np.linalg.norm(vectors, axis=1)
-        if not lengths.all():
+        vectors = unit_rows(vectors)
+        if not (usable := vectors.any(axis=1)).all():
             raise ValueError(
-                f"vector {int(lengths.argmin())} is zero and has no direction: remove it, or compare with metric='euclidean'"
+                f"vector {int(usable.argmin())} is zero and has no direction: remove it, or compare with metric='euclidean'"
             )
-        vectors /= lengths[:, None]
     largest = float(np.abs(vectors).max())
     if largest > 1e18:  # its square leaves float32
         raise ValueError(f"vectors must lie within 1e18 of their mean; got {largest:.3g}: scale them down")
@@ -157,14 +158,11 @@ def _exact(
 ) -> None:
     """Every point against all points, tile by tile."""
     n = len(vectors)
-    everyone = np.arange(n, dtype=np.int32)
 
     def search(start: int) -> None:
-        rows = everyone[start : start + _BLOCK_SIZE]
-        left = -2 * vectors[rows]
-        for first in range(0, n, _TILE_SIZE):
-            tile = slice(first, first + _TILE_SIZE)
-            _keep_nearest(left @ vectors[tile].T, rows, everyone[tile], squares[tile], chosen, keys)
+        rows = slice(start, min(start + _BLOCK_SIZE, n))
+        own = np.arange(rows.start, rows.stop)
+        chosen[rows], keys[rows] = nearest_keys(-2 * vectors[rows], vectors, squares, own, keys.shape[1], slice(0, n))
 
     starts = range(0, n, _BLOCK_SIZE)
     _in_threads(search, starts, _counting(len(starts), on_progress))
@@ -181,7 +179,7 @@ def _by_cells(
     centers = _cell_centers(vectors)
     probes = np.empty((len(vectors), min(N_PROBES, len(centers))), dtype=np.int32)
     in_blocks(lambda rows: _nearest_cells(vectors, centers, rows, probes), len(vectors))
-    members = np.argsort(probes[:, 0], kind="stable").astype(np.int32)
+    members = np.argsort(probes[:, 0], kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(probes[:, 0], minlength=len(centers)))])
 
     def search(cell: int) -> None:
@@ -191,7 +189,8 @@ def _by_cells(
             for other in np.unique(own):
                 asking = (own == other).any(axis=1)
                 points = members[first[other] : first[other + 1]]
-                _keep_nearest(left[asking] @ vectors[points].T, queries[asking], points, squares[points], chosen, keys)
+                products, rows = left[asking] @ vectors[points].T, queries[asking]
+                keep_nearest(products, squares[points], points, rows, rows, chosen, keys)
 
     _in_threads(search, range(len(centers)), _counting(len(centers), on_progress))
 
@@ -219,30 +218,6 @@ def _nearest_cells(vectors: NDArray[np.float32], centers: NDArray[np.float32], r
     found = np.argpartition(keys, n_kept - 1, axis=1)[:, :n_kept] if n_kept < keys.shape[1] else np.argsort(keys, axis=1)
     order = np.argsort(np.take_along_axis(keys, found, axis=1), axis=1, kind="stable")
     nearest[rows] = np.take_along_axis(found, order, axis=1)
-
-
-@njit(cache=True, nogil=True)
-def _keep_nearest(
-    products: NDArray[np.float32],
-    rows: NDArray[np.int32],
-    points: NDArray[np.int32],
-    squares: NDArray[np.float32],
-    chosen: NDArray[np.int32],
-    keys: NDArray[np.float32],
-) -> None:
-    """Merge the points of a tile (product = −2·x·y) into the sorted lists of its rows; equal keys keep the earlier point."""
-    k = keys.shape[1]
-    for r in range(len(rows)):
-        row = rows[r]
-        best, ids = keys[row], chosen[row]
-        for c in range(len(points)):
-            key = products[r, c] + squares[c]
-            if key < best[k - 1] and points[c] != row:
-                position = k - 1
-                while position > 0 and best[position - 1] > key:
-                    best[position], ids[position] = best[position - 1], ids[position - 1]
-                    position -= 1
-                best[position], ids[position] = key, points[c]
 
 
 @njit(cache=True, nogil=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.metrics import label_codes, retrieval
+from facetric.metrics import label_codes, retrieval, unit_rows
 
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
 USUAL_SHRINKAGE = 3.0  # where there are too few classes to choose
@@ -138,10 +138,3 @@ def _chosen_shrinkage(units: NDArray[np.float64], classes: NDArray[np.int64], di
             vectors = rest.head(n_kept, shrinkage)(units[held_out])
             scores[i] += retrieval(vectors, classes[held_out], ks=(1,)).map_at_r
     return float(max(zip(scores, SHRINKAGES, strict=True))[1])
-
-
-def unit_rows(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of length one; zeros stay zeros."""
-    lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    scaled: NDArray[np.float64] = rows / np.where(lengths > 0, lengths, 1.0)
-    return scaled

@@ -5,6 +5,7 @@
 
 from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
 from facetric.metrics.contingency import Contingency, PrecisionRecall, bcubed, contingency, label_codes, pairwise
+from facetric.metrics.nearest import Nearest, nearest
 from facetric.metrics.neighbors import BLOCK_SIZE, TILE_SIZE, Metric
 from facetric.metrics.retrieval import (
     RetrievalScores,
@@ -17,13 +18,14 @@ from facetric.metrics.retrieval import (
     retrieval_by_class,
     retrieval_of,
 )
-from facetric.metrics.vectors import count_incomparable, validated_vectors
+from facetric.metrics.vectors import count_incomparable, unit_rows, validated_vectors
 
 __all__ = [
     "BLOCK_SIZE",
     "TILE_SIZE",
     "Contingency",
     "Metric",
+    "Nearest",
     "PrecisionRecall",
     "RetrievalScores",
     "ami",
@@ -35,6 +37,7 @@ __all__ = [
     "label_codes",
     "map_at_r",
     "matched_accuracy",
+    "nearest",
     "nmi",
     "pairwise",
     "pairwise_f1",
@@ -45,6 +48,7 @@ __all__ = [
     "retrieval",
     "retrieval_by_class",
     "retrieval_of",
+    "unit_rows",
     "validated_vectors",
     "vmeasure",
 ]

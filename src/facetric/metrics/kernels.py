@@ -2,6 +2,7 @@
 
 from facetric.metrics.agreement import AMI, F1, NMI, SCORES, VMEASURE, ZERO_ONE, agreement, expected_mutual_information, phi_table
 from facetric.metrics.matching import matched_points
+from facetric.metrics.nearest import keep_nearest, nearest_keys
 from facetric.metrics.rank_kernels import count_others
 
 __all__ = [
@@ -14,6 +15,8 @@ __all__ = [
     "agreement",
     "count_others",
     "expected_mutual_information",
+    "keep_nearest",
     "matched_points",
+    "nearest_keys",
     "phi_table",
 ]

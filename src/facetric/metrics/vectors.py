@@ -1,8 +1,8 @@
-"""Validation of embeddings: checked once, converted to float32, normalized for cosine."""
+"""Vectors of length one, and the validation of embeddings: checked once, converted to float32, normalized for cosine."""
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import TypeVar, get_args
 
 import numpy as np
 from numba import njit
@@ -12,6 +12,7 @@ from facetric.metrics.contingency import label_codes
 from facetric.metrics.neighbors import Metric
 
 _ROWS_AT_ONCE = 1 << 16
+Float = TypeVar("Float", np.float32, np.float64)
 
 
 def validated_vectors(vectors: ArrayLike, labels: ArrayLike, metric: Metric) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -39,10 +40,24 @@ def validated_vectors(vectors: ArrayLike, labels: ArrayLike, metric: Metric) -> 
         if metric == "euclidean":
             rows[start : start + len(part)] = part
             continue
-        zero = _unit_rows(part, rows[start : start + len(part)])
-        if zero >= 0:
-            raise ValueError(f"vector {start + zero} is zero and has no direction: remove it, or compare with metric='euclidean'")
+        units = unit_rows(part)
+        if not (usable := units.any(axis=1)).all():
+            zero = start + int(usable.argmin())
+            raise ValueError(f"vector {zero} is zero and has no direction: remove it, or compare with metric='euclidean'")
+        rows[start : start + len(part)] = units
     return rows, codes
+
+
+def unit_rows(vectors: NDArray[Float]) -> NDArray[Float]:
+    """Rows of length one; a row of zeros stays. The lengths are summed in float64, in one order: equal rows stay equal.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    units = np.array(vectors, order="C")
+    _normalize(units)
+    return units
 
 
 def count_incomparable(vectors: NDArray[np.float32], metric: Metric) -> int:
@@ -73,15 +88,11 @@ def _checked(vectors: ArrayLike) -> NDArray[np.floating]:
 
 
 @njit(cache=True, nogil=True)
-def _unit_rows(rows: NDArray[np.float64], units: NDArray[np.float32]) -> int:
-    """Fill units with rows of length one; the first row that is zero, or −1. One order of additions: equal rows stay equal."""
+def _normalize(rows: NDArray[np.floating]) -> None:
     for i in range(len(rows)):
         square = 0.0
         for x in rows[i]:
-            square += x * x
-        if square == 0.0:
-            return i
-        norm = np.sqrt(square)
+            square += np.float64(x) * np.float64(x)
+        norm = np.sqrt(square) if square > 0.0 else np.inf
         for j in range(rows.shape[1]):
-            units[i, j] = np.float32(rows[i, j] / norm)
-    return -1
+            rows[i, j] /= norm

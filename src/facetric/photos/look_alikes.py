@@ -17,6 +17,7 @@ from PIL import Image, ImageEnhance
 
 from facetric.embedder.encoder import Encoder
 from facetric.images import open_image
+from facetric.metrics import unit_rows
 from facetric.photos.near import join, roots
 from facetric.progress import Progress
 
@@ -30,7 +31,7 @@ def similarity_of_copies(photos: Sequence[Path], vectors: NDArray[np.float32], e
     """The cosine similarity above which two photos look alike to this model, from a sample of these photos (n) and vectors."""
     sample = np.unique(np.linspace(0, len(photos) - 1, N_SAMPLE).astype(np.int64))
     copies = encoder.vectors([encoder.pixels(altered(open_image(photos[i]))) for i in sample])
-    return float(np.quantile((unit(copies) * unit(vectors[sample])).sum(axis=1), QUANTILE))
+    return float(np.quantile((unit_rows(copies) * unit_rows(vectors[sample])).sum(axis=1), QUANTILE))
 
 
 def altered(image: Image.Image) -> Image.Image:
@@ -47,7 +48,7 @@ def look_alike_groups(
     vectors: NDArray[np.float32], threshold: float, *, on_progress: Progress | None = None
 ) -> NDArray[np.int64]:
     """For every vector (n, d) the first one that it is linked to by cosine similarities of at least `threshold`."""
-    directions = unit(vectors)
+    directions = unit_rows(vectors)
     parents = np.arange(len(vectors))
     for start in range(0, len(vectors), _BLOCK):
         similarities = directions[start : start + _BLOCK] @ directions[start:].T  # (block, n − start)
@@ -56,13 +57,6 @@ def look_alike_groups(
         if on_progress is not None:
             on_progress(min(start + _BLOCK, len(vectors)), len(vectors))
     return roots(parents)
-
-
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Vectors of length one; a zero vector stays."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    directions: NDArray[np.float32] = vectors / np.maximum(lengths, 1e-12).astype(np.float32)
-    return directions
 
 
 @njit(cache=True)

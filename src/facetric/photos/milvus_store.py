@@ -20,8 +20,8 @@ from urllib.parse import quote, unquote_to_bytes
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.metrics import nearest, unit_rows
 from facetric.photos.contract import About, Entry, Hit
-from facetric.photos.exact import rounding, similarities, unit
 from facetric.photos.store import EmbeddedPhoto
 from facetric.text import printable
 
@@ -106,7 +106,7 @@ class MilvusStore:
 
     def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         wanted = "" if label is None else f'label == "{_encoded(label)}"'
-        return [self._nearest(query, top, wanted) for query in unit(queries)]
+        return [self._nearest(query, top, wanted) for query in unit_rows(queries)]
 
     def _nearest(self, query: NDArray[np.float32], top: int, wanted: str) -> list[Hit]:
         k = min(2 * top + 8, _MAX_TOP)
@@ -115,12 +115,12 @@ class MilvusStore:
                 (found,) = self._client.search(
                     self._collection, [query], filter=wanted, limit=k, output_fields=["path", "content", "label", "vector"]
                 )
-            rows = [hit["entity"] for hit in found]
+            rows = sorted((hit["entity"] for hit in found), key=lambda row: os.fsencode(_entry(row).path))
             vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(-1, self.dimensions)
-            exact = similarities(unit(vectors), query)
-            hits = [Hit(_entry(row), similarity) for row, similarity in zip(rows, exact.tolist(), strict=True)]
-            hits = sorted(hits, key=lambda hit: (-hit.similarity, os.fsencode(hit.entry.path)))[:top]
-            if len(rows) < k or k == _MAX_TOP or found[-1]["distance"] + 2 * rounding(self.dimensions) < hits[-1].similarity:
+            (places,), (exact,) = nearest(unit_rows(vectors), top, queries=query[None])
+            hits = [Hit(_entry(rows[place]), similarity) for place, similarity in zip(places, exact.tolist(), strict=True)]
+            rounding = 2.0**-23 * (self.dimensions + 2)  # of a float32 product
+            if len(rows) < k or k == _MAX_TOP or found[-1]["distance"] + 2 * rounding < hits[-1].similarity:
                 return hits
             k = min(4 * k, _MAX_TOP)
 

@@ -19,8 +19,8 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
+from facetric.metrics import nearest, unit_rows
 from facetric.photos.contract import About, Entry, Hit
-from facetric.photos.exact import nearest, unit
 from facetric.photos.store import EmbeddedPhoto, VectorStore, check_row, row_checksum, store_errors
 from facetric.text import printable
 
@@ -107,7 +107,7 @@ class SqliteStore(VectorStore):
         kept = None if label is None else np.flatnonzero([own == label for own in rows.labels])
         vectors = rows.vectors if kept is None else rows.vectors[kept]
         found = []
-        for places, similarities in nearest(vectors, unit(queries), top):
+        for places, similarities in zip(*nearest(vectors, top, queries=unit_rows(queries)), strict=True):
             pairs = zip((places if kept is None else kept[places]).tolist(), similarities.tolist(), strict=True)
             found.append([Hit(rows.entry(row), similarity) for row, similarity in pairs])
         return found
@@ -148,7 +148,7 @@ class SqliteStore(VectorStore):
             for content, vector, checksum in some:
                 check_row(checksum, content, vector)
                 checksums.append(checksum)
-            block = unit(np.frombuffer(b"".join(vector for _, vector, _ in some), dtype="<f4").reshape(-1, self.dimensions))
+            block = unit_rows(np.frombuffer(b"".join(vector for _, vector, _ in some), dtype="<f4").reshape(-1, self.dimensions))
             pairs = [(row, number) for number, (content, *_) in enumerate(some) for row in places.pop(content, ())]
             if pairs:
                 rows, numbers = np.array(pairs).T

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from facetric.files import write_atomically
+from facetric.metrics import nearest
 from facetric.progress import OnStep
-from facetric.report.nearest_images import nearest_neighbors
 from facetric.report.sprites import Thumbnails
 
 PERPLEXITY = 30.0
@@ -80,10 +80,8 @@ def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: On
     from openTSNE.nearest_neighbors import PrecomputedNeighbors  # type: ignore[import-untyped]
 
     perplexity, n_jobs = min(PERPLEXITY, (n - 1) / 3), 2 if n >= THREADS_FROM else 1
-    found = nearest_neighbors(vectors, min(n - 1, math.ceil(3 * perplexity)))
-    affinities = PerplexityBasedNN(
-        perplexity=perplexity, knn_index=PrecomputedNeighbors(found.image_ids, found.distances), n_jobs=n_jobs
-    )
+    found = nearest(vectors, min(n - 1, math.ceil(3 * perplexity)), metric="euclidean")
+    affinities = PerplexityBasedNN(perplexity=perplexity, knn_index=PrecomputedNeighbors(found.rows, found.values), n_jobs=n_jobs)
     embedding = TSNEEmbedding(
         start * 1e-4,
         affinities,

@@ -19,11 +19,10 @@ from facetric.files import write_atomically
 from facetric.html_page import html_page
 from facetric.images import open_image
 from facetric.machine import installed_version
-from facetric.metrics import validated_vectors
+from facetric.metrics import nearest, validated_vectors
 from facetric.progress import OnStep
 from facetric.report.cards import meaning
 from facetric.report.map import draw_map, tsne_positions
-from facetric.report.nearest_images import nearest_neighbors
 from facetric.report.pictures import draw_curves, write_plot
 from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
 from facetric.report.selection import cluster_medoids, kept, worst_queries
@@ -177,15 +176,15 @@ def _map_data(images: ShownImages, positions: NDArray[np.floating]) -> MapData:
     }
     shown = [np.empty(0, dtype=np.int64)]
     if k:
-        found = nearest_neighbors(images.vectors, k)
-        worst = worst_queries(found.image_ids, labels)
-        failures = worst[labels[found.image_ids[worst, 0]] != labels[worst]][:MOST_FAILURES]
+        found = nearest(images.vectors, k, metric="euclidean")
+        worst = worst_queries(found.rows, labels)
+        failures = worst[labels[found.rows[worst, 0]] != labels[worst]][:MOST_FAILURES]
         arrays |= {
-            "neighbors": found.image_ids.astype("<i4"),
-            "distances": found.distances.astype("<f4"),
+            "neighbors": found.rows.astype("<i4"),
+            "distances": found.values.astype("<f4"),
             "failures": failures.astype("<i4"),
         }
-        shown += [failures, found.image_ids[failures].reshape(-1)]
+        shown += [failures, found.rows[failures].reshape(-1)]
     if images.clusters is not None:
         medoids = cluster_medoids(images.vectors, images.clusters)
         in_order = np.array([medoids[cluster] for cluster in range(len(medoids))], dtype="<i4")

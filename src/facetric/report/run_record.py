@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.evaluation import EvaluationReport
-from facetric.metrics import Metric
+from facetric.metrics import Metric, unit_rows
 from facetric.report.cards import Panel, ScoreTable, panels, score_table
 from facetric.runs import Run, read_rows
 
@@ -114,7 +114,7 @@ def _images(run: Run, metric: Metric, notes: list[str]) -> ShownImages | None:
         notes.append("Some embeddings hold NaN or infinity; they are shown as 0 here.")
         vectors = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
     if metric == "cosine":
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        vectors = unit_rows(vectors)
     values, codes = np.unique(embeddings.labels, return_inverse=True)
     known = _class_names(run, notes)
     names = tuple(known[value] if 0 <= value < len(known) else f"class {value}" for value in values.tolist())

@@ -24,7 +24,6 @@ _PACKAGES = (
     "lightning-fabric",
     "numpy",
     "numba",
-    "faiss-cpu",
     "safetensors",
     "pillow",
 )

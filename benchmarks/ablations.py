@@ -20,11 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from joblib import Parallel, delayed, parallel_config
+
 from facetric.machine import available_cores
-from facetric.training.study import Study
-from facetric.training.study.jobs import validation_scores
-from facetric.training.study.reproduction import reproduction
-from facetric.training.study.workers import say, worker_pool
+from facetric.training.study import Study, reproduction
+from facetric.training.study.trials import say, validation_scores
 
 Changes = dict[str, dict[str, Any]]  # what is changed → the keys of the configuration
 
@@ -91,10 +91,10 @@ def main() -> None:
         )
         study.prepare()
         tasks = [(name, weight) for name in changes for weight in WEIGHTS if f"{name}; γ = {weight:g}" not in done]
-        jobs = [(changes[name], weight) for name, weight in tasks]
-        work = partial(_scores, study, rate, options.seeds, options.folds)
-        with worker_pool(options.jobs) as parallel_map:
-            for (name, weight), scores in zip(tasks, parallel_map(work, jobs), strict=True):
+        work = delayed(partial(_scores, study, rate, options.seeds, options.folds))
+        with parallel_config("loky", inner_max_num_threads=1):
+            scored = Parallel(options.jobs, return_as="generator")(work((changes[name], weight)) for name, weight in tasks)
+            for (name, weight), scores in zip(tasks, scored, strict=True):
                 done[f"{name}; γ = {weight:g}"] = scores
                 kept.write_text(json.dumps(done, indent=1, ensure_ascii=False))
                 say(f"{name}; γ = {weight:g}: NMI {_cell(scores['nmi'])}, R@1 {_cell(scores['recall_at_1'])}")

@@ -17,7 +17,7 @@ import time
 from facetric.evaluation.tables import comparison_text
 from facetric.machine import available_cores
 from facetric.report import save_comparison
-from facetric.training.study.reproduction import reproduction
+from facetric.training.study import reproduction
 from facetric.training.study.spaces import METHODS
 
 
@@ -47,7 +47,7 @@ def main() -> None:
         steps=options.steps,
         overrides=options.overrides,
     )
-    comparison = study.run(n_jobs=options.jobs)
+    comparison = study.run(n_processes=options.jobs)
     save_comparison(comparison, study.folder / "table.png")
     print(comparison_text(comparison))
     print(f"{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")

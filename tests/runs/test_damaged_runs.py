@@ -17,7 +17,7 @@ from facetric.runs import ConfigError, Run, RunFolderError, evaluate_run, open_r
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
 from facetric.runs.states import MetricsLog, read_rows
-from facetric.training.environment import say_differences
+from facetric.training.loggers import say_differences
 
 
 def invoke(*arguments):

@@ -1,11 +1,11 @@
 """The studies of `facetric reproduce`: what they are made of, what can be set, and what is refused before anything is trained."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from facetric.files import sealed
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config
 from facetric.runs.recipes import recipe
@@ -212,9 +212,8 @@ def test_shorter_trials_need_a_number_of_steps_that_is_not_searched(photos):
 
 def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path, photos):
     chosen = {"optimizer.head_lr": 2e-4, "run.steps": 600, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
-    (tmp_path / "study.json").write_text(
-        json.dumps({"facility_location": {"chosen": chosen}, "npairs": {"left_out": "no pairs"}})
-    )
+    record = {"facility_location": {"chosen": chosen}, "npairs": {"left_out": "no pairs"}}
+    (tmp_path / "study.json").write_bytes(sealed(record))
     options = {"setting": "finetune", "options_from": tmp_path}
     method = study_of(photos, **options).methods["facility_location"]
     assert method.searched == {"optimizer.head_lr": (2e-4, pytest.approx(2e-4 / 3))}
@@ -228,13 +227,6 @@ def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path, photos):
         study_of(photos, overrides=["loss.margin_weight=3"], **options)
     with pytest.raises(ValueError, match="--options-from is for --setting finetune; got 'head'"):
         study_of(photos, options_from=tmp_path)
-
-
-def test_the_choices_of_a_study_of_version_0_1_are_read_under_their_new_names(tmp_path, photos):
-    chosen = {"optimizer.head_lr": 2e-4, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
-    (tmp_path / "study.json").write_text(json.dumps({"facility_location": {"chosen": chosen}}))
-    study = study_of(photos, setting="finetune", options_from=tmp_path)
-    assert study.methods["facility_location"].searched["optimizer.head_lr"][0] == 2e-4
 
 
 @pytest.mark.parametrize("dataset", sorted(PAPER_STEPS))

@@ -3,23 +3,18 @@
 import json
 import os
 import signal
-import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
-import processes
 from facetric.files import sealed
 from facetric.runs import open_run, read_config
-from facetric.training.interruption import Interruption
-from facetric.training.study import Setting, Study
-from facetric.training.study.jobs import validation_scores
+from facetric.training.study import Study
 from facetric.training.study.spaces import METHODS, Method, Range
-from facetric.training.study.trials import best_trial, read_trials
-from facetric.training.study.workers import Interrupted, worker_pool
+from facetric.training.study.study import Setting
+from facetric.training.study.trials import best_trial, in_processes, read_trials, validation_scores
 from training.tiny_runs import tiny_tables
 
 
@@ -153,37 +148,7 @@ def test_the_rest_of_a_trial_with_other_parameters_is_not_resumed(tmp_path):
 
 def test_two_processes_find_what_one_does(finished, tmp_path):
     study, comparison = finished
-    assert tiny_study(tmp_path, study.methods).run(n_jobs=2).rows == comparison.rows
-
-
-def wait_or_train(folder, task):
-    if task == 0:
-        raise ValueError("the first task fails, and its worker waits for others")
-    (Path(folder) / "begun").touch()
-    with Interruption() as interruption:
-        while not interruption.signal_number:
-            time.sleep(0.05)
-    raise Interrupted(interruption.signal_number)
-
-
-def map_what_fails(folder):
-    """In a process of its own: one of two workers is idle when the other is stopped."""
-    try:
-        with worker_pool(2) as parallel_map:
-            found = parallel_map(partial(wait_or_train, folder), range(2))
-            while not (Path(folder) / "begun").exists():
-                time.sleep(0.05)
-            time.sleep(0.5)
-            list(found)
-    except ValueError as error:
-        print(error, flush=True)
-
-
-def test_a_pool_with_an_idle_worker_is_stopped_too(tmp_path):
-    said = tmp_path / "said"
-    process = processes.start(tmp_path, function="study.test_study:map_what_fails", log=said)
-    assert processes.wait(process, seconds=120) == 0, said.read_text()
-    assert "the first task fails" in said.read_text()
+    assert tiny_study(tmp_path, study.methods).run(n_processes=2).rows == comparison.rows
 
 
 def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path, capsys):
@@ -243,26 +208,26 @@ def test_a_file_of_weights_has_one_spelling(tmp_path, monkeypatch):
     assert config.model.weights == str(tmp_path / "mine.safetensors")
 
 
-def note_and_be_interrupted(folder, task):
-    (Path(folder) / str(task)).touch()
-    raise Interrupted(signal.SIGTERM)
-
-
-def test_an_interrupted_worker_begins_nothing_else_that_is_in_its_queue(tmp_path):
-    """Six tasks for two workers, each of which is interrupted in its first."""
-    with pytest.raises(Interrupted), worker_pool(2) as parallel_map:
-        list(parallel_map(partial(note_and_be_interrupted, tmp_path), range(6)))
-    assert 1 <= len(list(tmp_path.iterdir())) <= 2
-
-
 def be_killed(task):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_a_killed_worker_is_named_with_a_way_out():
     """The workers die as the kernel ends a process for lack of memory."""
-    with pytest.raises(RuntimeError, match=r"lack of memory.*fewer --jobs"), worker_pool(2) as parallel_map:
-        list(parallel_map(be_killed, range(3)))
+    with pytest.raises(RuntimeError, match=r"lack of memory.*fewer --jobs"):
+        in_processes(be_killed, [(0,), (1,), (2,)], 2)
+
+
+def note_threads(folder, task):
+    import numba
+    import torch
+
+    (Path(folder) / str(task)).write_text(f"{torch.get_num_threads()} {numba.get_num_threads()}")
+
+
+def test_each_of_several_processes_has_one_thread(tmp_path):
+    in_processes(note_threads, [(tmp_path, task) for task in range(3)], 2)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["1 1"] * 3
 
 
 def test_trials_may_be_shorter_than_final_runs(tmp_path):

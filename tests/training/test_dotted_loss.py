@@ -8,7 +8,7 @@ import torch
 import facetric
 from facetric.runs import Run, open_run
 from facetric.training import resume, train
-from facetric.training.study.reproduction import reproduction
+from facetric.training.study import reproduction
 from training.tiny_runs import rows_of, tiny_config
 
 MODULE = """

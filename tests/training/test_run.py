@@ -31,7 +31,7 @@ from facetric.training.health import (
     refuse_non_finite_weights,
     relative_spread,
 )
-from facetric.training.optimizers import LearningRates, build_optimizer
+from facetric.training.step import LearningRates, build_optimizer
 from facetric.training.validation import check_validation
 from facetric.training.writer import Progress
 from training.tiny_runs import rows_of, tiny_config

@@ -23,7 +23,9 @@ def test_a_broken_test_image_does_not_stop_training(tmp_path, monkeypatch):
     model = {"weights": "none", "dim": 8, "image_size": 32, "head_init": "orthogonal"}
     run = {"folder": str(tmp_path / "runs"), "steps": 1, "validate_every": 0}
     batches = {"size": 8, "class_ratio": 0.5}
-    assert train(parse_config({"run": run, "data": data, "model": model, "batches": batches})).finished
+    result = train(parse_config({"run": run, "data": data, "model": model, "batches": batches}))
+    assert result.finished
+    assert result.run.config.data.root == str(root)
 
 
 def test_only_what_trains_is_decoded_by_as_many_threads_as_asked_for(tmp_path, monkeypatch):

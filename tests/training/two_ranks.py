@@ -25,7 +25,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
     """The gradient of the loss of the global batch, by parameter, from this process's share of it; and how often it solved."""
     from facetric.embedder import build_network
     from facetric.runs.config import LossTable
-    from facetric.training.batch_norm import share_batch_norm
+    from facetric.training.processes import share_batch_norm
     from facetric.training.session import TrainedPart, build_loss
 
     config = LossTable.model_validate({"name": name, **({"margin_weight": 4.0} if name == "facility_location" else {})})

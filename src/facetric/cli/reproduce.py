@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -76,46 +77,41 @@ def reproduce(
 
     Exit status: 0 done, 1 failed while running, 2 usage error, 130 or 143 stopped by a signal.
     """
+    import torch
+
     from facetric.evaluation import comparison_text
     from facetric.machine import available_cores
     from facetric.report import save_comparison, write_report
     from facetric.text import printable
-    from facetric.training.study import PAPER_METHODS, auto_setting, reproduction, say
+    from facetric.training.study import reproduction
 
+    before = signal.signal(signal.SIGTERM, _interrupt)
     with one_line_errors("reproduce"):
-        gpu = _has_gpu()
-        name = auto_setting(dataset, gpu=gpu) if setting == "auto" else setting
-        place = output or Path("runs") / f"reproduce-{dataset}-{name}"
         try:
             study = reproduction(
                 dataset,
-                place,
+                output,
                 root=root,
-                setting=name,
-                methods=methods or tuple(PAPER_METHODS),
+                setting=setting,
                 overrides=overrides or (),
                 n_trials=trials,
                 n_seeds=seeds,
                 steps=steps,
                 trial_steps=trial_steps,
                 options_from=options_from,
+                **({"methods": methods} if methods else {}),
             )
-            setup = study.setting
-            say(
-                f"{place}: {dataset}, {name}; {', '.join(study.methods)}; trials {setup.n_trials}, folds {setup.n_folds}, seeds "
-                f"{setup.n_seeds}: {study.n_runs} runs in all"
-            )
-            comparison = study.run(n_jobs=jobs or (1 if gpu else available_cores()))
+            comparison = study.run(n_processes=jobs or (1 if torch.cuda.is_available() else available_cores()))
             picture = save_comparison(comparison, study.folder / "table.png")
             page = write_report(study.final_folder(list(study.methods)[-1], 0), figures=False).page
         except KeyboardInterrupt as stop:
-            say("facetric reproduce: interrupted; start the same command again to resume")
-            raise typer.Exit(128 + getattr(stop, "signal_number", signal.SIGINT)) from None
+            typer.echo("facetric reproduce: interrupted; start the same command again to resume", err=True)
+            raise typer.Exit(128 + (stop.args[0] if stop.args else signal.SIGINT)) from None
+        finally:
+            signal.signal(signal.SIGTERM, before)
     typer.echo(comparison_text(comparison))
     typer.echo(printable(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}"))
 
 
-def _has_gpu() -> bool:
-    import torch
-
-    return torch.cuda.is_available()
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt(number)

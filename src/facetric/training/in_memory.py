@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from facetric.embedder import Network
 from facetric.images import ImageDataset
 from facetric.runs import TrainConfig
-from facetric.training.clock import StepClock
 from facetric.training.processes import Processes
 from facetric.training.refit import HeadRefit
 from facetric.training.session import Plan, Session, build_session, make_plan, start_fabric
-from facetric.training.step import take_step
+from facetric.training.step import StepClock, take_step
 from facetric.training.validation import Validator
 
 

@@ -24,17 +24,14 @@ from facetric.runs import (
     resumed_images,
 )
 from facetric.training.choice import check_choice, choose
-from facetric.training.clock import StepClock
 from facetric.training.display import Display
-from facetric.training.environment import describe_environment, say_differences
 from facetric.training.feed import TrainingBatch
 from facetric.training.health import CALMER, CollapseWatch, save_batch
-from facetric.training.interruption import Interruption
-from facetric.training.loggers import require_loggers
+from facetric.training.loggers import describe_environment, require_loggers, say_differences
 from facetric.training.loss import last_explanation
-from facetric.training.processes import Processes
+from facetric.training.processes import Interruption, Processes
 from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
-from facetric.training.step import Step, take_step
+from facetric.training.step import Step, StepClock, take_step
 from facetric.training.validation import Scores, Validator, check_metric, check_validation
 from facetric.training.writer import Callbacks, OnTrainingStep, OnValidation, Progress, Writer
 
@@ -49,6 +46,11 @@ class RunResult:
     signal_number: int  # of the signal that stopped the run, or came in its last step; 0 for none
     best_step: int | None  # None without validation; 0 where no step was better than the network before training
     validation: dict[int, Scores] = field(default_factory=dict)  # step → scores; 0 is the network before training
+
+    @property
+    def run(self) -> Run:
+        """The run folder."""
+        return Run(self.folder)
 
 
 def train(

@@ -30,12 +30,11 @@ from facetric.images import ImageDataset, Preprocessing
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.runs import RunTable, TrainConfig, new_images
-from facetric.training.batch_norm import share_batch_norm
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
 from facetric.training.loss import build_decay, build_loss
-from facetric.training.optimizers import LearningRates, build_optimizer
-from facetric.training.processes import Processes
+from facetric.training.processes import Processes, share_batch_norm
 from facetric.training.refit import HeadRefit
+from facetric.training.step import LearningRates, build_optimizer
 from facetric.training.validation import Validator
 
 _log = logging.getLogger("facetric")

@@ -1,15 +1,24 @@
-"""One training step: forward, loss of the global batch, backward, update."""
+"""One training step: forward, loss of the global batch, backward, update; the optimizer, its rates, and where the time goes."""
 
 from __future__ import annotations
 
 import math
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from facetric.training.clock import StepClock
+from facetric.runs import OptimizerTable
 from facetric.training.feed import TrainingBatch
-from facetric.training.session import Session
+
+if TYPE_CHECKING:
+    from facetric.training.session import Session
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,3 +53,67 @@ def take_step(session: Session, batch: TrainingBatch, *, clip_norm: float | None
                 fabric.clip_gradients(session.network, session.wrapped_optimizer, max_norm=clip_norm, error_if_nonfinite=False)
             session.wrapped_optimizer.step()
     return Step(value, embeddings.detach(), labels)
+
+
+class StepClock:
+    """Seconds per part of the step ("sampler", "network", "loss", "logging") since the last row of metrics.jsonl.
+
+    "sampler" is the time that a step waits for its batch; batches are made ahead. What is not measured (validation,
+    checkpoints) does not count.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Measure the block. On a GPU this synchronizes: the loss needs the embeddings on the host anyway."""
+        start = time.perf_counter()
+        yield
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        self._seconds[name] += time.perf_counter() - start
+
+    def row(self, *, n_steps: int, batch_size: int) -> dict[str, float]:
+        """The averages over `n_steps` steps; resets the clock."""
+        total = sum(self._seconds.values())
+        fractions = {name: self._seconds[name] / total for name in ("sampler", "loss", "logging")}
+        self._seconds.clear()
+        return {
+            "images_per_second": n_steps * batch_size / total,
+            "step_seconds": total / n_steps,
+            **{f"{name}_fraction": fraction for name, fraction in fractions.items()},
+            "overhead_fraction": sum(fractions.values()),
+        }
+
+
+def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:
+    """`groups` as Network.parameter_groups returns them, with their learning rates and weight decay."""
+    if (
+        config.name == "rmsprop"
+    ):  # 0.9 is TensorFlow's decay, which the paper used; torch's 0.99 starts with steps ten times too long
+        return torch.optim.RMSprop(groups, alpha=0.9)
+    return torch.optim.AdamW(groups)
+
+
+class LearningRates:
+    """Every group's rate as a function of the step alone: linear warm-up, then constant, or half a cosine down to 0."""
+
+    def __init__(self, optimizer: Optimizer, config: OptimizerTable, *, n_steps: int) -> None:
+        self.optimizer, self.config, self.n_steps = optimizer, config, n_steps
+        self.initial = [float(group["lr"]) for group in optimizer.param_groups]
+
+    def factor(self, step: int) -> float:
+        """What the rates are multiplied by in step `step`, counted from 1."""
+        warmup = self.config.warmup_steps
+        if step <= warmup:
+            return step / (warmup + 1)
+        if self.config.schedule == "constant":
+            return 1.0
+        return 0.5 * (1.0 + math.cos(math.pi * (step - 1 - warmup) / (self.n_steps - warmup)))
+
+    def set(self, step: int) -> None:
+        """Set the rates of this step."""
+        for group, rate in zip(self.optimizer.param_groups, self.initial, strict=True):
+            group["lr"] = rate * self.factor(step)

@@ -13,11 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
 from facetric.files import unsealed
-from facetric.runs import PAPER_RATIOS, dotted_keys, parse_override, recipe
+from facetric.images import load_dataset
+from facetric.losses import ClassBalancedBatches
+from facetric.runs import FEWEST_TO_VALIDATE, PAPER_RATIOS, BatchTable, DataTable, dotted_keys, parse_override, recipe
 from facetric.text import did_you_mean
 from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
 from facetric.training.study.study import Setting, Study
+from facetric.training.study.trials import middle
 
 DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 
@@ -40,14 +47,15 @@ _DECIDED = {
 }
 
 Tables = dict[str, dict[str, Any]]
+Labels = NDArray[np.int64]  # (n,) the class of each training image
 
 
 def reproduction(
     dataset: str,
-    folder: str | Path,
+    folder: str | Path | None = None,
     *,
     root: str | None = None,
-    setting: str,
+    setting: str = "auto",
     methods: Sequence[str] = tuple(PAPER_METHODS),
     overrides: Iterable[str] = (),
     n_trials: int | None = None,
@@ -58,10 +66,14 @@ def reproduction(
 ) -> Study:
     """The study of a dataset, without the methods whose batches the dataset cannot fill.
 
-    `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of the search. `options_from` is the
-    folder of a finished head study: fine-tuning keeps its hyper-parameters and searches the two learning rates alone, four pairs,
-    which is affordable on a CPU.
+    `folder` is runs/reproduce-DATASET-SETTING by default. The setting "auto" is scratch for glyphs, the paper's own for its
+    datasets on a GPU, else finetune. `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of
+    the search. `options_from` is the folder of a finished head study: fine-tuning keeps its hyper-parameters and searches the two
+    learning rates alone, four pairs, which is affordable on a CPU.
     """
+    if setting == "auto":
+        on_gpu = "paper" if torch.cuda.is_available() and dataset in PAPER_STEPS else "finetune"
+        setting = "scratch" if dataset == "glyphs" else on_gpu
     _refuse_unknown(dataset, setting, methods)
     if options_from is not None and setting != "finetune":
         raise ValueError(f"--options-from is for --setting finetune; got {setting!r}: leave it out")
@@ -87,16 +99,9 @@ def reproduction(
     found = {} if options_from is None else _choices(Path(options_from), methods)
     suited = {name: _suited(METHODS.get(name, Method(name, {"name": name}, {})), setting) for name in methods}
     suited |= {name: _kept(suited[name], options) for name, options in found.items()}
-    study = Study(Path(folder).expanduser().absolute(), chosen, suited)
+    study = Study(Path(folder or f"runs/reproduce-{dataset}-{setting}").expanduser().absolute(), chosen, suited)
     _refuse_set_keys(study)
-    return study.feasible()
-
-
-def auto_setting(dataset: str, *, gpu: bool) -> str:
-    """The setting for a dataset on a machine."""
-    if dataset == "glyphs":
-        return "scratch"
-    return "paper" if gpu and dataset in PAPER_STEPS else "finetune"
+    return _feasible(study)
 
 
 def paper_tables(dataset: str, root: str | None) -> Tables:
@@ -109,6 +114,74 @@ def paper_tables(dataset: str, root: str | None) -> Tables:
         "batches": {"size": 128, "class_ratio": PAPER_RATIOS.get(dataset, 0.25)},
         "optimizer": {"name": "rmsprop", "backbone_lr": 1e-5, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 500},
     }
+
+
+def _feasible(study: Study) -> Study:
+    """The study without the batches that the dataset cannot fill, and the methods that need them.
+
+    A ValueError if none remains.
+    """
+    left_out, methods = {}, {}
+    configs = {name: study.config(name, middle(study.space(name))) for name in study.methods}
+    labels, own_validation = _training_labels(next(iter(configs.values())).data, n_folds=study.setting.n_folds)
+    for name, config in configs.items():
+        searched = study.space(name).get(CLASS_RATIO)
+        ratios = searched if isinstance(searched, tuple) else (config.batches.class_ratio,)
+        problems = {ratio: _batch_problem(config.batches.model_copy(update={"class_ratio": ratio}), labels) for ratio in ratios}
+        possible = tuple(ratio for ratio, problem in problems.items() if problem is None)
+        if not possible:
+            left_out[name] = str(problems[ratios[0]])
+        else:
+            filled: Space = {} if len(possible) == len(ratios) else {CLASS_RATIO: possible}  # type: ignore[dict-item]
+            methods[name] = replace(study.methods[name], searched={**study.methods[name].searched, **filled})
+    if not methods:
+        raise ValueError("no loss is left to study: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
+    setting = replace(study.setting, n_folds=1) if own_validation else study.setting  # all folds would be the same
+    return replace(study, setting=setting, methods=methods, left_out={**study.left_out, **left_out})
+
+
+def _training_labels(data: DataTable, *, n_folds: int) -> tuple[list[Labels], bool]:
+    """The labels that each fold of the search trains on, then those of the final runs; and whether the dataset says itself what
+    validates.
+
+    A ValueError if the dataset has no test classes, or a fold too little to validate on.
+    """
+    dataset = load_dataset(data.name, data.root, **data.options)
+    place, own_validation = data.root or data.name, "validation" in dataset.splits
+    n_test = len(np.unique(dataset.labels[dataset.splits == "test"]))
+    if n_test < 2:
+        raise ValueError(
+            f"a study needs 2 test classes or more; {place} has {n_test}: add classes, raise the test fraction with "
+            "--set data.options.test_fraction=0.5, or check the split column of the CSV file"
+        )
+    found = []
+    for fold in range(n_folds):
+        part = dataset if own_validation else dataset.with_validation(data.validation_fraction, seed=fold)
+        held_out = part.labels[part.splits == "validation"]
+        sizes = np.unique(held_out, return_counts=True)[1]
+        if len(sizes) > 1 and sizes.max() == 1:
+            raise ValueError(
+                f"no validation class of {place} has 2 images, so that nothing can be found again: hold out more classes with "
+                "--set data.validation_fraction=0.4"
+            )
+        if len(sizes) < 2 or len(held_out) < FEWEST_TO_VALIDATE:
+            raise ValueError(
+                f"the search needs {FEWEST_TO_VALIDATE} validation images of 2 classes or more; {place} leaves {len(held_out)} "
+                f"of {len(sizes)}: add images, or raise the fraction with --set data.validation_fraction=0.4"
+            )
+        found.append(part.labels[part.splits == "train"])
+    return [*found, dataset.labels[dataset.splits == "train"]], own_validation
+
+
+def _batch_problem(batches: BatchTable, label_sets: list[Labels]) -> str | None:
+    """Why some of these training sets cannot fill a batch; None if all can."""
+    shape = {"batch_size": batches.size, "class_ratio": batches.class_ratio, "images_per_class": batches.images_per_class}
+    try:
+        for labels in label_sets:
+            ClassBalancedBatches(labels, **shape)  # type: ignore[arg-type]
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _refuse_unknown(dataset: str, setting: str, methods: Sequence[str]) -> None:
@@ -175,7 +248,7 @@ def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
     if not path.is_file():
         raise ValueError(f"--options-from {folder}: study.json is missing, the study is not finished: finish it first")
     try:
-        record = unsealed(path.read_bytes(), required=False)
+        record = unsealed(path.read_bytes())
         kept = {name: entry["chosen"] for name, entry in record.items() if "chosen" in entry}
     except (ValueError, TypeError) as error:
         raise ValueError(f"--options-from {folder}: study.json is damaged ({error}): restore it") from None

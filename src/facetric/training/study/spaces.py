@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Value = str | int | float | bool
+Parameters = dict[str, Value]  # "table.key" → value
 
 
 @dataclass(frozen=True)

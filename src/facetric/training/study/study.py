@@ -13,6 +13,8 @@ A study resumes where it was interrupted: finished trials and runs are not repea
 from __future__ import annotations
 
 import json
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -22,14 +24,40 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from facetric.embedder.embedding import remove_blocks
 from facetric.evaluation import Comparison, comparison_text
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
-from facetric.runs import TrainConfig, compare_runs, parse_config, real_paths, resolve_paths, set_key
-from facetric.training.study.feasibility import batch_problem, training_labels
-from facetric.training.study.jobs import run_final, run_search
-from facetric.training.study.spaces import CLASS_RATIO, COMPARED_WITH_ALL, PER_IMAGE, Method, Range, Space
-from facetric.training.study.trials import Parameters, at_the_edge, best_trial, middle, most_trials, read_trials, require_optuna
-from facetric.training.study.workers import say, worker_pool
+from facetric.runs import (
+    DivergedError,
+    Run,
+    TrainConfig,
+    compare_runs,
+    evaluate_run,
+    parse_config,
+    real_paths,
+    remove_states,
+    resolve_paths,
+    set_key,
+)
+from facetric.training.session import prepare_runs
+from facetric.training.study.spaces import COMPARED_WITH_ALL, PER_IMAGE, Method, Parameters, Range, Space
+from facetric.training.study.trials import (
+    Trial,
+    at_the_edge,
+    best_trial,
+    difference_from,
+    in_processes,
+    middle,
+    most_trials,
+    read_trials,
+    remove_run,
+    require_optuna,
+    say,
+    search,
+    shown,
+    train_or_resume,
+    validation_scores,
+)
 
 
 @dataclass(frozen=True)
@@ -53,34 +81,7 @@ class Study:
     folder: Path
     setting: Setting
     methods: dict[str, Method]
-    left_out: dict[str, str] = field(default_factory=dict)  # method → why it cannot be trained; see `feasible`
-
-    def feasible(self) -> Study:
-        """The study without the batches that the dataset cannot fill, and the methods that need them.
-
-        A ValueError if none remains.
-        """
-        left_out, methods, labels, own_validation = {}, {}, None, False
-        for name, method in self.methods.items():
-            config = self.config(name, middle(self.space(name)))
-            if labels is None:
-                labels, own_validation = training_labels(config.data, n_folds=self.setting.n_folds)
-            searched = self.space(name).get(CLASS_RATIO)
-            ratios = searched if isinstance(searched, tuple) else (config.batches.class_ratio,)
-            composed = [config.batches.model_copy(update={"class_ratio": ratio}) for ratio in ratios]
-            problems = dict(zip(ratios, (batch_problem(batches, labels) for batches in composed), strict=True))
-            possible = [ratio for ratio, problem in problems.items() if problem is None]
-            if not possible:
-                left_out[name] = str(problems[ratios[0]])
-            elif len(possible) < len(ratios):
-                filled = tuple(ratio for ratio in possible if ratio is not None)
-                methods[name] = replace(method, searched={**method.searched, CLASS_RATIO: filled})
-            else:
-                methods[name] = method
-        if not methods:
-            raise ValueError("no loss is left to study: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
-        setting = replace(self.setting, n_folds=1) if own_validation else self.setting  # all folds would be the same
-        return replace(self, setting=setting, methods=methods, left_out={**self.left_out, **left_out})
+    left_out: dict[str, str] = field(default_factory=dict)  # method → why it cannot be trained; see `reproduction`
 
     @property
     def n_runs(self) -> int:
@@ -88,28 +89,27 @@ class Study:
         trials = sum(most_trials(self.space(name), self.setting.n_trials) for name in self.methods)
         return trials * self.setting.n_folds + len(self.methods) * self.setting.n_seeds
 
-    def run(self, *, n_jobs: int = 1) -> Comparison:
-        """Search, train, evaluate, tabulate: `n_jobs` runs at a time, each with one thread if there are several."""
-        names = list(self.methods)
-        if any(isinstance(where, Range) for name in names for where in self.space(name).values()):
+    def run(self, *, n_processes: int = 1) -> Comparison:
+        """Search, train, evaluate, tabulate: `n_processes` runs at a time, each with one thread if there are several."""
+        if any(isinstance(where, Range) for name in self.methods for where in self.space(name).values()):
             require_optuna()
+        setting, names = self.setting, ", ".join(self.methods)
+        say(
+            f"{self.folder}: {names}; trials {setting.n_trials}, folds {setting.n_folds}, seeds {setting.n_seeds}: {self.n_runs} "
+            "runs in all"
+        )
         with self._owned():
-            return self._run(names, n_jobs)
-
-    def _run(self, names: list[str], n_jobs: int) -> Comparison:
-        protocol = self._protocol()
-        for name, problem in self.left_out.items():
-            say(f"{name} is left out: {problem}")
-        self.prepare()
-        write_atomically(self.folder / "protocol.json", sealed(protocol))
-        with worker_pool(n_jobs) as parallel_map:
-            for name, summary in zip(names, parallel_map(partial(run_search, self, n_jobs), names), strict=True):
-                say(f"{name}: {summary}")
-            finals = [(name, seed) for seed in range(self.setting.n_seeds) for name in names]
-            for (name, seed), summary in zip(finals, parallel_map(partial(run_final, self, n_jobs), finals), strict=True):
-                say(f"{name}, seed {seed}: {summary}")
-        comparison = self._comparison()
-        self._write(comparison)
+            protocol = self._protocol()
+            for name, problem in self.left_out.items():
+                say(f"{name} is left out: {problem}")
+            self.prepare()
+            write_atomically(self.folder / "protocol.json", sealed(protocol))
+            threads = 1 if n_processes > 1 else None
+            finals = [(name, seed, threads) for seed in range(self.setting.n_seeds) for name in self.methods]
+            in_processes(self._search, [(name, threads) for name in self.methods], n_processes)
+            in_processes(self._final, finals, n_processes)
+            comparison = self._comparison()
+            self._write(comparison)
         return comparison
 
     @contextmanager
@@ -162,10 +162,77 @@ class Study:
 
     def prepare(self) -> None:
         """Refuse what could not begin; build the caches with all threads, before several runs ask for them at once."""
-        from facetric.training.session import prepare_runs
-
         lengths: list[dict[str, int]] = [{}] if self.setting.trial_steps is None else [{}, {"steps": self.setting.trial_steps}]
         prepare_runs([self.config(name, middle(self.space(name)), **run) for name in self.methods for run in lengths])
+
+    def _search(self, name: str, threads: int | None) -> None:
+        """Search the hyper-parameters of one method, trial by trial."""
+        space, path, start = self.space(name), self.trials_file(name), time.perf_counter()
+        n_before = len(read_trials(path))
+        trials = search(path, space, self.setting.n_trials, partial(self._trial, name, threads))
+        best = best_trial(trials)
+        spent = f"searched in {time.perf_counter() - start:.0f} s" if len(trials) > n_before else "already searched"
+        edge = at_the_edge(best, space)
+        note = f"; close to the end of its range: {', '.join(edge)}" if edge else ""
+        say(f"{name}: {spent}; best {100 * best.objective:.2f} on validation classes with {shown(best.parameters)}{note}")
+
+    def _trial(self, name: str, threads: int | None, number: int, parameters: Parameters) -> Trial:
+        """Train and score every fold; one that diverged scores 0, which is the worst."""
+        start, scores = time.perf_counter(), []
+        steps = {} if self.setting.trial_steps is None else {"steps": self.setting.trial_steps}
+        place = {"folder": str(self.folder / "search" / "running"), "threads": threads, **steps}
+        for fold in range(self.setting.n_folds):
+            settings = {**parameters, "data.validation_seed": fold}
+            config = self.config(name, settings, seed=0, name=f"{name}-{number}-{fold}", **place)
+            try:
+                scores.append(validation_scores(config))
+            except DivergedError:
+                say(f"{config.run.name}: this trial has diverged and counts as the worst")
+                remove_run(Run.of(config))
+                scores.append({"recall_at_1": 0.0, "nmi": 0.0})
+        objective = sum((found["recall_at_1"] + found["nmi"]) / 2 for found in scores) / len(scores)
+        seconds, n_trials = time.perf_counter() - start, most_trials(self.space(name), self.setting.n_trials)
+        say(f"{name}, trial {number + 1} of {n_trials}: {100 * objective:.2f} with {shown(parameters)} in {seconds:.0f} s")
+        return Trial(parameters, objective, scores, seconds)
+
+    def _final(self, name: str, seed: int, threads: int | None) -> None:
+        """Train one seed on all training classes with the best hyper-parameters, and score it on the test classes."""
+        folder, start = self.final_folder(name, seed), time.perf_counter()
+        run, best = Run(folder), best_trial(read_trials(self.trials_file(name)))
+        place = {"folder": str(folder.parent), "name": folder.name, "validate_every": 0, "threads": threads}
+        config = self.config(name, best.parameters, seed=seed, **place)
+        if run.was_killed_at_start():
+            shutil.rmtree(folder)
+        if folder.exists() and (difference := difference_from(run, config)):
+            moved = self._supersede(folder)
+            say(f"{name}, seed {seed}: the earlier run is not this one ({difference}) and is kept in {moved}")
+        if run.evaluation_file().is_file():
+            said = "already done"
+        else:
+            try:
+                train_or_resume(config)
+                report = evaluate_run(folder, checkpoint="last", facility=False, before=seed == 0, use_cache=True).report
+            except DivergedError:
+                raise RuntimeError(
+                    f"{name}, seed {seed} has diverged with the hyper-parameters that its search found "
+                    f"({shown(best.parameters)}): search longer with a higher --trials, or leave it out by naming the others "
+                    "with --method; what is finished is kept"
+                ) from None
+            assert report is not None
+            assert report.nmi is not None
+            spent = time.perf_counter() - start
+            said = f"NMI {100 * report.nmi:.2f}, R@1 {100 * report.recall_at_k[1]:.2f} in {spent:.0f} s"
+        remove_states(run.checkpoints)  # a finished run needs only its network
+        remove_blocks(run.blocks_folder())  # of a process that was killed just after it wrote the scores
+        say(f"{name}, seed {seed}: {said}")
+
+    def _supersede(self, folder: Path) -> Path:
+        """Move a final run to superseded/, under a number that is free."""
+        place, number = self.folder / "superseded", 1
+        place.mkdir(exist_ok=True)
+        while (target := place / f"{folder.name}-{number}").exists():
+            number += 1
+        return folder.rename(target)
 
     def _comparison(self) -> Comparison:
         """The table of the final runs, with a note for every method that is left out."""
@@ -191,7 +258,7 @@ class Study:
         path = self.folder / "protocol.json"
         if path.is_file():
             try:
-                before = unsealed(path.read_bytes(), required=False)
+                before = unsealed(path.read_bytes())
                 pairs = [(before["setting"], now["setting"])]
                 pairs += [(before["methods"][name], now["methods"][name]) for name in own if name in before["methods"]]
             except (ValueError, TypeError, KeyError) as error:

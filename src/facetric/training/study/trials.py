@@ -1,12 +1,19 @@
-"""Hyper-parameter search: the middle of every range, every quarter of it once, then Optuna's TPE; a shuffled grid for choices.
+"""The trials of a study: which hyper-parameters are tried, and runs that are trained without output, several at a time.
 
-Resumable.
+The search: the middle of every range, every quarter of it once, then Optuna's TPE; a shuffled grid for choices. Resumable.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+import io
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from itertools import product
 from math import log
@@ -14,11 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed, parallel_config
+from rich.console import Console
 
 from facetric.files import sealed, unsealed, write_atomically
-from facetric.training.study.spaces import Range, Space, Value
-
-Parameters = dict[str, Value]
+from facetric.machine import prepare_process
+from facetric.runs import Run, TrainConfig, first_difference
+from facetric.training.loop import RunResult, resume, train
+from facetric.training.study.spaces import Parameters, Range, Space, Value
 
 _N_QUARTERS = 4  # trials that fill the space evenly, after the middle and before TPE; random ones can miss half of a range
 
@@ -90,11 +100,8 @@ def read_trials(path: Path) -> list[Trial]:
     """The trials in a file; none if there is no file."""
     if not path.is_file():
         return []
-    data = path.read_bytes()
     try:
-        if data.startswith(b"["):  # of facetric 0.1
-            return [Trial(**raw) for raw in json.loads(data)]
-        return [Trial(**raw) for raw in unsealed(data)["trials"]]
+        return [Trial(**raw) for raw in unsealed(path.read_bytes())["trials"]]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or remove it to search again") from None
 
@@ -113,6 +120,10 @@ def at_the_edge(trial: Trial, space: Space) -> list[str]:
             if not 0.1 <= place <= 0.9:
                 found.append(key)
     return found
+
+
+def shown(parameters: Parameters) -> str:
+    return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in parameters.items())
 
 
 def _shuffled_grid(space: Space, seed: int) -> list[Parameters] | None:
@@ -139,3 +150,67 @@ def _distribution(optuna: Any, where: Range | tuple[Value, ...]) -> Any:
     if isinstance(where, Range):
         return optuna.distributions.FloatDistribution(where.low, where.high, log=True)
     return optuna.distributions.CategoricalDistribution(where)
+
+
+def say(line: str) -> None:
+    """A message on stderr, from any process."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def in_processes(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], n_processes: int) -> None:
+    """Do all tasks, in this process or in several of one thread each, which end with this one."""
+    try:
+        with parallel_config("loky", inner_max_num_threads=1, initializer=_start_worker, initargs=(os.getpid(),)):
+            Parallel(n_processes, batch_size=1)(delayed(work)(*task) for task in tasks)
+    except BrokenProcessPool:
+        raise RuntimeError(
+            "a process of the study was killed, most likely for lack of memory: start the same command again with fewer "
+            "--jobs; finished trials and runs are kept"
+        ) from None
+
+
+def _start_worker(parent: int) -> None:
+    """Outside training, Ctrl-C is left to the parent. Whatever ends that ends this process; its run has a checkpoint."""
+
+    def end_with_parent() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prepare_process()
+    threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def validation_scores(config: TrainConfig) -> dict[str, float]:
+    """Train a scratch run, or resume it if it was interrupted, and score its validation classes. Its folder is removed."""
+    steps, run = config.run.steps, Run.of(config)
+    config = config.model_copy(update={"run": config.run.model_copy(update={"validate_every": steps, "log_every": steps})})
+    if run.path.exists() and difference_from(run, config):
+        remove_run(run)
+    scores = train_or_resume(config).validation[steps]
+    remove_run(run)
+    return dict(scores)
+
+
+def train_or_resume(config: TrainConfig) -> RunResult:
+    """Train a run, or resume it if its folder exists, without output."""
+    folder, quiet = Run.of(config).path, Console(file=io.StringIO())
+    result = resume(folder, console=quiet) if folder.exists() else train(config, console=quiet)
+    if result.signal_number:
+        raise KeyboardInterrupt(result.signal_number)  # what was trained has a checkpoint
+    return result
+
+
+def difference_from(run: Run, config: TrainConfig) -> str | None:
+    """Why a folder does not hold this run: the first setting that differs. None if it does."""
+    if not run.config_file.is_file():
+        return f"it has no {run.config_file.name}"
+    key = first_difference(config, run.config)
+    return f"{key} differs" if key else None
+
+
+def remove_run(run: Run) -> None:
+    """The configuration first: what a kill leaves is no run, and is removed the next time."""
+    run.config_file.unlink(missing_ok=True)
+    shutil.rmtree(run.path)

@@ -86,14 +86,3 @@ def test_limits_of_control_groups_count_rounded_up_and_the_tightest_one(tmp_path
     assert _control_group_limit(membership, mount) == 4
     (inner / "cpu.max").write_text("150000 100000\n")
     assert _control_group_limit(membership, mount) == 2
-
-
-def test_limits_of_version_1_count(tmp_path):
-    membership, group = tmp_path / "cgroup", tmp_path / "mount" / "cpu,cpuacct" / "job"
-    group.mkdir(parents=True)
-    membership.write_text("5:memory:/x\n4:cpu,cpuacct:/job\n")
-    (group / "cpu.cfs_quota_us").write_text("-1\n")
-    (group / "cpu.cfs_period_us").write_text("100000\n")
-    assert _control_group_limit(membership, tmp_path / "mount") > 10**6
-    (group / "cpu.cfs_quota_us").write_text("50000\n")
-    assert _control_group_limit(membership, tmp_path / "mount") == 1

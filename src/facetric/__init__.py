@@ -1,100 +1,44 @@
 """facetric: deep metric learning by facility location."""
 
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import Any
 
-from facetric.extras import watch_imports
-from facetric.lazy import loaded_on_use
-
-if TYPE_CHECKING:
-    from facetric import (  # noqa: F401
-        cli,
-        clustering,
-        embedder,
-        evaluation,
-        images,
-        losses,
-        metrics,
-        photos,
-        report,
-        runs,
-        service,
-        training,
-    )
-    from facetric.clustering import AverageLinkage, FacilityLocation, calibrate
-    from facetric.embedder import Embedder, Embedding, build_network, load
-    from facetric.evaluation import evaluate
-    from facetric.losses import LOSSES, ClassBalancedBatches, FacilityLocationLoss, GlobalBatch, SubsampledLoss
-    from facetric.losses.solver import ClusteringProblem, Solution, solve
-    from facetric.photos import open_collection
-    from facetric.runs import compare_runs, open_run, read_config
-    from facetric.training import resume, train
-
-    __version__: str
-
-__all__ = [
-    "LOSSES",
-    "AverageLinkage",
-    "ClassBalancedBatches",
-    "ClusteringProblem",
-    "Embedder",
-    "Embedding",
-    "FacilityLocation",
-    "FacilityLocationLoss",
-    "GlobalBatch",
-    "Solution",
-    "SubsampledLoss",
-    "__version__",
-    "build_network",
-    "calibrate",
-    "compare_runs",
-    "evaluate",
-    "load",
-    "open_collection",
-    "open_run",
-    "read_config",
-    "resume",
-    "solve",
-    "train",
-]
-
-_HOMES = {
-    "AverageLinkage": "clustering",
-    "FacilityLocation": "clustering",
-    "calibrate": "clustering",
-    "Embedder": "embedder",
-    "Embedding": "embedder",
-    "build_network": "embedder",
-    "load": "embedder",
-    "evaluate": "evaluation",
-    "LOSSES": "losses",
-    "ClassBalancedBatches": "losses",
-    "FacilityLocationLoss": "losses",
-    "GlobalBatch": "losses",
-    "SubsampledLoss": "losses",
-    "ClusteringProblem": "losses.solver",
-    "Solution": "losses.solver",
-    "solve": "losses.solver",
-    "open_collection": "photos",
-    "compare_runs": "runs",
-    "open_run": "runs",
-    "read_config": "runs",
-    "resume": "training",
-    "train": "training",
+_OFFERED = {  # what is loaded on first use, by the room that it comes from; __init__.pyi says the same to type checkers
+    "cli": (),
+    "clustering": ("AverageLinkage", "FacilityLocation", "calibrate"),
+    "embedder": ("Embedder", "Embedding", "build_network", "load"),
+    "evaluation": ("evaluate",),
+    "images": (),
+    "losses": ("LOSSES", "ClassBalancedBatches", "FacilityLocationLoss", "GlobalBatch", "SubsampledLoss"),
+    "losses.solver": ("ClusteringProblem", "Solution", "solve"),
+    "metrics": (),
+    "photos": ("open_collection",),
+    "report": (),
+    "runs": ("compare_runs", "open_run", "read_config"),
+    "service": (),
+    "training": ("resume", "train"),
 }
+_HOMES = {name: room for room, names in _OFFERED.items() for name in names}
+_HOMES |= {room: room for room in _OFFERED if "." not in room}
+__all__ = [*sorted(name for name, room in _HOMES.items() if name != room), "__version__"]  # noqa: PLE0604
 
-_PACKAGES = (
-    "cli", "clustering", "embedder", "evaluation", "images", "losses", "metrics", "photos", "report", "runs", "service",
-    "training",
-)  # fmt: skip
 
-_find, __dir__ = loaded_on_use(__name__, _HOMES, __all__, submodules=_PACKAGES)
-watch_imports()  # a package whose extra is not installed says so in one line
+def __dir__() -> list[str]:
+    return sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> Any:
-    """Load public names on first use, so that `import facetric` (and `facetric --help`) stays free of torch."""
+    """Load rooms and public names on first use, so that `import facetric` and `facetric --help` stay free of torch."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version("facetric")
-    return _find(name)
+    if name not in _HOMES:
+        raise AttributeError(f"module 'facetric' has no attribute {name!r}; it has {', '.join(__all__)}")
+    try:
+        room = import_module(f"facetric.{_HOMES[name]}")
+        return room if name == _HOMES[name] else getattr(room, name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("facetric"):
+            raise
+        raise ImportError(f"facetric.{name} needs {error.name}: pip install 'facetric[photos]'", name=error.name) from None

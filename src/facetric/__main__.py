@@ -2,14 +2,14 @@
 
 import sys
 
-from facetric.extras import MissingExtraError
+import facetric
 
 
 def main() -> None:
     """Run the command line."""
     try:
-        from facetric.cli.main import app
-    except MissingExtraError as error:
+        app = facetric.cli.app
+    except ImportError as error:
         sys.exit(f"facetric: {error}")
     app()
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -29,16 +27,3 @@ def loaded_on_use(
         return sorted({*public, *submodules, *vars(import_module(package))})
 
     return find, names
-
-
-@contextmanager
-def left_out(package: str) -> Iterator[None]:
-    """While this lasts, a package that was not imported yet is as if it was not installed."""
-    if package in sys.modules:
-        yield
-        return
-    sys.modules[package] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        del sys.modules[package]

@@ -12,6 +12,8 @@ import functools
 import math
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,8 @@ def prepare_process() -> None:
     """
     if not any(name in os.environ for name in _WAITING):
         os.environ["OMP_WAIT_POLICY"] = "passive"
-    n_threads = str(max(1, available_cores() // _local_processes()))
+    n_processes = os.environ.get("LOCAL_WORLD_SIZE", "1")  # of torchrun on this machine
+    n_threads = str(max(1, available_cores() // max(1, int(n_processes) if n_processes.isdecimal() else 1)))
     for name in ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(name, n_threads)
     keep_freed_memory()
@@ -38,6 +41,22 @@ def available_cores() -> int:
     """Cores that this process may use: by its affinity and by the limits of its control groups, not what the machine has."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(affinity, _control_group_limit(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))))
+
+
+def _control_group_limit(membership: Path, mount: Path) -> int:
+    """The tightest CPU quota (cpu.max, version 2) of the process's control group and those above it, in cores rounded up.
+
+    joblib knows neither the groups above nor how to answer before NumPy is loaded with the number of threads that this decides.
+    """
+    limits = [sys.maxsize]
+    with suppress(OSError, StopIteration):
+        group = next(line[3:] for line in membership.read_text().splitlines() if line.startswith("0::"))
+        folder = mount / group.lstrip("/")
+        for place in (folder, *folder.parents[: len(folder.parents) - len(mount.parents)]):
+            with suppress(OSError, ValueError, ZeroDivisionError):  # not there, or "max"
+                quota, period = (place / "cpu.max").read_text().split()
+                limits.append(math.ceil(float(quota) / float(period)))
+    return min(limits)
 
 
 def numba_threads() -> int:
@@ -97,45 +116,14 @@ def keep_freed_memory() -> bool:
     return all(done)
 
 
-def _local_processes() -> int:
-    """Processes of torchrun on this machine."""
+@contextmanager
+def left_out(package: str) -> Iterator[None]:
+    """While this lasts, a package that was not imported yet is as if it was not installed."""
+    if package in sys.modules:
+        yield
+        return
+    sys.modules[package] = None  # type: ignore[assignment]
     try:
-        return max(1, int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
-    except ValueError:
-        return 1
-
-
-def _control_group_limit(membership: Path, mount: Path) -> int:
-    """The tightest CPU quota of the process's control group and those above it, in cores rounded up."""
-    limits = [sys.maxsize]
-    try:
-        lines = membership.read_text().splitlines()
-    except OSError:
-        return limits[0]
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        base = (
-            mount if not controllers else next((mount / name for name in (controllers, "cpu") if (mount / name).is_dir()), mount)
-        )
-        folder = base / group.lstrip("/")
-        for place in (folder, *folder.parents):
-            if (quota := _quota(place)) is not None:
-                limits.append(math.ceil(quota))
-            if place == mount:
-                break
-    return min(limits)
-
-
-def _quota(folder: Path) -> float | None:
-    """Cores that a control group may use at a time: cpu.max of version 2, cpu.cfs_quota_us of version 1; None without a limit."""
-    try:
-        if (folder / "cpu.max").is_file():
-            quota, period = (folder / "cpu.max").read_text().split()
-        else:
-            quota, period = ((folder / name).read_text().strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
-        cores = float(quota) / float(period)
-    except (OSError, ValueError, ZeroDivisionError):  # not there, or "max"
-        return None
-    return cores if cores > 0 else None
+        yield
+    finally:
+        del sys.modules[package]

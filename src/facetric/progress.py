@@ -1,7 +1,8 @@
-"""Progress callbacks, and a progress bar on a terminal or in a notebook (nothing in a log file)."""
+"""Progress of long work: one callback, and bars that show it on a terminal or in a notebook (nothing in a log file)."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,25 +17,37 @@ _SECONDS = 0.2  # between two changes of a bar in a notebook, which are messages
 
 
 @contextmanager
-def progress_bar(title: str, *, total: int | None = None, completed: int = 0) -> Iterator[Progress]:
-    """A bar for the duration of the block; call what it gives with (done, total).
+def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
+    """A bar per step on stderr of a terminal or in a notebook; elsewhere nothing, or with `lines` the name of each step.
 
-    On stderr of a terminal, or in the output of a notebook's cell; silent anywhere else.
+    Only the first process of torchrun shows anything.
     """
-    if in_notebook():
-        bar = NotebookBar(title, done=completed, total=total or 0)
-        yield bar.update
-        bar.finish()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from tqdm.auto import tqdm
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(title, total=total, completed=completed)
-        yield lambda done, n: shown.update(task, completed=done, total=n)
+    is_first = os.environ.get("RANK", "0") == "0"
+    has_bars = is_first and (sys.stderr.isatty() or in_notebook())
+    bars: dict[str, Any] = {}
+
+    def show(step: str, done: int, total: int) -> None:
+        if step not in bars:
+            bars[step] = tqdm(desc=step, total=total, leave=False, disable=not has_bars)
+            if lines and is_first and not has_bars:
+                print(step, file=sys.stderr, flush=True)
+        bars[step].total = total
+        bars[step].update(done - bars[step].n)
+
+    try:
+        yield show
+    finally:
+        for bar in bars.values():
+            bar.close()
+
+
+@contextmanager
+def progress_bar(title: str, *, total: int | None = None, completed: int = 0) -> Iterator[Progress]:
+    """The bar of one step; call what it gives with (done, total)."""
+    with steps_shown() as show:
+        yield lambda done, n: show(title, done, n)
 
 
 def in_notebook() -> bool:

@@ -178,5 +178,5 @@ main()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 2
-    what = "facetric.service needs packages that are not installed (fastapi, uvicorn)"
+    what = "facetric.service needs fastapi, which is not installed"
     assert said(done.stderr) == [f"facetric serve: {what}: pip install 'facetric[serve]'"]

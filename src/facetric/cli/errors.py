@@ -61,10 +61,13 @@ def _messages(*, quiet: bool) -> Iterator[None]:
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
+        from tqdm import tqdm
+
         from facetric.text import printable
 
         lines = record.getMessage().splitlines()
-        typer.echo("\n".join(map(printable, lines)), err=True)  # to the current stderr, above a progress bar if there is one
+        with tqdm.external_write_mode():  # above a progress bar, if there is one
+            typer.echo("\n".join(map(printable, lines)), err=True)  # to the current stderr
 
 
 def say(command: str, line: str) -> None:

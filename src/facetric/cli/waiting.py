@@ -9,29 +9,9 @@ from threading import Timer
 import typer
 
 from facetric.cli.errors import is_first_process
-from facetric.progress import OnStep
+from facetric.progress import OnStep, steps_shown
 
-
-@contextmanager
-def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
-    """A bar per step on a terminal; elsewhere nothing, or a line per step with `lines`. Only the first process of torchrun."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    messages = Console(stderr=True)
-    is_first = is_first_process()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=messages, transient=True, disable=not (messages.is_terminal and is_first)) as progress:
-        tasks: dict[str, TaskID] = {}
-
-        def update(step: str, done: int, total: int) -> None:
-            if step not in tasks:
-                tasks[step] = progress.add_task(step, total=total)
-                if lines and is_first and not messages.is_terminal:
-                    typer.echo(step, err=True)
-            progress.update(tasks[step], completed=done, total=total)
-
-        yield update
+__all__ = ["indented", "said_if_slow", "steps_shown"]
 
 
 def indented(on_step: OnStep, title: str = "") -> OnStep:

@@ -18,7 +18,7 @@ from torch.nn.functional import pad
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from facetric.embedder.split import feature_maps, with_forwards
-from facetric.lazy import left_out
+from facetric.machine import left_out
 
 with left_out("wandb"):  # timm imports it for a function of its own, if it is installed; that takes as long as torch does
     from timm.layers.conv2d_same import Conv2dSame

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import time
 
-from facetric.evaluation.tables import comparison_text
 from facetric.machine import available_cores
 from facetric.report import save_comparison
 from facetric.training.study import reproduction
@@ -49,7 +48,7 @@ def main() -> None:
     )
     comparison = study.run(n_processes=options.jobs)
     save_comparison(comparison, study.folder / "table.png")
-    print(comparison_text(comparison))
+    print(str(comparison))
     print(f"{(time.perf_counter() - start) / 60:.0f} minutes, {options.jobs} runs at a time")
 
 

@@ -67,7 +67,7 @@ def result(number, birds, characters, place, settings):
         raise SystemExit(128 + signal_number)  # this folder is drawn again the next time
     seconds = time.perf_counter() - start
     report = evaluate_run(place / "run", facility=False).report
-    found = {name: scores_of(start) for name, start in report.before.items()} | {AFTER: scores_of(report)}
+    found = {name: scores_of(start) for name, start in report.baselines.items()} | {AFTER: scores_of(report)}
     run = open_run(place / "run")
     what = json.loads(run.choice_file.read_text())["chosen"] if run.choice_file.exists() else "as set"
     kind = "characters" if dataset is characters else "birds"

@@ -1,4 +1,4 @@
-"""`pip install facetric` brings torch, numpy, numba and scikit-learn; the loss, the solver, the scores and k-means work there."""
+"""`pip install facetric` brings torch, numpy, numba, scikit-learn, tabulate: the loss, the scores and k-means work there."""
 
 import re
 import subprocess
@@ -27,8 +27,8 @@ def names(requirements):
     return {re.match(r"[\w.-]+", requirement)[0] for requirement in requirements}
 
 
-def test_a_plain_install_brings_four_packages():
-    assert names(PROJECT["dependencies"]) == {"torch", "numpy", "numba", "scikit-learn"}
+def test_a_plain_install_brings_five_packages():
+    assert names(PROJECT["dependencies"]) == {"torch", "numpy", "numba", "scikit-learn", "tabulate"}
 
 
 def with_dependencies(names):

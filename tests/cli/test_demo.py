@@ -65,8 +65,8 @@ def test_a_demo_that_was_killed_at_its_start_says_what_to_do(tmp_path, monkeypat
 def test_the_table_has_the_scores_before_and_after_training(place):
     folder, result = place
     report = EvaluationReport.load(folder / "runs" / "demo" / "evaluation.json")
-    assert report.before.keys() == {"raw pixels", "untrained network", "closed-form head on pixels"}
-    for row, found in {**report.before, "trained network": report}.items():
+    assert report.baselines.keys() == {"raw pixels", "untrained network", "closed-form head on pixels"}
+    for row, found in {**report.baselines, "trained network": report}.items():
         line = next(line for line in result.stdout.splitlines() if f"│ {row} " in line)
         for score in (*found.recall_at_k.values(), found.nmi, found.map_at_r):
             assert f"{100 * score:.2f}" in line
@@ -101,7 +101,7 @@ def test_the_closed_form_on_pixels_is_fitted_to_the_training_characters(place):
     train, test = (padded(run_images(run, split)[0], run.config.data.pad) for split in ("train", "test"))
     head = closed_form_head(train.images.reshape(len(train), -1), train.labels, 16)
     scores = evaluate(head(test.images.reshape(len(test), -1)), test.labels, n_restarts=1, seed=run.config.run.seed)
-    assert run.evaluation().before["closed-form head on pixels"].map_at_r == pytest.approx(scores.map_at_r, abs=1e-6)
+    assert run.evaluation().baselines["closed-form head on pixels"].map_at_r == pytest.approx(scores.map_at_r, abs=1e-6)
 
 
 def test_a_second_time_everything_is_there_already(place):

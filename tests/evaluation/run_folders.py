@@ -81,7 +81,7 @@ def make_evaluated_run(folder, *, nmi, recall_at_1, split="test", **options):
     """A run with scores that nobody computed, of a dataset that is not there."""
     path = make_run(folder, checkpoint=None, manifest=nothing(), **options)
     report = EvaluationReport(
-        n_images=10, n_classes=2, dimension=64, metric="cosine", clusters="facility_location", nmi=nmi,
+        n_images=10, n_classes=2, dim=64, metric="cosine", clusters="facility_location", nmi=nmi,
         recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2, kmeans=kmeans_with(nmi - 0.01),
     )  # fmt: skip
     report.save(Run(path).evaluation_file(split))

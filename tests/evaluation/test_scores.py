@@ -155,16 +155,16 @@ def test_a_calibration_finds_the_number_of_clusters():
     assert report.calibrated.scores.bcubed_f1 == pytest.approx(1.0)
     assert report.calibrated.calibration["method"] == "average_linkage"
     assert "12 clusters for 12 classes" in str(report)
-    promise = report.calibrated.calibration["expected"]
-    assert promise["precision"]["low"] <= report.calibrated.scores.pairwise_precision <= promise["precision"]["high"]
-    assert f"–{100 * promise['precision']['high']:.0f}% and about {promise['recall']:.0%}." in str(report)
+    expected = report.calibrated.calibration["expected"]
+    assert expected["precision"]["low"] <= report.calibrated.scores.pairwise_precision <= expected["precision"]["high"]
+    assert f"–{100 * expected['precision']['high']:.0f}% and about {expected['recall']:.0%}." in str(report)
     assert EvaluationReport.from_json(report.to_json()) == report
 
 
 def test_blocks_and_memory_change_no_score():
     vectors, labels = clustered()
     whole = evaluate(vectors, labels, n_restarts=2)
-    parts = evaluate(vectors, labels, n_restarts=2, block_size=7, memory_gib=1e-6)
+    parts = evaluate(vectors, labels, n_restarts=2, memory_gib=1e-6)
     for name in ("recall_at_k", "map_at_r", "r_precision", "nmi", "ami", "kmeans"):
         assert getattr(whole, name) == getattr(parts, name)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.evaluation.tables import Comparison, Row, Score
+from facetric.evaluation import Comparison, Row, Score
 from facetric.report import save_comparison
 from facetric.report.cards import panels
 from facetric.report.pictures import draw_comparison, draw_curves, write_plot

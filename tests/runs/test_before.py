@@ -52,7 +52,7 @@ def same_scores(a, b):
 
 def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_dimension_of_the_run(run):
     report = run.evaluation()
-    assert [(name, one.dimension) for name, one in report.before.items()] == [
+    assert [(name, one.dim) for name, one in report.baselines.items()] == [
         ("pretrained features", 256),
         ("closed-form head", 8),
     ]
@@ -60,10 +60,10 @@ def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_
     test, train = (run_images(run, split)[0] for split in ("test", "train"))
     features = embed(network, test, features=True, size=164).vectors
     known = embed(network, train, features=True, size=164).vectors
-    assert same_scores(report.before["pretrained features"], evaluate(features, test.labels, n_restarts=2))
+    assert same_scores(report.baselines["pretrained features"], evaluate(features, test.labels, n_restarts=2))
     closed = closed_form_head(known, train.labels, 8)
-    assert same_scores(report.before["closed-form head"], evaluate(closed(features), test.labels, n_restarts=2))
-    assert report.before["closed-form head"].source["shrinkage"] == closed.shrinkage
+    assert same_scores(report.baselines["closed-form head"], evaluate(closed(features), test.labels, n_restarts=2))
+    assert report.baselines["closed-form head"].source["shrinkage"] == closed.shrinkage
 
 
 def test_it_is_in_the_file_in_print_on_the_page_and_in_the_comparison(run):
@@ -80,7 +80,7 @@ def test_it_is_in_the_file_in_print_on_the_page_and_in_the_comparison(run):
         ("closed-form head, d = 8", 0),
         ("first", 1),
     ]
-    assert table.rows[0].scores["R@1"].mean == 100 * report.before["pretrained features"].recall_at_k[1]
+    assert table.rows[0].scores["R@1"].mean == 100 * report.baselines["pretrained features"].recall_at_k[1]
 
 
 def test_runs_that_started_from_the_same_share_the_rows_of_their_start(run, folder):
@@ -95,7 +95,7 @@ def test_features_are_computed_once_for_all_runs_on_the_images(run, folder, capl
     again = pretrained_run(folder, name="again")
     evaluate_run(again.path, n_restarts=2)
     assert "computing activations" not in caplog.text
-    assert again.evaluation().before == run.evaluation().before
+    assert again.evaluation().baselines == run.evaluation().baselines
 
 
 def test_without_training_images_there_is_no_closed_form_and_the_rest_is_scored(folder, tmp_path, caplog):
@@ -107,7 +107,7 @@ def test_without_training_images_there_is_no_closed_form_and_the_rest_is_scored(
     for name in {path.parent.name for path in train.images}:
         shutil.rmtree(tmp_path / "pictures" / name)
     report = evaluate_run(moved.path, n_restarts=1).report
-    assert list(report.before) == ["pretrained features"]
+    assert list(report.baselines) == ["pretrained features"]
     assert "not all that there was before training can be scored" in caplog.text
 
 
@@ -115,8 +115,8 @@ def test_a_network_from_random_weights_is_scored_as_it_starts(tmp_path):
     pictures = make_pictures(tmp_path / "pictures")
     path = make_run(tmp_path, root=pictures, seed=3)  # its checkpoint is the network of step 0
     report = evaluate_run(path, n_restarts=1).report
-    assert list(report.before) == ["untrained network"]
-    start = report.before["untrained network"]
+    assert list(report.baselines) == ["untrained network"]
+    start = report.baselines["untrained network"]
     orthogonal = build_network("glyphnet", dim=16, weights="none", seed=3)
     orthogonal.initialize_head(kind="orthogonal", seed=3)
     dataset, _ = run_images(Run(path), "test")
@@ -127,6 +127,6 @@ def test_it_can_be_left_out(run, folder):
     bare = pretrained_run(folder, name="bare")
     result = CliRunner().invoke(app, ["evaluate", str(bare.path), "--no-before", "--restarts", "1"])
     assert result.exit_code == 0, result.output
-    assert bare.evaluation().before == {}
+    assert bare.evaluation().baselines == {}
     assert "this run" not in result.output
     assert np.isfinite(bare.evaluation().nmi)

@@ -49,7 +49,7 @@ def demo(
         _train(config, run)
         report = _evaluate(run)
         page = _report(run)
-    _print_table({**report.before, "trained network": report})
+    _print_table({**report.baselines, "trained network": report})
     typer.echo(f"\n{page}: open it in a browser. {_minutes(time.monotonic() - started)} in all.\n\n{_NEXT}")
 
 

@@ -85,14 +85,13 @@ def compare(
     Example: facetric compare runs/ours-seed* runs/triplet-seed* --reference runs/ours-seed0
     """
     with one_line_errors("compare"):
-        from facetric.evaluation import comparison_text
         from facetric.images.dataset import SPLITS
         from facetric.runs import compare_runs
 
         if split not in SPLITS:
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
         comparison = compare_runs(runs, split=split, published=paper, reference=reference)
-        text = comparison_text(comparison, format)  # type: ignore[arg-type]
+        text = comparison.text(format)  # type: ignore[arg-type]
         if picture is not None:
             from facetric.report import save_comparison
 

@@ -79,7 +79,6 @@ def reproduce(
     """
     import torch
 
-    from facetric.evaluation import comparison_text
     from facetric.machine import available_cores
     from facetric.report import save_comparison, write_report
     from facetric.text import printable
@@ -109,7 +108,7 @@ def reproduce(
             raise typer.Exit(128 + (stop.args[0] if stop.args else signal.SIGINT)) from None
         finally:
             signal.signal(signal.SIGTERM, before)
-    typer.echo(comparison_text(comparison))
+    typer.echo(str(comparison))
     typer.echo(printable(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}"))
 
 

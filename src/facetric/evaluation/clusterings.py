@@ -87,19 +87,17 @@ class CalibratedClustering:
 
     n_clusters: int  # as found
     scores: ClusteringScores
-    calibration: dict[str, Any]  # method, threshold, and what it promised of these vectors
+    calibration: dict[str, Any]  # method, threshold, and the precision and recall expected of these vectors
 
 
-def facility_clusters(rows: NDArray[np.float32], n_clusters: int, *, on_step: OnStep | None = None) -> FacilityLocation:
+def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> FacilityLocation:
     """The clustering that is scored: `FacilityLocation` with means, fitted to the rows."""
-    return FacilityLocation(n_clusters).fit(rows, on_step=on_step)
+    return FacilityLocation(n_clusters).fit(rows)
 
 
-def facility_clustering(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], *, on_step: OnStep | None = None
-) -> FacilityClustering:
+def facility_clustering(rows: NDArray[np.float32], classes: NDArray[np.int64]) -> FacilityClustering:
     """`facility_clusters` with as many clusters as classes, and its scores."""
-    fit = facility_clusters(rows, int(classes.max()) + 1, on_step=on_step)
+    fit = facility_clusters(rows, int(classes.max()) + 1)
     return FacilityClustering(float(fit.objective_), int(fit.n_iter_), ClusteringScores.of(classes, fit.labels_))
 
 
@@ -117,15 +115,15 @@ def calibrated_clustering(
 
 
 def kmeans_clusterings(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], *, n_restarts: int, seed: int, on_step: OnStep
+    rows: NDArray[np.float32], classes: NDArray[np.int64], *, n_restarts: int, seed: int, progress: OnStep
 ) -> KMeansClusterings:
     """k-means with as many clusters as classes from `n_restarts` seeds."""
     restarts = []
-    on_step("k-means", 0, n_restarts)
+    progress("k-means", 0, n_restarts)
     for i in range(n_restarts):
         found = kmeans(rows, int(classes.max()) + 1, seed=seed + i)
         scores = ClusteringScores.of(classes, found.assignment)
         restarts.append(Restart(seed + i, found.objective, found.n_iterations, scores))
-        on_step("k-means", i + 1, n_restarts)
+        progress("k-means", i + 1, n_restarts)
     sd = float(np.std([restart.scores.nmi for restart in restarts], ddof=1)) if n_restarts > 1 else 0.0
     return KMeansClusterings(ClusteringScores.mean([restart.scores for restart in restarts]), sd, tuple(restarts))

@@ -1,4 +1,4 @@
-"""`EvaluationReport`: every score of an embedded set, and how each was computed. One frozen record, saved as JSON."""
+"""`EvaluationReport`: every score of an embedded set, and how each was computed: a record, saved as JSON, shown as text."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tabulate import tabulate
+
+from facetric.clustering import Estimate
 from facetric.evaluation.clusterings import (
     CalibratedClustering,
     ClusteringScores,
@@ -24,17 +27,17 @@ FORMAT = 5
 
 @dataclass(frozen=True)
 class EvaluationReport:
-    """Scores as fractions in [0, 1]; None (or an empty dict) for scores that were not computed.
+    """Scores as fractions in [0, 1]; None (or an empty dict) for scores that were not computed. `str` gives the tables.
 
     The number of clusters is that of the classes. Clustering scores (`nmi` to `purity`) are those of `facility_location`, k-means
     started from medoids, or, where that was not asked for, the mean over the random starts of `kmeans`; `clusters` says which.
-    `before` holds what there was before training: pretrained features, a closed-form head.
+    `baselines` holds what there is without training: pretrained features, a closed-form head.
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
     """
 
     n_images: int
     n_classes: int
-    dimension: int
+    dim: int
     metric: str
     recall_at_k: dict[int, float] = field(default_factory=dict)
     precision_at_1: float | None = None
@@ -58,13 +61,59 @@ class EvaluationReport:
     facility_location: FacilityClustering | None = None
     kmeans: KMeansClusterings | None = None
     calibrated: CalibratedClustering | None = None  # the number of clusters is not given
-    before: dict[str, EvaluationReport] = field(default_factory=dict)  # the same scores without training, by name
+    baselines: dict[str, EvaluationReport] = field(default_factory=dict)  # the same scores without training, by name
     method: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
 
     def with_source(self, **source: Any) -> EvaluationReport:
         """The same scores with more about the source of the embeddings."""
         return replace(self, source={**self.source, **source})
+
+    def comparable_scores(self) -> dict[str, float]:
+        """NMI of both clusterings by their names (the literature's is that of k-means), Recall@K, MAP@R; those that there are."""
+        return _known(
+            {
+                "NMI": None if self.clusters == "kmeans" else self.nmi,
+                "k-means NMI": None if self.kmeans is None else self.kmeans.scores.nmi,
+                **{f"R@{k}": value for k, value in self.recall_at_k.items()},
+                "MAP@R": self.map_at_r,
+            }
+        )
+
+    def other_scores(self) -> dict[str, float]:
+        """The scores that the paper has not, those that there are."""
+        return _known(
+            {
+                "MAP@R": self.map_at_r,
+                "R-precision": self.r_precision,
+                "V-measure": self.vmeasure,
+                "AMI": self.ami,
+                "ARI": self.ari,
+                "pairwise F1": self.pairwise_f1,
+                "BCubed F1": self.bcubed_f1,
+                "purity": self.purity,
+            }
+        )
+
+    def clustering_notes(self) -> list[str]:
+        """Which clusterings were scored, and what both found where there are both."""
+        notes = []
+        if self.facility_location is not None:
+            pairs, points = (_precision_recall(self.facility_location.scores, kind) for kind in ("pairwise", "bcubed"))
+            notes.append(
+                f"Clusters: k = {self.n_classes:,} medoids, then k-means from them. Precision and recall of pairs {pairs}, "
+                f"BCubed {points}."
+            )
+        if self.kmeans is not None:
+            n, scores = len(self.kmeans.restarts), self.kmeans.scores
+            times = f"mean ± standard deviation of {n} random starts" if n > 1 else "one random start"
+            found = percent(scores.nmi, self.kmeans.nmi_sd if n > 1 else None)
+            notes.append(
+                f"k-means as in the literature, k = {self.n_classes:,}: NMI {found}, AMI {percent(scores.ami)} ({times})."
+            )
+        if self.calibrated is not None:
+            notes.append(_calibrated_note(self.calibrated, self.n_classes))
+        return notes
 
     def to_json(self) -> str:
         """Standard JSON with a checksum; keys of `recall_at_k` become strings."""
@@ -92,7 +141,7 @@ class EvaluationReport:
     def _of(cls, values: dict[str, Any]) -> EvaluationReport:
         """From plain JSON values."""
         values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
-        values["before"] = {name: cls._of(before) for name, before in values["before"].items()}
+        values["baselines"] = {name: cls._of(baseline) for name, baseline in values["baselines"].items()}
         if (found := values["facility_location"]) is not None:
             values["facility_location"] = FacilityClustering(**_with_scores(found))
         if (found := values["kmeans"]) is not None:
@@ -115,9 +164,67 @@ class EvaluationReport:
             raise ValueError(f"{path}: {error}") from None
 
     def __str__(self) -> str:
-        from facetric.evaluation.tables import report_text
+        """The paper's row, the other scores, and notes on how they were computed."""
+        named = {**self.baselines, "this run": self} if self.baselines else {"": self}
+        rows = [({"": name} if name else {}) | report._main_cells(map_at_r=bool(name)) for name, report in named.items()]
+        others = {name: percent(value) for name, value in self.other_scores().items() if name not in rows[-1]}
+        tables = [_plain_table(rows), *([_plain_table([others])] if others else [])]
+        return "\n\n".join([self._what(), *tables, "\n".join([*self._retrieval_notes(), *self.clustering_notes()])])
 
-        return report_text(self)
+    def _main_cells(self, *, map_at_r: bool) -> dict[str, str]:
+        scores = _known({"NMI": self.nmi, **{f"R@{k}": value for k, value in self.recall_at_k.items()}})
+        cells = {name: percent(value) for name, value in scores.items()}
+        return cells | ({"MAP@R": percent(self.map_at_r), "d": f"{self.dim:,}"} if map_at_r else {})
+
+    def _what(self) -> str:
+        source = self.source
+        named = f"{source['dataset']} {source['split']}: " if {"dataset", "split"} <= source.keys() else ""
+        views = f", {source['views']}" if "views" in source else ""
+        images = f"{self.n_images:,} images of {self.n_classes:,} classes, {self.dim} dimensions"
+        return f"{named}{images}, {self.metric} distance{views}"
+
+    def _retrieval_notes(self) -> list[str]:
+        if self.n_queries is None:
+            return []
+        left_out = f"; {self.n_left_out:,} left out, whose class has no other image" if self.n_left_out else ""
+        return [f"Retrieval: {self.n_queries:,} queries among {self.n_gallery:,} images{left_out}."]
+
+
+def percent(value: float | None, sd: float | None = None) -> str:
+    """A fraction as the paper prints it.
+
+    >>> percent(0.59234), percent(0.59234, 0.0041), percent(None)
+    ('59.23', '59.23 ± 0.41', '–')
+    """
+    if value is None:
+        return "–"
+    return f"{100 * value:.2f}" if sd is None else f"{100 * value:.2f} ± {100 * sd:.2f}"
+
+
+def _known(scores: dict[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in scores.items() if value is not None}
+
+
+def _plain_table(rows: list[dict[str, str]]) -> str:
+    """Cells under their headings, right-aligned; names, which have none, left-aligned."""
+    names = ("left",) if "" in rows[0] else ()
+    return tabulate(rows, headers="keys", tablefmt="plain", disable_numparse=True, stralign="right", colalign=names)
+
+
+def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
+    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
+    kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
+    reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
+    return (
+        f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
+        f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
+        f"Precision and recall {reached}; expected of pairs {Estimate(**expected['precision'])} and about "
+        f"{expected['recall']:.0%}."
+    )
+
+
+def _precision_recall(scores: ClusteringScores, kind: str) -> str:
+    return " and ".join(percent(getattr(scores, f"{kind}_{name}")) for name in ("precision", "recall"))
 
 
 def _with_scores(record: dict[str, Any]) -> dict[str, Any]:

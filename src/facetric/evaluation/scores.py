@@ -14,7 +14,7 @@ from facetric.clustering import Calibration
 from facetric.evaluation.clusterings import calibrated_clustering, facility_clustering, kmeans_clusterings
 from facetric.evaluation.record import EvaluationReport
 from facetric.machine import installed_version
-from facetric.metrics import BLOCK_SIZE, TILE_SIZE, Metric, retrieval_of, validated_vectors
+from facetric.metrics import Metric, retrieval_of, validated_vectors
 from facetric.progress import OnStep
 
 
@@ -33,8 +33,7 @@ def evaluate(
     calibration: Calibration | None = None,
     seed: int = 0,
     memory_gib: float = 1.0,
-    block_size: int = BLOCK_SIZE,
-    on_progress: OnStep | None = None,
+    progress: OnStep | None = None,
 ) -> EvaluationReport:
     """Score n embeddings (n, d) of any origin against their class labels (n,), integers of any size or strings.
 
@@ -47,9 +46,8 @@ def evaluate(
       are in the report too. 0 for none.
     * ``calibration``: of other classes, `facetric.clustering.calibrate`: also the clusters that it finds without being told their
       number.
-    * ``memory_gib``: working memory of retrieval, besides the vectors. Neither it nor ``block_size`` changes a score. Facility
-      location takes up to 0.5 GiB.
-    * ``on_progress``: called with (name of the step, done, total).
+    * ``memory_gib``: working memory of retrieval, besides the vectors; changes no score. Facility location takes up to 0.5 GiB.
+    * ``progress``: called with (step, done, total).
 
     >>> report = evaluate([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], [3, 3, 8, 8], ks=(1, 2), n_restarts=2)
     >>> report.recall_at_k, report.nmi, report.map_at_r
@@ -66,13 +64,14 @@ def evaluate(
         raise ValueError("retrieval and clustering are both False, so there is nothing to score: leave one of them True")
     n_restarts, seed = int(n_restarts), int(seed)  # NumPy's integers are no JSON
     rows, classes = validated_vectors(vectors, labels, metric)
-    step = on_progress or (lambda name, done, total: None)
+    step = progress or _silent
     found: dict[str, Any] = {}
     if retrieval:
         found |= asdict(
-            retrieval_of(rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib,
-                         block_size=block_size, on_progress=lambda done, total: step("Neighbors", done, total))
-        )  # fmt: skip
+            retrieval_of(
+                rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib, progress=progress
+            )
+        )
     if clustering:
         found |= _clusterings(rows, classes, facility, n_restarts, seed, step)
         if calibration is not None:
@@ -82,9 +81,9 @@ def evaluate(
     return EvaluationReport(
         n_images=len(rows),
         n_classes=int(classes.max()) + 1,
-        dimension=rows.shape[1],
+        dim=rows.shape[1],
         metric=metric,
-        method=_method(metric, facility and clustering, seed, n_restarts if clustering else 0, memory_gib, block_size),
+        method=_method(metric, facility and clustering, seed, n_restarts if clustering else 0),
         **found,
     )
 
@@ -99,12 +98,16 @@ def _clusterings(
         found["facility_location"] = facility_clustering(rows, classes)
         step("Facility location", 1, 1)
     if n_restarts:
-        found["kmeans"] = kmeans_clusterings(rows, classes, n_restarts=n_restarts, seed=seed, on_step=step)
+        found["kmeans"] = kmeans_clusterings(rows, classes, n_restarts=n_restarts, seed=seed, progress=step)
     first = next(iter(found))
     return {"clusters": first, **asdict(found[first].scores), **found}
 
 
-def _method(metric: Metric, facility: bool, seed: int, n_restarts: int, memory_gib: float, block_size: int) -> dict[str, Any]:
+def _silent(step: str, done: int, total: int) -> None:
+    """Nobody wants to know."""
+
+
+def _method(metric: Metric, facility: bool, seed: int, n_restarts: int) -> dict[str, Any]:
     on = ", on unit vectors" if metric == "cosine" else ""
     clusters = {"facility_location": f"medoids, then Lloyd from them; k = number of classes{on}"} if facility else {}
     if n_restarts:
@@ -116,9 +119,6 @@ def _method(metric: Metric, facility: bool, seed: int, n_restarts: int, memory_g
         "vmeasure": "arithmetic mean of the entropies",
         "n_restarts": n_restarts,
         "seeds": list(range(seed, seed + n_restarts)),
-        "memory_gib": memory_gib,
-        "block_size": block_size,
-        "tile_size": TILE_SIZE,
         "versions": {
             "facetric": installed_version("facetric"),
             "python": platform.python_version(),

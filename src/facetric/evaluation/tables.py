@@ -1,6 +1,7 @@
-"""Scores as text: the report of one evaluation (the paper's columns first, in percent) and the comparison of several runs.
+"""The comparison of several runs as a table, and the paper's own tables.
 
-A comparison prints as text, Markdown or LaTeX, the best of every column in bold (in plain text: with a star).
+Oh Song, Jegelka, Rathod, Murphy: Deep Metric Learning via Facility Location, CVPR 2017, Tables 1 to 3: NMI and Recall@K in
+percent, embeddings of 64 dimensions, Inception with batch normalization.
 """
 
 from __future__ import annotations
@@ -10,140 +11,11 @@ import io
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from facetric.clustering import Estimate
-from facetric.evaluation.clusterings import CalibratedClustering, ClusteringScores
-from facetric.evaluation.record import EvaluationReport
+from tabulate import tabulate
 
 Format = Literal["text", "markdown", "latex", "csv"]
-DIFFERENCES = "Paired differences: mean over the seeds that both have ± its standard error."
-
-
-def percent(value: float | None, sd: float | None = None) -> str:
-    """A fraction as the paper prints it.
-
-    >>> percent(0.59234), percent(0.59234, 0.0041), percent(None)
-    ('59.23', '59.23 ± 0.41', '–')
-    """
-    if value is None:
-        return "–"
-    return f"{100 * value:.2f}" if sd is None else f"{100 * value:.2f} ± {100 * sd:.2f}"
-
-
-def report_text(report: EvaluationReport) -> str:
-    """The paper's row, the other scores, and notes on how they were computed."""
-    named = {**report.before, "this run": report} if report.before else {"": report}
-    rows = [({"": name} if name else {}) | _main_cells(one, map_at_r=bool(name)) for name, one in named.items()]
-    lines = [_what(report), "", *_grid(rows)]
-    others = {name: percent(value) for name, value in other_scores(report).items() if name not in rows[-1]}
-    lines += ["", *_grid([others])] if others else []
-    return "\n".join([*lines, "", *_notes(report)])
-
-
-def _main_cells(report: EvaluationReport, *, map_at_r: bool) -> dict[str, str]:
-    cells = {name: percent(value) for name, value in main_scores(report).items()}
-    if map_at_r:
-        cells |= {"MAP@R": percent(report.map_at_r), "d": f"{report.dimension:,}"}
-    return cells
-
-
-def main_scores(report: EvaluationReport) -> dict[str, float]:
-    """NMI and Recall@K, those that there are."""
-    nmi = {} if report.nmi is None else {"NMI": report.nmi}
-    return nmi | {f"R@{k}": value for k, value in report.recall_at_k.items()}
-
-
-def comparable_scores(report: EvaluationReport) -> dict[str, float]:
-    """NMI of both clusterings by their names (the literature's is that of k-means), Recall@K, MAP@R; those that there are."""
-    found = {
-        "NMI": None if report.clusters == "kmeans" else report.nmi,
-        "k-means NMI": None if report.kmeans is None else report.kmeans.scores.nmi,
-        **{f"R@{k}": value for k, value in report.recall_at_k.items()},
-        "MAP@R": report.map_at_r,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def other_scores(report: EvaluationReport) -> dict[str, float]:
-    """The scores that the paper has not, those that there are."""
-    found = {
-        "MAP@R": report.map_at_r,
-        "R-precision": report.r_precision,
-        "V-measure": report.vmeasure,
-        "AMI": report.ami,
-        "ARI": report.ari,
-        "pairwise F1": report.pairwise_f1,
-        "BCubed F1": report.bcubed_f1,
-        "purity": report.purity,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def _what(report: EvaluationReport) -> str:
-    source = report.source
-    named = f"{source['dataset']} {source['split']}: " if {"dataset", "split"} <= source.keys() else ""
-    views = f", {source['views']}" if "views" in source else ""
-    return (
-        f"{named}{report.n_images:,} images of {report.n_classes:,} classes, {report.dimension} dimensions, "
-        f"{report.metric} distance{views}"
-    )
-
-
-def _notes(report: EvaluationReport) -> list[str]:
-    notes = []
-    if report.n_queries is not None:
-        left_out = f"; {report.n_left_out:,} left out, whose class has no other image" if report.n_left_out else ""
-        notes.append(f"Retrieval: {report.n_queries:,} queries among {report.n_gallery:,} images{left_out}.")
-    notes += clustering_notes(report)
-    return notes
-
-
-def clustering_notes(report: EvaluationReport) -> list[str]:
-    """Which clusterings were scored, and what both found where there are both."""
-    notes, facility, kmeans = [], report.facility_location, report.kmeans
-    if facility is not None:
-        pairs, points = _precision_recall(facility.scores, "pairwise"), _precision_recall(facility.scores, "bcubed")
-        notes.append(
-            f"Clusters: k = {report.n_classes:,} medoids, then k-means from them. Precision and recall of pairs {pairs}, BCubed "
-            f"{points}."
-        )
-    if kmeans is not None:
-        several = len(kmeans.restarts) > 1
-        found = percent(kmeans.scores.nmi, kmeans.nmi_sd if several else None)
-        times = f"mean ± standard deviation of {len(kmeans.restarts)} random starts" if several else "one random start"
-        notes.append(
-            f"k-means as in the literature, k = {report.n_classes:,}: NMI {found}, AMI {percent(kmeans.scores.ami)} ({times})."
-        )
-    if report.calibrated is not None:
-        notes.append(_calibrated_note(report.calibrated, report.n_classes))
-    return notes
-
-
-def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
-    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
-    kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
-    reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
-    return (
-        f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
-        f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
-        f"Precision and recall {reached}; expected of pairs {Estimate(**expected['precision'])} and about "
-        f"{expected['recall']:.0%}."
-    )
-
-
-def _precision_recall(scores: ClusteringScores, kind: str) -> str:
-    return " and ".join(percent(getattr(scores, f"{kind}_{name}")) for name in ("precision", "recall"))
-
-
-def _grid(rows: list[dict[str, str]]) -> list[str]:
-    """Cells under their headings, right-aligned; names, which have none, left-aligned."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    widths = {name: max(len(name), *(len(row.get(name, "")) for row in rows)) for name in names}
-    lines = [{name: name for name in names}, *rows]
-    return ["  ".join(_aligned(line.get(name, ""), widths[name], name) for name in names) for line in lines]
-
-
-def _aligned(cell: str, width: int, heading: str) -> str:
-    return cell.rjust(width) if heading else cell.ljust(width)
+_TABLES = {"text": "plain", "markdown": "pipe", "latex": "latex"}  # the names of tabulate
+_DIFFERENCES = "Paired differences: mean over the seeds that both have ± its standard error."
 
 
 @dataclass(frozen=True)
@@ -151,18 +23,12 @@ class Score:
     """One cell: a mean in percent, and the standard deviation over seeds when there are several."""
 
     mean: float
-    sd: float | None = None
+    sd: float | None = None  # of a difference its standard error
+    is_difference: bool = False
 
     def __str__(self) -> str:
-        return f"{self.mean:.2f}" if self.sd is None else f"{self.mean:.2f} ± {self.sd:.2f}"
-
-
-@dataclass(frozen=True)
-class Difference(Score):
-    """The mean of paired differences, and its standard error."""
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.2f} ± {self.sd:.2f}"
+        mean = f"{self.mean:+.2f}" if self.is_difference else f"{self.mean:.2f}"
+        return mean if self.sd is None else f"{mean} ± {self.sd:.2f}"
 
 
 @dataclass(frozen=True)
@@ -170,13 +36,13 @@ class Row:
     """One configuration (with its runs) or one line of the paper."""
 
     name: str
-    n_runs: int  # 0 for the paper's, and for what there was before training
+    n_runs: int  # 0 for the paper's, and for baselines
     scores: dict[str, Score]  # by column
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of runs on one dataset and split."""
+    """A table of runs on one dataset and split. `str` gives its text."""
 
     dataset: str
     split: str
@@ -193,97 +59,96 @@ class Comparison:
     def is_best(self, row: Row, column: str) -> bool:
         return column in row.scores and round(row.scores[column].mean, 2) == self.best(column)
 
+    def __str__(self) -> str:
+        return self.text()
 
-def comparison_text(comparison: Comparison, format: Format = "text") -> str:
-    """The whole table with its title and notes."""
-    if format not in get_args(Format):
-        raise ValueError(f"format must be one of {', '.join(get_args(Format))}; got {format!r}: choose one of these")
-    return {"text": _text, "markdown": _markdown, "latex": _latex, "csv": _csv}[format](comparison)
+    def text(self, format: Format = "text") -> str:
+        """The whole table with its title and notes, as text, Markdown, LaTeX or CSV; the best of a column is bold, or starred."""
+        if format not in get_args(Format):
+            raise ValueError(f"format must be one of {', '.join(get_args(Format))}; got {format!r}: choose one of these")
+        if format == "csv":
+            return self._csv()
+        starred = ("* best of the column.",) if format != "markdown" and len(self.rows) > 1 else ()
+        title, *notes = map(_one_line, (f"{self.dataset}, {self.split} split, in percent", *starred, *self.notes))
+        blocks = [_comments([title], format), self._table(self.rows, format), _comments(notes, format)]
+        if self.differences:
+            blocks += [_comments([_DIFFERENCES], format), self._table(self.differences, format)]
+        return "\n\n".join(block for block in blocks if block)
 
+    def _table(self, rows: tuple[Row, ...], format: Format) -> str:
+        cells = [[_one_line(row.name).replace("|", "\\|" if format == "markdown" else "|")] for row in rows]
+        for row, line in zip(rows, cells, strict=True):
+            for column in self.columns:
+                best = "{}" if rows is self.differences or not self.is_best(row, column) else "{}*"
+                bold = best.replace("{}*", "**{}**") if format == "markdown" else best
+                line.append(bold.format(row.scores.get(column, "–")))
+        align = ("left", *("right" for _ in self.columns))
+        return tabulate(cells, ["", *self.columns], _TABLES[format], disable_numparse=True, colalign=align)
 
-def _cells(comparison: Comparison, row: Row, bold: str) -> list[str]:
-    cells = []
-    for column in comparison.columns:
-        score = row.scores.get(column)
-        cell = "–" if score is None else str(score)
-        cells.append(bold.format(cell) if comparison.is_best(row, column) else cell)
-    return cells
-
-
-def _text(comparison: Comparison) -> str:
-    lines = [["", *comparison.columns], *([row.name, *_cells(comparison, row, "{}*")] for row in comparison.rows)]
-    widths = [max(len(line[i].rstrip("*")) for line in lines) for i in range(len(lines[0]))]
-
-    def padded(cell: str, width: int) -> str:  # the star hangs over, so that figures stand in line
-        return cell.rjust(width + 1) if cell.endswith("*") else cell.rjust(width) + " "
-
-    table = [line[0].ljust(widths[0]) + "  " + " ".join(map(padded, line[1:], widths[1:])) for line in lines]
-    starred = ["* best of the column."] if len(comparison.rows) > 1 else []
-    pairs = [{"": row.name} | {column: str(score) for column, score in row.scores.items()} for row in comparison.differences]
-    paired = ["", DIFFERENCES, "", *_grid(pairs)] if pairs else []
-    return "\n".join([f"{comparison.dataset}, {comparison.split} split, in percent", "", *(line.rstrip() for line in table), "",
-                      *starred, *comparison.notes, *paired])  # fmt: skip
-
-
-def _markdown(comparison: Comparison) -> str:
-    lines = [f"| {comparison.dataset}, {comparison.split} split | " + " | ".join(comparison.columns) + " |"]
-    lines.append("|---|" + "---:|" * len(comparison.columns))
-    for row in comparison.rows:
-        name = row.name.replace("|", "\\|")
-        lines.append(f"| {name} | " + " | ".join(_cells(comparison, row, "**{}**")) + " |")
-    lines += [f"\n{note}" for note in comparison.notes]
-    if comparison.differences:
-        lines += [
-            f"\n{DIFFERENCES}\n",
-            "| | " + " | ".join(comparison.columns) + " |",
-            "|---|" + "---:|" * len(comparison.columns),
-        ]
-        for row in comparison.differences:
-            lines.append(
-                f"| {row.name} | " + " | ".join(str(row.scores.get(column, "–")) for column in comparison.columns) + " |"
-            )
-    return "\n".join(lines)
-
-
-def _csv(comparison: Comparison) -> str:
-    """A line per row, with the mean and the standard deviation of every column as numbers; of differences the standard error."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["name", "runs", *(name for column in comparison.columns for name in (column, f"{column} sd"))])
-    for row in (*comparison.rows, *comparison.differences):
-        scores = [row.scores.get(column) for column in comparison.columns]
-        cells = [cell for score in scores for cell in (("", "") if score is None else (score.mean, score.sd))]
-        writer.writerow([row.name, row.n_runs, *("" if cell is None or cell == "" else f"{cell:.4f}" for cell in cells)])
-    return file.getvalue().rstrip("\n")
-
-
-def _latex(comparison: Comparison) -> str:
-    lines = [r"\begin{tabular}{l" + "r" * len(comparison.columns) + "}", r"\hline"]
-    lines += [" & " + " & ".join(comparison.columns) + r" \\", r"\hline"]
-    for row in comparison.rows:
-        lines.append(_latex_line(row.name, _cells(comparison, row, r"\textbf{{{}}}")))
-    if comparison.differences:
-        lines.append(r"\hline")
-    for row in comparison.differences:
-        lines.append(_latex_line(row.name, [str(row.scores.get(column, "–")) for column in comparison.columns]))
-    lines += [r"\hline", r"\end{tabular}"]
-    title, paired = f"{comparison.dataset}, {comparison.split} split, in percent", (DIFFERENCES,) * bool(comparison.differences)
-    notes = [f"% {_one_line(note)}" for note in (title, *comparison.notes, *paired)]
-    return "\n".join([*notes, *lines])
-
-
-def _latex_line(name: str, cells: list[str]) -> str:
-    return " & ".join([_escaped(name), *(cell.replace("±", r"$\pm$").replace("–", "--") for cell in cells)]) + r" \\"
-
-
-_LATEX = {character: "\\" + character for character in "&%$#_{}"}
-_LATEX |= {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-
-
-def _escaped(name: str) -> str:
-    """The name as LaTeX text on one line."""
-    return "".join(_LATEX.get(character, character) for character in _one_line(name))
+    def _csv(self) -> str:
+        """A line per row, the mean and the standard deviation of every column as numbers; of differences the standard error."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["name", "runs", *(name for column in self.columns for name in (column, f"{column} sd"))])
+        for row in (*self.rows, *self.differences):
+            scores = [row.scores.get(column) for column in self.columns]
+            cells = [cell for score in scores for cell in ((None, None) if score is None else (score.mean, score.sd))]
+            writer.writerow([row.name, row.n_runs, *("" if cell is None else f"{cell:.4f}" for cell in cells)])
+        return file.getvalue().rstrip("\n")
 
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
+
+
+def _comments(lines: list[str], format: Format) -> str:
+    if format == "latex":
+        return "\n".join(f"% {line}" for line in lines)
+    return ("\n\n" if format == "markdown" else "\n").join(lines)
+
+
+CITATION = "Oh Song et al., Deep Metric Learning via Facility Location, CVPR 2017"
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One line of a table, in percent as printed."""
+
+    method: str
+    nmi: float
+    recall_at_k: dict[int, float]
+
+
+def _rows(ks: tuple[int, ...], lines: dict[str, tuple[float, ...]]) -> tuple[PublishedRow, ...]:
+    return tuple(PublishedRow(name, values[0], dict(zip(ks, values[1:], strict=True))) for name, values in lines.items())
+
+
+PUBLISHED: dict[str, tuple[PublishedRow, ...]] = {
+    "cub": _rows(
+        (1, 2, 4, 8),
+        {
+            "Triplet semihard": (55.38, 42.59, 55.03, 66.44, 77.23),
+            "Lifted struct": (56.50, 43.57, 56.55, 68.59, 79.63),
+            "Npairs": (57.24, 45.37, 58.41, 69.51, 79.49),
+            "Clustering": (59.23, 48.18, 61.44, 71.83, 81.92),
+        },
+    ),
+    "cars": _rows(
+        (1, 2, 4, 8),
+        {
+            "Triplet semihard": (53.35, 51.54, 63.78, 73.52, 82.41),
+            "Lifted struct": (56.88, 52.98, 65.70, 76.01, 84.27),
+            "Npairs": (57.79, 53.90, 66.76, 77.75, 86.35),
+            "Clustering": (59.04, 58.11, 70.64, 80.27, 87.81),
+        },
+    ),
+    "products": _rows(
+        (1, 10, 100),
+        {
+            "Triplet semihard": (89.46, 66.67, 82.39, 91.85),
+            "Lifted struct": (88.65, 62.46, 80.81, 91.93),
+            "Npairs": (89.37, 66.41, 83.24, 93.00),
+            "Clustering": (89.48, 67.02, 83.65, 93.23),
+        },
+    ),
+}

@@ -6,7 +6,7 @@
 from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
 from facetric.metrics.contingency import Contingency, PrecisionRecall, bcubed, contingency, label_codes, pairwise
 from facetric.metrics.nearest import Nearest, nearest
-from facetric.metrics.neighbors import BLOCK_SIZE, TILE_SIZE, Metric
+from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import (
     RetrievalScores,
     checked_ks,
@@ -21,8 +21,6 @@ from facetric.metrics.retrieval import (
 from facetric.metrics.vectors import count_incomparable, unit_rows, validated_vectors
 
 __all__ = [
-    "BLOCK_SIZE",
-    "TILE_SIZE",
     "Contingency",
     "Metric",
     "Nearest",

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics.rank_kernels import Gallery, Queries, count_others, read_ranks, sort_positives
-from facetric.progress import Progress
+from facetric.progress import OnStep
 
 Metric = Literal["cosine", "euclidean"]
 
@@ -50,7 +50,7 @@ def rank_positives(
     memory_gib: float = 1.0,
     block_size: int = BLOCK_SIZE,
     tile_size: int = TILE_SIZE,
-    on_progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> PositiveRanks:
     """Rank the positives of every query row. A row that is both query and gallery never finds itself.
 
@@ -82,8 +82,8 @@ def rank_positives(
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, tile after tile.
     with blas_threads(1), ThreadPoolExecutor(n_threads, thread_name_prefix="facetric-ranks") as pool:
         for n_done in pool.map(rank_block, blocks):
-            if on_progress is not None:
-                on_progress(n_done, n_queries)
+            if progress is not None:
+                progress("Neighbors", n_done, n_queries)
     return PositiveRanks(n_positives, first_rank, r_precision, average_precision)
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.metrics.neighbors import BLOCK_SIZE, Metric, rank_positives
+from facetric.metrics.neighbors import Metric, rank_positives
 from facetric.metrics.vectors import validated_vectors
-from facetric.progress import Progress
+from facetric.progress import OnStep
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,23 @@ def retrieval(
     query: ArrayLike | None = None,
     gallery: ArrayLike | None = None,
     memory_gib: float = 1.0,
-    block_size: int = BLOCK_SIZE,
-    on_progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> RetrievalScores:
     """All retrieval scores of n vectors (n, d) with their labels (n,), in one pass.
 
     * ``query``, ``gallery``: rows, or masks of rows. Without either, every image is a query against all others; with one, the
       other is the rest. A row in both never finds itself.
-    * ``memory_gib``: working memory, besides the vectors. Neither it nor ``block_size`` (queries at once) changes a score.
+    * ``memory_gib``: working memory, besides the vectors; changes no score.
+    * ``progress``: called with (step, done, total).
 
     >>> scores = retrieval([[0.0], [0.1], [0.3], [5.0], [5.1]], [0, 0, 1, 1, 1], ks=(1, 2), metric="euclidean")
     >>> scores.recall_at_k, round(scores.r_precision, 2), round(scores.map_at_r, 2)
     ({1: 0.8, 2: 0.8}, 0.8, 0.8)
     """
     rows, classes = validated_vectors(vectors, labels, metric)
-    return retrieval_of(rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib,
-                        block_size=block_size, on_progress=on_progress)  # fmt: skip
+    return retrieval_of(
+        rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib, progress=progress
+    )
 
 
 def retrieval_of(
@@ -66,19 +68,16 @@ def retrieval_of(
     query: ArrayLike | None,
     gallery: ArrayLike | None,
     memory_gib: float,
-    block_size: int = BLOCK_SIZE,
-    on_progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> RetrievalScores:
     """:func:`retrieval` of what :func:`validated_vectors` gave."""
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images")
-    if block_size < 1:
-        raise ValueError(f"block_size must be at least 1; got {block_size}: leave it out")
     query_rows, gallery_rows = _split(len(rows), query, gallery)
     largest = len(gallery_rows) - int(np.isin(query_rows, gallery_rows).all())
     cutoffs = checked_ks(ks, largest)
-    ranks = rank_positives(rows, classes, query_rows, gallery_rows, metric=metric, max_rank=max(cutoffs), memory_gib=memory_gib,
-                           block_size=block_size, on_progress=on_progress)  # fmt: skip
+    limits: dict[str, Any] = {"max_rank": max(cutoffs), "memory_gib": memory_gib}
+    ranks = rank_positives(rows, classes, query_rows, gallery_rows, metric=metric, progress=progress, **limits)
     counted = ranks.n_positives > 0
     if not counted.any():
         raise ValueError(

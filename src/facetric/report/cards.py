@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from facetric.evaluation import CITATION, PUBLISHED, EvaluationReport, clustering_notes, comparable_scores, other_scores, percent
+from facetric.evaluation import CITATION, PUBLISHED, EvaluationReport, percent
 
 _OF_100 = {  # scores that count images
     "Recall@1": "For {} of 100 images, the most similar other image is of the same class.",
@@ -98,12 +98,12 @@ def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str, ch
 
     `chosen` says which recipe was chosen, and why.
     """
-    own = comparable_scores(evaluation)
-    cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **other_scores(evaluation)}
+    own = evaluation.comparable_scores()
+    cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **evaluation.other_scores()}
     rows = [ScoreRow(run_name, tuple(percent(value) for value in own.values()), ours=True)]
-    for name, start in evaluation.before.items():
-        scores = comparable_scores(start)
-        rows.append(ScoreRow(f"before: {name}, d = {start.dimension:,}", tuple(percent(scores.get(column)) for column in own)))
+    for name, start in evaluation.baselines.items():
+        scores = start.comparable_scores()
+        rows.append(ScoreRow(f"before: {name}, d = {start.dim:,}", tuple(percent(scores.get(column)) for column in own)))
     published = PUBLISHED.get(dataset, ())
     for row in published:
         theirs = {"k-means NMI": row.nmi, **{f"R@{k}": value for k, value in row.recall_at_k.items()}}
@@ -124,10 +124,10 @@ def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
         notes.append(f"Retrieval: {evaluation.n_queries:,} queries among {evaluation.n_gallery or 0:,} images.")
     if evaluation.n_left_out:
         notes.append(f"{evaluation.n_left_out:,} images are not queries: their class has no other image.")
-    notes += clustering_notes(evaluation)
+    notes += evaluation.clustering_notes()
     if has_published:
         notes.append(f"Rows marked (paper): as published in {CITATION}.")
-    if has_published or evaluation.before:
+    if has_published or evaluation.baselines:
         notes.append("The best of each column is underlined.")
     return " ".join(notes)
 

@@ -10,7 +10,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from statistics import mean, stdev
 
-from facetric.evaluation import CITATION, PUBLISHED, Comparison, Difference, EvaluationReport, Row, Score, comparable_scores
+from facetric.evaluation import CITATION, PUBLISHED, Comparison, EvaluationReport, Row, Score
 from facetric.runs.run import Run, open_run
 from facetric.text import printable
 
@@ -104,23 +104,23 @@ def _differences(groups: list[list[_Member]], reference: Path) -> tuple[Row, ...
     own = next((members for members in groups if any(member.folder.resolve() == reference.resolve() for member in members)), None)
     if own is None:
         raise ValueError(f"the reference is not one of the runs: {reference}: pass one of them")
-    ours = {member.seed: comparable_scores(member.report) for member in own}
+    ours = {member.seed: member.report.comparable_scores() for member in own}
     rows = []
     for members in groups:
-        pairs = [(ours[member.seed], comparable_scores(member.report)) for member in members if member.seed in ours]
+        pairs = [(ours[member.seed], member.report.comparable_scores()) for member in members if member.seed in ours]
         if members is own or len(pairs) < 2:
             continue
         scores: dict[str, Score] = {}
         for column in set.intersection(*(set(found) for pair in pairs for found in pair)):
             gains = [100 * (one[column] - other[column]) for one, other in pairs]
-            scores[column] = Difference(mean(gains), stdev(gains) / len(gains) ** 0.5)
+            scores[column] = Score(mean(gains), stdev(gains) / len(gains) ** 0.5, is_difference=True)
         ordered = _ordered(tuple(scores))
         rows.append(Row(f"{_row(own).name} − {_row(members).name}", len(pairs), {column: scores[column] for column in ordered}))
     return tuple(rows)
 
 
 def _row(members: list[_Member]) -> Row:
-    found = [comparable_scores(member.report) for member in members]
+    found = [member.report.comparable_scores() for member in members]
     scores = {}
     for column in found[0]:
         known = [one[column] for one in found if column in one]
@@ -136,10 +136,10 @@ def _before_rows(groups: Iterable[list[_Member]]) -> list[Row]:
     rows: dict[str, Row] = {}
     for members in groups:
         own = _row(members).name
-        before = next((member.report.before for member in members if member.report.before), {})
+        before = next((member.report.baselines for member in members if member.report.baselines), {})
         for name, start in before.items():
-            scores = {column: Score(100 * value) for column, value in comparable_scores(start).items()}
-            row = Row(f"{name}, d = {start.dimension:,}", 0, scores)
+            scores = {column: Score(100 * value) for column, value in start.comparable_scores().items()}
+            row = Row(f"{name}, d = {start.dim:,}", 0, scores)
             if rows.setdefault(row.name, row).scores != scores:
                 rows.setdefault(f"{row.name} ({own})", replace(row, name=f"{row.name} ({own})"))
     return list(rows.values())

@@ -141,10 +141,10 @@ def evaluate_run(
         scored = partial(
             evaluate, labels=embeddings.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )
-        report = scored(embeddings.vectors, metric=metric, calibration=calibration, on_progress=on_progress)
+        report = scored(embeddings.vectors, metric=metric, calibration=calibration, progress=on_progress)
         report = report.with_source(**source, embeddings=embeddings.fingerprint)
         if before:
-            report = replace(report, before=_before(opened, dataset, scored, usable_device(device), on_step))
+            report = replace(report, baselines=_before(opened, dataset, scored, usable_device(device), on_step))
         with opened.writing():
             report.save(result.report_path)
         remove_blocks(blocks)  # only now: whatever stopped it, the same command resumes
@@ -161,7 +161,7 @@ def _before(
         def of_start(name: str, done: int, total: int, title: str = start.name) -> None:
             on_step(f"{title}: {name}", done, total)
 
-        found[start.name] = scored(start.vectors, on_progress=of_start).with_source(**start.source)
+        found[start.name] = scored(start.vectors, progress=of_start).with_source(**start.source)
     return found
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.embedder.embedding import remove_blocks
-from facetric.evaluation import Comparison, comparison_text
+from facetric.evaluation import Comparison
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.runs import (
     DivergedError,
@@ -286,7 +286,7 @@ class Study:
                 "search_seconds": sum(trial.seconds for trial in trials),
             }
         write_atomically(self.folder / "study.json", sealed(record))
-        write_atomically(self.folder / "table.md", (comparison_text(comparison, "markdown") + "\n").encode())
+        write_atomically(self.folder / "table.md", (comparison.text("markdown") + "\n").encode())
 
 
 def _images_clustered(tables: dict[str, dict[str, Any]]) -> int:

@@ -25,7 +25,7 @@ from facetric.embedder.closed_form import closed_form_head
 from facetric.evaluation import evaluate
 from facetric.images.readers import load_dataset
 from facetric.losses import SubsampledLoss
-from facetric.report.pictures import PALETTE, PLOT_STYLE, write_plot
+from facetric.report.figures import PALETTE, PLOT_STYLE, write_plot
 from facetric.runs import parse_config
 from facetric.training.in_memory import hold_out, train_in_memory
 from facetric.training.session import torch_settings

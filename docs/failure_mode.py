@@ -20,7 +20,7 @@ from PIL import Image
 from scipy.spatial import ConvexHull  # type: ignore[import-untyped]
 
 from facetric.metrics import nmi
-from facetric.report.pictures import PALETTE, PLOT_STYLE
+from facetric.report.figures import PALETTE, PLOT_STYLE
 
 LAYOUT_NAMES = {
     "one": "one class of three is split",

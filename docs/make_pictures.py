@@ -15,8 +15,8 @@ from PIL import Image
 
 from facetric.embedder import Embeddings
 from facetric.images.readers import load_dataset
+from facetric.report.figures import draw_curves, write_plot
 from facetric.report.map import draw_map, tsne_positions
-from facetric.report.pictures import draw_curves, write_plot
 from facetric.report.run_record import read_run
 from facetric.report.sprites import Thumbnails
 from failure_mode import FailureMode, draw_panels, draw_success_rates, save_animation

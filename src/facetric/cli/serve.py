@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -69,5 +70,5 @@ def serve(
             finer=finer,
             coarser=coarser,
             limits=limits,
-            on_ready=lambda address: typer.echo(f"{printable(index)}: {address} (stop with Ctrl-C)"),
+            on_ready=partial(print, f"{printable(index)} (stop with Ctrl-C):", flush=True),
         )

@@ -22,8 +22,8 @@ from facetric.machine import installed_version
 from facetric.metrics import nearest, validated_vectors
 from facetric.progress import OnStep
 from facetric.report.cards import meaning
+from facetric.report.figures import draw_curves, write_plot
 from facetric.report.map import draw_map, tsne_positions
-from facetric.report.pictures import draw_curves, write_plot
 from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
 from facetric.report.selection import cluster_medoids, kept, worst_queries
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack

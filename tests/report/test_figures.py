@@ -9,7 +9,7 @@ from PIL import Image
 from facetric.evaluation import Comparison, Row, Score
 from facetric.report import save_comparison
 from facetric.report.cards import panels
-from facetric.report.pictures import draw_comparison, draw_curves, write_plot
+from facetric.report.figures import draw_comparison, draw_curves, write_plot
 
 ROWS = (
     Row("Clustering (paper)", 0, {"NMI": Score(59.23), "R@1": Score(48.18)}),

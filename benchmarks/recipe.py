@@ -27,7 +27,7 @@ from facetric.images.readers import load_dataset
 from facetric.losses import SubsampledLoss
 from facetric.report.figures import PALETTE, PLOT_STYLE, write_plot
 from facetric.runs import parse_config
-from facetric.training.in_memory import hold_out, train_in_memory
+from facetric.training.candidates import hold_out, train_in_memory
 from facetric.training.session import torch_settings
 from kept_results import keep, kept_results
 
@@ -194,22 +194,22 @@ def scores(row, dataset, options):
     start = time.perf_counter()
     average = WeightAverage(tables["run"]["steps"])
     with torch_settings(threads=options.threads):
-        trained = train_in_memory(parse_config(tables), dataset, on_step=average)
-        assert trained is not None, f"{row} diverged"
-        seconds, labels = time.perf_counter() - start, trained.plan.held_out.labels
-        vectors, found = trained.embed(), {}
+        session = train_in_memory(parse_config(tables), dataset, on_step=average)
+        assert session is not None, f"{row} diverged"
+        seconds, labels = time.perf_counter() - start, session.validator.split.labels
+        vectors, found = session.validator.embed(session.embedder), {}
         for width in WIDTHS:
             if width <= vectors.shape[1]:
                 found[f"head {width}"] = scored(vectors[:, :width], labels)
-        networks = {"refit": trained.session.embedder}
+        networks = {"refit": session.embedder}
         if average.n and not options.refit_only:
-            networks["halfway"] = trained.session.embedder.interpolated(trained.session.refit.pretrained, 0.5)
-            networks["averaged"] = trained.session.embedder.interpolated(average.weights, 1.0)
+            networks["halfway"] = session.embedder.interpolated(session.refit.pretrained, 0.5)
+            networks["averaged"] = session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
-            caches = trained.session.refit.cache, trained.validator.cache
+            caches = session.refit.cache, session.validator.cache
             known, new = (extract_features(embedder, cache, on_progress=lambda done, total: None) for cache in caches)
             for width in WIDTHS:
-                found[f"{name} {width}"] = scored(closed_form_head(known, trained.plan.training.labels, width)(new), labels)
+                found[f"{name} {width}"] = scored(closed_form_head(known, session.refit.split.labels, width)(new), labels)
     return {"scores": found, "seconds": round(seconds), "threads": options.threads}
 
 

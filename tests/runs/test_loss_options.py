@@ -14,8 +14,8 @@ from facetric.losses import LOSSES, FacilityLocationLoss, SubsampledLoss
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config, to_toml
 from facetric.training import train
-from facetric.training.loss import build_loss
 from facetric.training.processes import Processes
+from facetric.training.step import build_loss
 from training.tiny_runs import rows_of, tiny_config, tiny_tables
 
 DATA = {"data": {"name": "glyphs"}}

@@ -17,24 +17,20 @@ from facetric.runs import Run, read_config
 from facetric.runs.recipes import recipe
 from facetric.runs.splits import new_images
 from facetric.training import resume, train
-from facetric.training.choice import (
+from facetric.training.candidates import (
     CLOSED_FORM,
     FINE_TUNED,
     HALFWAY,
     HEAD,
     PRETRAINED,
-    Record,
-    _scores,
     candidates,
-    decide,
-    difference,
     fitting_batches,
-    halves,
-    is_clear,
-    summary,
+    group_scores,
+    hold_out,
+    train_in_memory,
     with_settings,
 )
-from facetric.training.in_memory import hold_out, train_in_memory
+from facetric.training.choice import Record, decide, difference, halves, is_clear, summary
 from training.tiny_runs import tiny_config
 
 
@@ -212,7 +208,7 @@ def test_a_choice_that_is_stopped_continues_and_ends_with_the_same_weights(photo
             os.kill(os.getpid(), signal.SIGTERM)
         return train_in_memory(config, dataset, stopped=stopped)
 
-    monkeypatch.setattr("facetric.training.choice.train_in_memory", counted)
+    monkeypatch.setattr("facetric.training.candidates.train_in_memory", counted)
     stopped = train(photo_config(photos, "stopped"))
     assert (stopped.signal_number, stopped.finished) == (signal.SIGTERM, False)
     kept = json.loads((photos / "stopped" / "choice.json").read_text())
@@ -238,7 +234,7 @@ def test_what_needs_no_training_is_scored_on_all_splits_before_anything_trains(p
         return train_in_memory(config, dataset, stopped=stopped)
 
     monkeypatch.setattr("facetric.training.choice.N_SPLITS", 3)
-    monkeypatch.setattr("facetric.training.choice.train_in_memory", counted)
+    monkeypatch.setattr("facetric.training.candidates.train_in_memory", counted)
     assert train(photo_config(photos, "cheap")).signal_number == signal.SIGTERM
     assert steps == [0, 0, 0, 0, 0, 0, 2]
     kept = json.loads((photos / "cheap" / "choice.json").read_text())["scores"]
@@ -266,7 +262,7 @@ def test_batches_of_halves_fit_them_whatever_the_run_has(photos):
     assert (found.images_per_class, found.class_ratio) != (6, None)
     loss = {"name": "facility_location", "n_subsets": 4, "subset_size": 4 * n_classes + 1}
     subsets = with_settings(config, {"batches": {"size": 4 * n_classes + 4}, "loss": loss})
-    assert _scores(subsets, candidates(subsets, 1280)[1:2], part, n_features=1280, stopped=lambda: False)
+    assert group_scores(subsets, candidates(subsets, 1280)[1:2], part, n_features=1280, stopped=lambda: False)
 
 
 def try_out(photos, settings):
@@ -276,23 +272,23 @@ def try_out(photos, settings):
 
 
 def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
-    trained = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
-    vectors = trained.embed()
-    features = extract_features(trained.session.embedder, trained.validator.cache, on_progress=lambda done, total: None)
+    session = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
+    vectors = session.validator.embed(session.embedder)
+    features = extract_features(session.embedder, session.validator.cache, on_progress=lambda done, total: None)
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, units @ units.T, atol=1e-5)
 
 
 def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitted_to_it(photos):
-    run = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
+    session = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
     pretrained = build_network().backbone.state_dict()
-    trained, halfway = run.session.embedder, run.refitted(pretrained_fraction=0.5)
+    trained, halfway = session.embedder, session.refit.with_fraction(0.5)(session.embedder)
     moved = 0
     for name, tensor in halfway.backbone.state_dict().items():
         mean = (pretrained[name].double() + trained.backbone.state_dict()[name].double()) / 2
         np.testing.assert_allclose(tensor.double(), mean, atol=1e-6)
         moved += not np.array_equal(tensor, pretrained[name])
     assert moved > 10
-    features = extract_features(halfway, run.session.refit.cache, on_progress=lambda done, total: None)
-    head = closed_form_head(features, run.plan.training.labels, halfway.dim)
+    features = extract_features(halfway, session.refit.cache, on_progress=lambda done, total: None)
+    head = closed_form_head(features, session.refit.split.labels, halfway.dim)
     np.testing.assert_allclose(halfway.head.weight.detach().numpy(), head.weight, rtol=1e-4, atol=1e-6)

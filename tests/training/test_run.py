@@ -33,7 +33,7 @@ from facetric.training.health import (
 )
 from facetric.training.step import LearningRates, build_optimizer
 from facetric.training.validation import check_validation
-from facetric.training.writer import Progress
+from facetric.training.writer import History
 from training.tiny_runs import rows_of, tiny_config
 
 
@@ -127,16 +127,16 @@ def test_the_verdict_is_by_the_best_trained_step_and_ties_are_broken_by_map_at_r
     def scores(recall, map_at_r):
         return {"recall_at_1": recall, "map_at_r": map_at_r}
 
-    progress = Progress(step=2, validation={0: scores(0.7, 0.3), 1: scores(0.9, 0.5), 2: scores(0.8, 0.9)})
+    progress = History(step=2, validation={0: scores(0.7, 0.3), 1: scores(0.9, 0.5), 2: scores(0.8, 0.9)})
     sentence = "on validation classes training moved Recall@1 from 70.0 to 90.0; kept (best.safetensors is step 1)"
     assert progress.verdict("recall_at_1") == sentence
     assert "moved MAP@R from 30.0 to 90.0; kept" in progress.verdict("map_at_r")
-    level = Progress(step=1, validation={0: scores(1.0, 0.6), 1: scores(1.0, 0.8)})
+    level = History(step=1, validation={0: scores(1.0, 0.6), 1: scores(1.0, 0.8)})
     assert level.best_step("recall_at_1") == 1
-    equal = Progress(step=1, validation={0: scores(1.0, 0.8), 1: scores(1.0, 0.8)})
+    equal = History(step=1, validation={0: scores(1.0, 0.8), 1: scores(1.0, 0.8)})
     assert equal.best_step("recall_at_1") == 0
     assert "from 100.0 to 100.0; not kept" in equal.verdict("recall_at_1")
-    assert Progress().verdict("recall_at_1") is None
+    assert History().verdict("recall_at_1") is None
 
 
 def test_the_resolved_file_repeats_the_run(finished, tmp_path):
@@ -440,7 +440,7 @@ def test_rows_beyond_the_checkpoint_are_cut(tmp_path):
 def test_states_hold_no_code(tmp_path):
     write_state(tmp_path, 5, {"numbers": [1, 2.5], "tensor": torch.arange(3)})
     assert read_state(tmp_path / "state_00000005.pt")["numbers"] == [1, 2.5]
-    write_state(tmp_path, 6, {"code": Progress()})
+    write_state(tmp_path, 6, {"code": History()})
     with pytest.raises(DamagedStateError, match="more than tensors and plain containers"):
         read_state(tmp_path / "state_00000006.pt")
 

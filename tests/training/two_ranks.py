@@ -26,7 +26,8 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
     from facetric.embedder import build_network
     from facetric.runs.config import LossTable
     from facetric.training.processes import share_batch_norm
-    from facetric.training.session import TrainedPart, build_loss
+    from facetric.training.session import TrainedPart
+    from facetric.training.step import build_loss
 
     config = LossTable.model_validate({"name": name, **({"margin_weight": 4.0} if name == "facility_location" else {})})
     loss = build_loss(config, seed=0, dim=8, n_classes=4, processes=processes)
@@ -46,7 +47,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
     embedder.freeze_batchnorm = torch.get_default_dtype() == torch.float32
     embedder.train()
     if processes.n > 1 and not embedder.freeze_batchnorm:
-        assert share_batch_norm(embedder, n_processes=processes.n) == []
+        assert share_batch_norm(embedder) == []
     images = images.to(torch.get_default_dtype())
     share = len(images) // processes.n
     mine = slice(processes.rank * share, (processes.rank + 1) * share)

@@ -7,72 +7,28 @@ more than the standard error of their difference. No more halves are tried once 
 
 from __future__ import annotations
 
-import gc
 import logging
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder.closed_form import can_span
-from facetric.embedder.network import WHOLE
 from facetric.files import sealed, unsealed
 from facetric.images import ImageDataset
-from facetric.metrics import Metric, retrieval_by_class
-from facetric.runs import FEWEST_TO_CHOOSE, DivergedError, Run, TrainConfig, batch_shape, parse_config
+from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig
+from facetric.training.candidates import PRETRAINED, Candidate, ClassScores, candidates, group_scores, hold_out, with_settings
 from facetric.training.display import Display
-from facetric.training.health import refuse_bad_embeddings
-from facetric.training.in_memory import Trained, hold_out, train_in_memory
 from facetric.training.session import Plan
 
-PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trained head"
-HALFWAY, FINE_TUNED = "halfway to fine-tuned", "fine-tuned"
 N_SPLITS = 6
-HALFWAY_FRACTION = 0.5
 CLEAR = 2.0  # standard errors
 
-Tables = dict[str, dict[str, Any]]
-ClassScores = dict[str, tuple[float, float]]  # class name → Recall@1, MAP@R
 _log = logging.getLogger("facetric")
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A recipe: what it changes in the settings of the run. Those of one `training` differ only in what is saved after it."""
-
-    name: str
-    training: str
-    settings: Tables
-
-
-def candidates(config: TrainConfig, n_features: int) -> list[Candidate]:
-    """From the simplest to the most elaborate."""
-    frozen = {"freeze_through": WHOLE, "cached_views": 1, "head_refit": False, "pretrained_fraction": 0.0}
-    central, untrained = {"augment": "none"}, {"steps": 0}
-    as_it_is = {**frozen, "head_init": "orthogonal", "dim": n_features}
-    whitened = {**frozen, "head_init": "whitened"}
-    no_prefixes = {"nested": ()} if config.loss.nested and config.loss.nested[-1] >= n_features else {}
-    found = [
-        Candidate(PRETRAINED, PRETRAINED, {"run": untrained, "data": central, "model": as_it_is, "loss": no_prefixes}),
-        Candidate(CLOSED_FORM, CLOSED_FORM, {"run": untrained, "data": central, "model": whitened}),
-        Candidate(HEAD, HEAD, {"data": central, "model": whitened}),
-    ]
-    if config.model.freeze_through != WHOLE:
-        tuned = {"head_init": "whitened", "head_refit": True}
-        for name, fraction in ((HALFWAY, HALFWAY_FRACTION), (FINE_TUNED, 0.0)):
-            found.append(Candidate(name, FINE_TUNED, {"model": {**tuned, "pretrained_fraction": fraction}}))
-    return found
-
-
-def with_settings(config: TrainConfig, settings: Tables) -> TrainConfig:
-    """The configuration with these keys changed; None drops one."""
-    tables = {name: {**table, **settings.get(name, {})} for name, table in config.model_dump().items()}
-    return parse_config({name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()})
 
 
 @dataclass
@@ -130,7 +86,7 @@ def choose(
             needed = split == 0 and tried is free  # without these there is no choice
             if all(split in record.scores.get(recipe.name, {}) for recipe in group) or (is_over() and not needed):
                 continue
-            found = _scores(config, group, part, n_features=n_features, stopped=lambda: stopped() or is_over())
+            found = group_scores(config, group, part, n_features=n_features, stopped=lambda: stopped() or is_over())
             if stopped():
                 return None
             for name, scores in found.items():
@@ -255,59 +211,6 @@ def check_choice(config: TrainConfig, dataset: ImageDataset, plan: Plan, *, n_pr
 def _scorable(dataset: ImageDataset) -> NDArray[np.int64]:
     """Training classes with several images; those with one always train."""
     return np.flatnonzero(np.bincount(dataset.labels[dataset.splits == "train"]) > 1)
-
-
-def _scores(
-    config: TrainConfig, group: Sequence[Candidate], part: ImageDataset, *, n_features: int, stopped: Callable[[], bool]
-) -> dict[str, ClassScores]:
-    """Train once and score every candidate of the group; empty where that was stopped or diverged."""
-    batches = fitting_batches(config, part)
-    settings = {**group[-1].settings, "batches": batches}
-    if (getattr(config.loss, "subset_size", None) or 0) > batches.get("size", config.batches.size):
-        settings["loss"] = {**settings.get("loss", {}), "subset_size": None}
-    recipe_config = with_settings(config, settings)
-    n_images = int((part.splits == "train").sum())
-    if n_images <= recipe_config.model.dim != n_features:  # fewer images than in the run span fewer directions
-        recipe_config = with_settings(recipe_config, {"model": {"dim": n_images - 1}, "loss": {"nested": ()}})
-    trained = train_in_memory(recipe_config, part, stopped=stopped)
-    found = {}
-    for recipe in group if trained is not None else ():
-        assert trained is not None
-        try:
-            found[recipe.name] = _class_scores(trained, recipe, part)
-        except DivergedError:
-            if recipe_config.run.steps == 0:
-                raise
-            _log.warning("%s has diverged on a half of the classes and counts for nothing there", recipe.name)
-    del trained
-    gc.collect()
-    return found
-
-
-def _class_scores(trained: Trained, recipe: Candidate, part: ImageDataset) -> ClassScores:
-    model, embedder = recipe.settings["model"], trained.session.embedder
-    if model["head_refit"]:
-        embedder = trained.refitted(pretrained_fraction=model["pretrained_fraction"])
-    metric: Metric = "cosine" if embedder.normalize else "euclidean"
-    labels, vectors = part.labels[part.splits == "validation"], trained.embed(embedder)
-    refuse_bad_embeddings(vectors, trained.n_steps, metric=metric)
-    found = retrieval_by_class(vectors, labels, metric=metric)
-    rows = zip(found.classes, found.recall_at_1, found.map_at_r, strict=True)
-    return {part.class_names[label]: (float(recall), float(precision)) for label, recall, precision in rows}
-
-
-def fitting_batches(config: TrainConfig, part: ImageDataset) -> dict[str, Any]:
-    """The composition of batches, or a smaller one where half of the classes cannot fill it."""
-    sizes = np.bincount(part.labels[part.splits == "train"])
-    sizes = np.sort(sizes[sizes > 0])
-    size, per_class = config.batches.size, config.batches.images_per_class
-    if per_class is not None and (sizes >= per_class).sum() >= 2:
-        return {"size": min(size, int((sizes >= per_class).sum()) * per_class)}
-    n_classes = round((config.batches.class_ratio or 0.25) * size)
-    if per_class is None and n_classes <= len(sizes) and sizes[-n_classes:].sum() >= size:
-        return {}
-    size, n_classes = batch_shape(sizes.tolist())
-    return {"size": size, "class_ratio": round(n_classes / size, 4), "images_per_class": None}
 
 
 def _kept(run: Run) -> Record:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from tqdm.auto import tqdm
 
-from facetric.progress import NotebookBar, in_notebook
+from facetric.progress import in_notebook
 from facetric.text import printable
 
 _log = logging.getLogger("facetric")
@@ -27,14 +28,13 @@ class Display:
         self.console = None if silent else console
         self.silent = silent
         self.n_steps = n_steps
-        self._progress: Progress | None = None
-        self._bar: NotebookBar | None = None
-        self._task = TaskID(0)
+        self._bar: Any = None
 
     def say(self, line: str) -> None:
         """One line, above the bar if there is one."""
         if self.console is not None:
-            self.console.print(Text(printable(line)), soft_wrap=True)
+            with tqdm.external_write_mode(file=self.console.file):
+                self.console.print(Text(printable(line)), soft_wrap=True)
         elif not self.silent:
             _log.info("%s", line)
 
@@ -47,40 +47,31 @@ class Display:
 
     def start(self, step: int) -> None:
         """Training starts, or resumes, after this step."""
-        if self.console is not None and self.console.is_terminal:
-            columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-            self._progress = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=True)
-            self._progress.start()
-            self._task = self._progress.add_task("", total=self.n_steps, completed=step)
-        elif self.console is None and not self.silent and in_notebook():
-            self._bar = NotebookBar("training", done=step, total=self.n_steps)
+        if self.console is None and not self.silent and in_notebook():
+            self._bar = tqdm(desc="training", initial=step, total=self.n_steps)
+        elif self.console is not None and self.console.is_terminal:
+            self._bar = tqdm(desc="training", initial=step, total=self.n_steps, leave=False, file=self.console.file)
 
     def stepped(self, step: int) -> None:
-        if self._progress is not None:
-            self._progress.update(self._task, completed=step)
         if self._bar is not None:
-            self._bar.update(step, self.n_steps)
+            self._bar.update(step - self._bar.n)
 
     def logged(self, row: dict[str, Any]) -> None:
         """A row of metrics.jsonl."""
+        words = _words(row)
         if self._bar is not None:
-            self._bar.update(row["step"], self.n_steps, _words(row))
-        if self._progress is not None:
-            self._progress.update(self._task, description=_words(row))
-        else:
-            left = (self.n_steps - row["step"]) * row["timing"]["step_seconds"]
-            self.say(f"step {row['step']:>6}/{self.n_steps}  {_words(row)}  {_duration(left)} left")
+            self._bar.set_postfix_str(words)
+        if self._bar is None or self.console is None:
+            left = timedelta(seconds=round((self.n_steps - row["step"]) * row["timing"]["step_seconds"]))
+            self.say(f"step {row['step']:>6}/{self.n_steps}  {words}  {left} left")
 
     def validated(self, step: int, scores: dict[str, float], *, best: bool) -> None:
         words = "  ".join(f"{name} {value:.4f}" for name, value in scores.items())
         self.say(f"step {step:>6}: validation {words}{'  (best so far)' if best else ''}")
 
     def stop(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
         if self._bar is not None:
-            self._bar.finish()
+            self._bar.close()
             self._bar = None
 
     def table(self, title: str, rows: dict[str, dict[str, float]]) -> None:
@@ -108,9 +99,3 @@ def _words(row: dict[str, Any]) -> str:
         words.append(f"γ {row['margin_weight']:.3g}")
     words.append(f"{row['timing']['images_per_second']:.0f} images/s")
     return "  ".join(words)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -145,7 +145,6 @@ _PACKAGES = (
     "lightning-fabric",
     "numpy",
     "numba",
-    "faiss-cpu",
     "safetensors",
     "pillow",
 )

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from facetric.images import ImageDataset
+from facetric.losses import BatchExplanation, SubsetsExplanation
 from facetric.runs import (
     DivergedError,
     Manifest,
@@ -25,15 +26,13 @@ from facetric.runs import (
 )
 from facetric.training.choice import check_choice, choose
 from facetric.training.display import Display
-from facetric.training.feed import TrainingBatch
 from facetric.training.health import CALMER, CollapseWatch, save_batch
 from facetric.training.loggers import describe_environment, require_loggers, say_differences
-from facetric.training.loss import last_explanation
 from facetric.training.processes import Interruption, Processes
 from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
-from facetric.training.step import Step, StepClock, take_step
-from facetric.training.validation import Scores, Validator, check_metric, check_validation
-from facetric.training.writer import Callbacks, OnTrainingStep, OnValidation, Progress, Writer
+from facetric.training.step import Step, StepClock, take_steps
+from facetric.training.validation import Scores, check_metric, check_validation
+from facetric.training.writer import Callbacks, History, OnTrainingStep, OnValidation, Writer
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def _run(
                     stopped=lambda: bool(interruption.signal_number),
                 )
             if chosen is None or interruption.signal_number:
-                return _conclude(config, run, display, Progress(), interruption.signal_number)
+                return _conclude(config, run, display, History(), interruption.signal_number)
             config, display.n_steps = chosen, chosen.run.steps
             plan = make_plan(config, dataset, fabric, processes)
         state = processes.broadcast(lambda: None if is_new else read_newest_state(run.checkpoints))
@@ -136,22 +135,21 @@ def _run(
             f"{plan.training.n_classes:,} classes to train"
             + (f", {len(plan.held_out):,} of {plan.held_out.n_classes:,} to validate" if plan.held_out is not None else "")
         )
-        session, validator = build_session(config, plan, fabric, processes, fresh=state is None)
-        progress = Progress()
+        session, history = build_session(config, plan, fabric, processes, fresh=state is None), History()
         if state is not None:
             session.load_state_dict(state)
-            progress = Progress(step=state["step"], validation=dict(state["validation"]))
+            history = History(step=state["step"], validation=dict(state["validation"]))
         if not is_new:
-            display.say(f"resuming from step {progress.step} of {config.run.steps}")
+            display.say(f"resuming from step {history.step} of {config.run.steps}")
         writer = None
         with processes.fail_together():
             if processes.is_first:
-                writer = Writer(config, run, display, progress, calls)
+                writer = Writer(config, run, display, history, calls)
                 stack.callback(writer.close)
-                if state is not None and progress.step == config.run.steps:
+                if state is not None and history.step == config.run.steps:
                     writer.restore_last(session)
-        signal_number = _train_steps(config, session, progress, validator, writer, each_step=calls.on_step is not None)
-    return _conclude(config, run, display, progress, signal_number)
+        signal_number = _train_steps(session, history, writer, each_step=calls.on_step is not None)
+    return _conclude(config, run, display, history, signal_number)
 
 
 def _images(config: TrainConfig, run: Run, display: Display, *, is_new: bool, accept_changes: bool) -> ImageDataset:
@@ -164,37 +162,22 @@ def _images(config: TrainConfig, run: Run, display: Display, *, is_new: bool, ac
     return dataset
 
 
-def _train_steps(
-    config: TrainConfig,
-    session: Session,
-    progress: Progress,
-    validator: Validator | None,
-    writer: Writer | None,
-    *,
-    each_step: bool,
-) -> int:
+def _train_steps(session: Session, history: History, writer: Writer | None, *, each_step: bool) -> int:
     """The loop. Returns the number of the signal that stopped it, or came in its last step; 0 for none."""
-    run, processes, device = config.run, session.processes, session.fabric.device
-    clock = StepClock(device)
-    watch = CollapseWatch(loss_name=config.loss.name)
-    n_unlogged = 0
+    run, processes, clock = session.config.run, session.processes, StepClock(session.fabric.device)
+    watch = CollapseWatch(loss_name=session.config.loss.name)
+    n_unlogged, signal_number = 0, 0
     with processes.fail_together():
-        if progress.step == 0 and validator is not None and writer is not None:
-            writer.validate(session, validator)
+        if history.step == 0 and writer is not None:
+            writer.validate(session)
     session.embedder.train()
     with Interruption() as interruption:
-        batches = iter(session.feed)
-        while progress.step < run.steps:
-            with processes.fail_together(), clock.part("sampler"):
-                batch = next(batches)
-            step = progress.step + 1
-            is_last = step == run.steps
-            session.rates.set(step)
-            done = take_step(session, batch, clip_norm=config.optimizer.clip_norm, clock=clock)
+        for done in take_steps(session, clock, after=history.step):
             if not done.is_finite:
                 with processes.fail_together():
-                    _refuse_non_finite(writer, batch, done, step)
-            progress.step = step
+                    _refuse_non_finite(writer, done)
+            step = history.step = done.number
+            is_last = step == run.steps
             n_unlogged += 1
 
             due = is_last or step % run.log_every == 0
@@ -206,55 +189,56 @@ def _train_steps(
                                 writer.display.warn(f"step {step}: {warning}")
                         writer.stepped(step, done.loss)
                     if due:
-                        timing = clock.row(n_steps=n_unlogged, batch_size=config.batches.size)
+                        timing = clock.row(n_steps=n_unlogged, batch_size=session.config.batches.size)
                         with clock.part("logging"):
-                            row = {**_row(session, step, done.loss), "timing": timing}
+                            row = {**_row(session, done), "timing": timing}
                             writer.append(row)
                             writer.display.logged(row)
                 if due:
                     n_unlogged = 0
-            if session.decay is not None:
-                session.decay.step()
 
             if run.validate_every and (is_last or step % run.validate_every == 0):
                 with processes.fail_together():
-                    if validator is not None and writer is not None:
-                        writer.validate(session, validator)
+                    if writer is not None:
+                        writer.validate(session)
                 session.embedder.train()
             signal_number = processes.maximum(interruption.signal_number)
             if is_last or signal_number or step % run.checkpoint_every == 0:
-                state = session.state_dict()
-                with processes.fail_together():
-                    if writer is not None:
-                        writer.checkpoint(session, state)
+                _checkpoint(session, writer)
             if signal_number:
                 return signal_number
     if run.steps == 0:
-        state = session.state_dict()
-        with processes.fail_together():
-            if writer is not None:
-                writer.checkpoint(session, state)
+        _checkpoint(session, writer)
     return processes.maximum(interruption.signal_number)
 
 
-def _refuse_non_finite(writer: Writer | None, batch: TrainingBatch, done: Step, step: int) -> None:
+def _checkpoint(session: Session, writer: Writer | None) -> None:
+    state = session.state_dict()
+    with session.processes.fail_together():
+        if writer is not None:
+            writer.checkpoint(session, state)
+
+
+def _refuse_non_finite(writer: Writer | None, done: Step) -> None:
     """Save the batch that gave no finite loss, and stop."""
     if writer is None:
         return
     what = "loss is" if torch.isfinite(done.embeddings).all() else "embeddings are"
-    tensors = {"inputs": batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
+    tensors = {"inputs": done.batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
     with writer.run.writing():
-        path = save_batch(writer.run.path, step, {**tensors, "image_ids": torch.from_numpy(batch.image_ids)})
-    raise DivergedError(f"the {what} not finite in step {step}; the batch is in {path}: {CALMER}")
+        path = save_batch(writer.run.path, done.number, {**tensors, "image_ids": torch.from_numpy(done.batch.image_ids)})
+    raise DivergedError(f"the {what} not finite in step {done.number}; the batch is in {path}: {CALMER}")
 
 
-def _row(session: Session, step: int, value: float) -> dict[str, Any]:
+def _row(session: Session, done: Step) -> dict[str, Any]:
     """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
-    detail = last_explanation(session.loss)
+    detail = getattr(session.loss, "last", None)
+    if not isinstance(detail, BatchExplanation | SubsetsExplanation):
+        detail = None
     rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
     return {
-        "step": step,
-        "loss": value,
+        "step": done.number,
+        "loss": done.loss,
         "facility_score": None if detail is None else detail.facility_score,  # F
         "oracle_score": None if detail is None else detail.oracle_score,  # F̃
         "margin": None if detail is None else detail.margin,  # Δ
@@ -265,20 +249,20 @@ def _row(session: Session, step: int, value: float) -> dict[str, Any]:
     }
 
 
-def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progress, signal_number: int) -> RunResult:
+def _conclude(config: TrainConfig, run: Run, display: Display, history: History, signal_number: int) -> RunResult:
     """The closing lines, and the result."""
-    best = progress.best_step(config.run.best_metric)
-    finished = progress.step >= config.run.steps and not config.run.choose_minutes
+    best = history.best_step(config.run.best_metric)
+    finished = history.step >= config.run.steps and not config.run.choose_minutes
     if signal_number and not finished:
-        where = "while choosing" if config.run.choose_minutes else f"after step {progress.step}, which was saved"
+        where = "while choosing" if config.run.choose_minutes else f"after step {history.step}, which was saved"
         display.say(f"stopped by a signal {where}. To continue: {run.resume_command}")
     else:
-        moments = {"before training": 0, f"best, step {best}": best, f"last, step {progress.step}": progress.step}
+        moments = {"before training": 0, f"best, step {best}": best, f"last, step {history.step}": history.step}
         if best == 0:
             moments.pop("best, step 0")
-        rows = {name: progress.validation[step] for name, step in moments.items() if step in progress.validation}
+        rows = {name: history.validation[step] for name, step in moments.items() if step in history.validation}
         display.table("Validation, on classes that were not trained on", rows)
-        if (verdict := progress.verdict(config.run.best_metric)) is not None:
+        if (verdict := history.verdict(config.run.best_metric)) is not None:
             display.say(verdict)
         if why := run.why_chosen():
             display.say(why)
@@ -288,9 +272,9 @@ def _conclude(config: TrainConfig, run: Run, display: Display, progress: Progres
             display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
     return RunResult(
         folder=run.path,
-        step=progress.step,
+        step=history.step,
         finished=finished,
         signal_number=signal_number,
         best_step=best,
-        validation=dict(progress.validation),
+        validation=dict(history.validation),
     )

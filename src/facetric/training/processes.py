@@ -41,7 +41,7 @@ class Processes:
 
     def broadcast(self, make: Callable[[], Result]) -> Result:
         """The result of `make` in the first process, in all of them. If it fails there, all fail."""
-        return broadcast(make, device=self.device)
+        return make() if self.n == 1 else broadcast(make, device=self.device)
 
     def all_gather(self, value: Result) -> list[Result]:
         """The value of every process, in the order of ranks."""
@@ -101,13 +101,11 @@ def sum_over_processes(values: Tensor) -> Tensor:
 class GlobalBatchNorm2d(nn.BatchNorm2d):
     """nn.BatchNorm2d with the statistics of the global batch; all processes hold equally many images."""
 
-    n_processes: int = 1
-
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.running_mean is None or self.running_var is None or self.momentum is None:
             return super().forward(input)
         values = input.to(torch.promote_types(input.dtype, torch.float32))
-        n = input.numel() // input.shape[1] * self.n_processes
+        n = input.numel() // input.shape[1] * dist.get_world_size()
         mean = sum_over_processes(values.sum(dim=(0, 2, 3))) / n
         centered = values - mean[:, None, None]  # a second pass: the mean of squares minus the square of the mean loses digits
         variance = sum_over_processes(centered.square().sum(dim=(0, 2, 3))) / n
@@ -120,25 +118,15 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
         return (centered * scale[:, None, None] + self.bias[:, None, None]).to(input.dtype)
 
 
-def share_batch_norm(network: nn.Module, *, n_processes: int) -> list[str]:
-    """Replace every nn.BatchNorm2d in place, same tensors and names. Returns the names of other kinds, which stay per process."""
+def share_batch_norm(network: nn.Module) -> list[str]:
+    """Turn every nn.BatchNorm2d into a shared one, in place. Returns the names of other kinds, which stay per process."""
     others = []
-    for parent_name, parent in list(network.named_modules()):
-        for name, module in list(parent.named_children()):
-            if type(module) is nn.BatchNorm2d and module.affine:
-                setattr(parent, name, _shared(module, n_processes))
-            elif isinstance(module, nn.modules.batchnorm._BatchNorm):
-                others.append(f"{parent_name}.{name}".lstrip("."))
+    for name, module in network.named_modules():
+        if type(module) is nn.BatchNorm2d and module.affine:
+            module.__class__ = GlobalBatchNorm2d  # the same tensors under the same names
+        elif isinstance(module, nn.modules.batchnorm._BatchNorm):
+            others.append(name)
     return others
-
-
-def _shared(module: nn.BatchNorm2d, n_processes: int) -> GlobalBatchNorm2d:
-    shared = GlobalBatchNorm2d(module.num_features, module.eps, module.momentum)
-    shared.n_processes = n_processes
-    shared.weight, shared.bias = module.weight, module.bias
-    shared.running_mean, shared.running_var = module.running_mean, module.running_var
-    shared.num_batches_tracked = module.num_batches_tracked
-    return shared.train(module.training)
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)

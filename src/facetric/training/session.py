@@ -31,10 +31,9 @@ from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.runs import RunTable, TrainConfig, new_images
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
-from facetric.training.loss import build_decay, build_loss
 from facetric.training.processes import Processes, share_batch_norm
 from facetric.training.refit import HeadRefit
-from facetric.training.step import LearningRates, build_optimizer
+from facetric.training.step import LearningRates, build_decay, build_loss, build_optimizer
 from facetric.training.validation import Validator
 
 _log = logging.getLogger("facetric")
@@ -59,6 +58,7 @@ class TrainedPart(nn.Module):
 class Session:
     """All that changes while a run trains."""
 
+    config: TrainConfig
     fabric: Fabric
     processes: Processes
     embedder: Network
@@ -70,6 +70,7 @@ class Session:
     decay: MarginDecay | None
     feed: Feed
     refit: HeadRefit | None
+    validator: Validator | None  # of the first process
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain containers. To be called by all processes: each contributes its random state."""
@@ -215,7 +216,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
 
 def build_session(
     config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool, one_cache: bool = False
-) -> tuple[Session, Validator | None]:
+) -> Session:
     """The long work before the first step, and the setup with Fabric. All processes call it together.
 
     `one_cache`: held-out images are taken from the cache of training views too, where it has their central crops.
@@ -229,7 +230,7 @@ def build_session(
             _initialize_head(config, plan, cache)
         feed = _feed(config, plan, cache)
         validator = _validator(config, plan, half if one_cache else None) if processes.is_first else None
-    if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder, n_processes=processes.n)):
+    if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder)):
         _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
     rates = config.optimizer
     groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
@@ -237,7 +238,8 @@ def build_session(
         groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
     optimizer = build_optimizer(groups, rates)
     network, wrapped = fabric.setup(TrainedPart(embedder, from_activations=config.model.cached_views > 0), optimizer)
-    session = Session(
+    return Session(
+        config=config,
         fabric=fabric,
         processes=processes,
         embedder=embedder,
@@ -249,8 +251,8 @@ def build_session(
         decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
         feed=feed,
         refit=_refit(config, plan, cache),
+        validator=validator,
     )
-    return session, validator
 
 
 def prepare_runs(configs: Sequence[TrainConfig]) -> None:

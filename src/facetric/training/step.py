@@ -1,4 +1,4 @@
-"""One training step: forward, loss of the global batch, backward, update; the optimizer, its rates, and where the time goes."""
+"""Training steps: batch, forward, loss of the global batch, backward, update; the loss, the optimizer, and where time goes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from facetric.runs import OptimizerTable
+from facetric import losses
+from facetric.losses import FacilityLocationLoss, MarginDecay, MatryoshkaLoss, SubsampledLoss
+from facetric.runs import LossTable, OptimizerTable
 from facetric.training.feed import TrainingBatch
+from facetric.training.processes import Processes
 
 if TYPE_CHECKING:
     from facetric.training.session import Session
@@ -25,34 +28,44 @@ if TYPE_CHECKING:
 class Step:
     """What a step gave, over the global batch. Without a finite loss nothing was updated."""
 
+    number: int  # from 1
     loss: float
     embeddings: Tensor  # (m, d)
     labels: Tensor  # (m,)
+    batch: TrainingBatch
 
     @property
     def is_finite(self) -> bool:
         return math.isfinite(self.loss)
 
 
-def take_step(session: Session, batch: TrainingBatch, *, clip_norm: float | None, clock: StepClock) -> Step:
-    """Train on one batch; all processes together."""
-    fabric, processes = session.fabric, session.processes
-    with clock.part("network"):
-        session.optimizer.zero_grad(set_to_none=True)
-        embeddings: Tensor = session.network(fabric.to_device(batch.inputs))  # (m / n_processes, d)
-    with clock.part("loss"):
-        embeddings = processes.gather_rows(embeddings)  # (m, d)
-        labels = processes.gather_rows(fabric.to_device(batch.labels))  # (m,)
-        finite = math.isfinite(float(embeddings.detach().square().sum()))  # of distances too
-        loss: Tensor | None = session.loss(embeddings, labels) if finite else None
-        value = math.nan if loss is None else float(loss.detach())
-    if loss is not None and math.isfinite(value):
+def take_steps(session: Session, clock: StepClock, *, after: int = 0) -> Iterator[Step]:
+    """Train on, from the step after this one to the last of the run; all processes together."""
+    fabric, processes, clip_norm = session.fabric, session.processes, session.config.optimizer.clip_norm
+    batches = iter(session.feed)
+    for number in range(after + 1, session.config.run.steps + 1):
+        with processes.fail_together(), clock.part("sampler"):
+            batch = next(batches)
         with clock.part("network"):
-            fabric.backward(loss)
-            if clip_norm is not None:
-                fabric.clip_gradients(session.network, session.wrapped_optimizer, max_norm=clip_norm, error_if_nonfinite=False)
-            session.wrapped_optimizer.step()
-    return Step(value, embeddings.detach(), labels)
+            session.rates.set(number)
+            session.optimizer.zero_grad(set_to_none=True)
+            embeddings: Tensor = session.network(fabric.to_device(batch.inputs))  # (m / n_processes, d)
+        with clock.part("loss"):
+            embeddings = processes.gather_rows(embeddings)  # (m, d)
+            labels = processes.gather_rows(fabric.to_device(batch.labels))  # (m,)
+            finite = math.isfinite(float(embeddings.detach().square().sum()))  # of distances too
+            loss: Tensor | None = session.loss(embeddings, labels) if finite else None
+            value = math.nan if loss is None else float(loss.detach())
+        if loss is not None and math.isfinite(value):
+            with clock.part("network"):
+                fabric.backward(loss)
+                if clip_norm is not None:
+                    wrapped = session.network, session.wrapped_optimizer
+                    fabric.clip_gradients(*wrapped, max_norm=clip_norm, error_if_nonfinite=False)
+                session.wrapped_optimizer.step()
+                if session.decay is not None:
+                    session.decay.step()
+        yield Step(number, value, embeddings.detach(), labels, batch)
 
 
 class StepClock:
@@ -88,11 +101,27 @@ class StepClock:
         }
 
 
+def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
+    """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
+    by_width: dict[int, nn.Module] = {}
+    for width in (*config.nested, dim):
+        loss = losses.build_loss(config.name, config.keywords(), dim=width, n_classes=n_classes, seed=seed)
+        if isinstance(loss, FacilityLocationLoss) and processes.n > 1:
+            loss.share = processes.broadcast
+        by_width[width] = SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed) if config.n_subsets else loss
+    return MatryoshkaLoss(by_width) if config.nested else by_width[dim]
+
+
+def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> MarginDecay | None:
+    """The schedule of γ, for a loss that has one."""
+    if not any(isinstance(part, FacilityLocationLoss) for part in loss.modules()):
+        return None
+    return MarginDecay(loss, every=config.margin_decay_every or steps_per_pass, rate=config.margin_decay)
+
+
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:
     """`groups` as Network.parameter_groups returns them, with their learning rates and weight decay."""
-    if (
-        config.name == "rmsprop"
-    ):  # 0.9 is TensorFlow's decay, which the paper used; torch's 0.99 starts with steps ten times too long
+    if config.name == "rmsprop":  # TensorFlow's 0.9, which the paper used; torch's 0.99 starts with steps ten times too long
         return torch.optim.RMSprop(groups, alpha=0.9)
     return torch.optim.AdamW(groups)
 

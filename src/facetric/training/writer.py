@@ -14,7 +14,7 @@ from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.loggers import start_loggers
 from facetric.training.session import Session
-from facetric.training.validation import Scores, Validator
+from facetric.training.validation import Scores
 
 OnTrainingStep = Callable[[int, float], None]  # called with the step and its loss
 OnValidation = Callable[[int, Scores], None]  # called with the step and the scores by name
@@ -29,8 +29,8 @@ class Callbacks:
 
 
 @dataclass
-class Progress:
-    """How far a run is."""
+class History:
+    """How far a run is, and the scores on the way."""
 
     step: int = 0
     validation: dict[int, Scores] = field(default_factory=dict)
@@ -65,14 +65,14 @@ class Progress:
 class Writer:
     """Belongs to the first process; the others have none."""
 
-    def __init__(self, config: TrainConfig, run: Run, display: Display, progress: Progress, calls: Callbacks) -> None:
-        self.config, self.run, self.display, self.progress, self.calls = config, run, display, progress, calls
+    def __init__(self, config: TrainConfig, run: Run, display: Display, history: History, calls: Callbacks) -> None:
+        self.config, self.run, self.display, self.history, self.calls = config, run, display, history, calls
         with run.writing():
-            self.loggers = start_loggers(config, run, from_step=progress.step)  # first: W&B may refuse to start
-            self.log = MetricsLog(run.metrics_file, from_step=progress.step)
-            remove_earlier_states(run.checkpoints, progress.step)
+            self.loggers = start_loggers(config, run, from_step=history.step)  # first: W&B may refuse to start
+            self.log = MetricsLog(run.metrics_file, from_step=history.step)
+            remove_earlier_states(run.checkpoints, history.step)
         self._refitted: tuple[int, Network | None] = (-1, None)
-        display.start(progress.step)
+        display.start(history.step)
 
     def stepped(self, step: int, loss: float) -> None:
         """After every step."""
@@ -86,16 +86,17 @@ class Writer:
             for logger in self.loggers:
                 logger.append(row)
 
-    def validate(self, session: Session, validator: Validator) -> None:
+    def validate(self, session: Session) -> None:
         """Score the held-out classes; keep the weights if they are the best so far."""
-        start = time.perf_counter()
-        step = self.progress.step
+        if session.validator is None:
+            return
+        start, step = time.perf_counter(), self.history.step
         refuse_non_finite_weights(session.embedder, step)
         embedder = self._for_use(session)
-        scores = validator(embedder, step=step)
-        self.progress.validation[step] = scores
+        scores = session.validator(embedder, step=step)
+        self.history.validation[step] = scores
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
-        best = self.progress.best_step(self.config.run.best_metric) == step
+        best = self.history.best_step(self.config.run.best_metric) == step
         if best:
             self.run.save_network(embedder, "best")
         self.display.validated(step, scores, best=best)
@@ -104,12 +105,12 @@ class Writer:
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
         """The rows and the embedder are written before the state: an existing state always has them."""
-        refuse_non_finite_weights(session.embedder, self.progress.step)
-        finished = self.progress.step == self.config.run.steps
+        refuse_non_finite_weights(session.embedder, self.history.step)
+        finished = self.history.step == self.config.run.steps
         self.run.save_network(self._for_use(session) if finished else session.embedder, "last")
         with self.run.writing():
             self.log.sync()
-            write_state(self.run.checkpoints, self.progress.step, {**state, "validation": self.progress.validation})
+            write_state(self.run.checkpoints, self.history.step, {**state, "validation": self.history.validation})
 
     def restore_last(self, session: Session) -> None:
         """Write the embedder of a finished run again if it is missing or damaged; the state has its tensors."""
@@ -117,7 +118,7 @@ class Writer:
         try:
             load_network(path)
         except WeightsError:
-            state = f"the resume state of step {self.progress.step}"
+            state = f"the resume state of step {self.history.step}"
             self.display.warn(f"{path} is {'damaged' if path.exists() else 'missing'}: it is written again from {state}")
             self.run.save_network(self._for_use(session), "last")
 
@@ -126,9 +127,9 @@ class Writer:
         if session.refit is None:
             return session.embedder
         step, embedder = self._refitted
-        if embedder is None or step != self.progress.step:
+        if embedder is None or step != self.history.step:
             embedder = session.refit(session.embedder)
-            self._refitted = self.progress.step, embedder
+            self._refitted = self.history.step, embedder
         return embedder
 
     def close(self) -> None:

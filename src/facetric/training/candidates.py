@@ -1,0 +1,148 @@
+"""What `run.choose_minutes` tries: recipes from the pretrained network to fine-tuning, each trained and scored in memory."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.embedder import Network
+from facetric.embedder.network import WHOLE
+from facetric.images import ImageDataset
+from facetric.metrics import Metric, retrieval_by_class
+from facetric.runs import DivergedError, TrainConfig, batch_shape, parse_config
+from facetric.training.health import refuse_bad_embeddings
+from facetric.training.processes import Processes
+from facetric.training.session import Session, build_session, make_plan, start_fabric
+from facetric.training.step import StepClock, take_steps
+
+PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trained head"
+HALFWAY, FINE_TUNED = "halfway to fine-tuned", "fine-tuned"
+HALFWAY_FRACTION = 0.5
+
+Tables = dict[str, dict[str, Any]]
+ClassScores = dict[str, tuple[float, float]]  # class name → Recall@1, MAP@R
+_log = logging.getLogger("facetric")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A recipe: what it changes in the settings of the run. Those of one `training` differ only in what is saved after it."""
+
+    name: str
+    training: str
+    settings: Tables
+
+
+def candidates(config: TrainConfig, n_features: int) -> list[Candidate]:
+    """From the simplest to the most elaborate."""
+    frozen = {"freeze_through": WHOLE, "cached_views": 1, "head_refit": False, "pretrained_fraction": 0.0}
+    central, untrained = {"augment": "none"}, {"steps": 0}
+    as_it_is = {**frozen, "head_init": "orthogonal", "dim": n_features}
+    whitened = {**frozen, "head_init": "whitened"}
+    no_prefixes = {"nested": ()} if config.loss.nested and config.loss.nested[-1] >= n_features else {}
+    found = [
+        Candidate(PRETRAINED, PRETRAINED, {"run": untrained, "data": central, "model": as_it_is, "loss": no_prefixes}),
+        Candidate(CLOSED_FORM, CLOSED_FORM, {"run": untrained, "data": central, "model": whitened}),
+        Candidate(HEAD, HEAD, {"data": central, "model": whitened}),
+    ]
+    if config.model.freeze_through != WHOLE:
+        tuned = {"head_init": "whitened", "head_refit": True}
+        for name, fraction in ((HALFWAY, HALFWAY_FRACTION), (FINE_TUNED, 0.0)):
+            found.append(Candidate(name, FINE_TUNED, {"model": {**tuned, "pretrained_fraction": fraction}}))
+    return found
+
+
+def with_settings(config: TrainConfig, settings: Tables) -> TrainConfig:
+    """The configuration with these keys changed; None drops one."""
+    tables = {name: {**table, **settings.get(name, {})} for name, table in config.model_dump().items()}
+    return parse_config({name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()})
+
+
+def group_scores(
+    config: TrainConfig, group: Sequence[Candidate], part: ImageDataset, *, n_features: int, stopped: Callable[[], bool]
+) -> dict[str, ClassScores]:
+    """Train once and score every candidate of the group; empty where that was stopped or diverged."""
+    batches = fitting_batches(config, part)
+    settings = {**group[-1].settings, "batches": batches}
+    if (getattr(config.loss, "subset_size", None) or 0) > batches.get("size", config.batches.size):
+        settings["loss"] = {**settings.get("loss", {}), "subset_size": None}
+    recipe_config = with_settings(config, settings)
+    n_images = int((part.splits == "train").sum())
+    if n_images <= recipe_config.model.dim != n_features:  # fewer images than in the run span fewer directions
+        recipe_config = with_settings(recipe_config, {"model": {"dim": n_images - 1}, "loss": {"nested": ()}})
+    trained = train_in_memory(recipe_config, part, stopped=stopped)
+    found: dict[str, ClassScores] = {}
+    for recipe in () if trained is None else group:
+        try:
+            found[recipe.name] = _class_scores(trained, recipe, part)  # type: ignore[arg-type]
+        except DivergedError:
+            if recipe_config.run.steps == 0:
+                raise
+            _log.warning("%s has diverged on a half of the classes and counts for nothing there", recipe.name)
+    del trained
+    gc.collect()
+    return found
+
+
+def _class_scores(session: Session, recipe: Candidate, part: ImageDataset) -> ClassScores:
+    model, embedder = recipe.settings["model"], session.embedder
+    assert session.validator is not None
+    if model["head_refit"]:
+        assert session.refit is not None
+        embedder = session.refit.with_fraction(model["pretrained_fraction"])(embedder)
+    metric: Metric = "cosine" if embedder.normalize else "euclidean"
+    labels, vectors = part.labels[part.splits == "validation"], session.validator.embed(embedder)
+    refuse_bad_embeddings(vectors, session.config.run.steps, metric=metric)
+    found = retrieval_by_class(vectors, labels, metric=metric)
+    rows = zip(found.classes, found.recall_at_1, found.map_at_r, strict=True)
+    return {part.class_names[label]: (float(recall), float(precision)) for label, recall, precision in rows}
+
+
+def train_in_memory(
+    config: TrainConfig,
+    dataset: ImageDataset,
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    on_step: Callable[[int, Network], None] = lambda step, embedder: None,
+) -> Session | None:
+    """Train on the training split of `dataset`, with its validation split held out; one process, and nothing is written.
+
+    None where the loss became non-finite or `stopped` said so.
+    """
+    config = with_settings(config, {"run": {"validate_every": max(config.run.steps, 1)}})
+    fabric = start_fabric(config.run)
+    processes = Processes(fabric.device)
+    plan = make_plan(config, dataset, fabric, processes)
+    session = build_session(config, plan, fabric, processes, fresh=True, one_cache=True)
+    session.embedder.train()
+    for done in take_steps(session, StepClock(fabric.device)):
+        if stopped() or not done.is_finite:
+            return None
+        on_step(done.number, session.embedder)
+    return session
+
+
+def hold_out(dataset: ImageDataset, classes: NDArray[np.int64]) -> ImageDataset:
+    """The dataset with these of its training classes as its validation split; what did not train before is left out of both."""
+    trains, held_out = dataset.splits == "train", np.isin(dataset.labels, classes)
+    return replace(dataset, splits=np.where(trains, np.where(held_out, "validation", "train"), "test"))
+
+
+def fitting_batches(config: TrainConfig, part: ImageDataset) -> dict[str, Any]:
+    """The composition of batches, or a smaller one where half of the classes cannot fill it."""
+    sizes = np.bincount(part.labels[part.splits == "train"])
+    sizes = np.sort(sizes[sizes > 0])
+    size, per_class = config.batches.size, config.batches.images_per_class
+    if per_class is not None and (sizes >= per_class).sum() >= 2:
+        return {"size": min(size, int((sizes >= per_class).sum()) * per_class)}
+    n_classes = round((config.batches.class_ratio or 0.25) * size)
+    if per_class is None and n_classes <= len(sizes) and sizes[-n_classes:].sum() >= size:
+        return {}
+    size, n_classes = batch_shape(sizes.tolist())
+    return {"size": size, "class_ratio": round(n_classes / size, 4), "images_per_class": None}

@@ -57,15 +57,6 @@ class FailureMode:
                 return dict(result)
         raise ValueError(f"the results hold no {loss!r} with {optimizer!r} on layout {layout!r}: run the benchmark again")
 
-    def caption(self, *, score: str = "kmeans") -> str:
-        """What happened, in words: the successes of every loss, by layout and optimizer."""
-        sentences = []
-        for layout in self.names("layout"):
-            for optimizer in self.names("optimizer"):
-                counts = [f"{loss} {self.result(layout, optimizer, loss)[f'successes_{score}']}" for loss in self.names("loss")]
-                sentences.append(f"{LAYOUT_NAMES.get(layout, layout)}, {optimizer}: {', '.join(counts)}")
-        return f"Successes in {self.summary['n_starts']} random starts. " + "; ".join(sentences) + "."
-
     def table(self) -> str:
         """The same as a Markdown table: successes by k-means, and by medoids in brackets."""
         cases = [(layout, optimizer) for layout in self.names("layout") for optimizer in self.names("optimizer")]

@@ -4,7 +4,7 @@
 def main():
     import torch
 
-    from facetric.cli.compilation import compile_kernels
+    from facetric.cli.errors import compile_kernels
     from facetric.losses import FacilityLocationLoss
 
     compile_kernels()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,12 +48,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_the_caption_states_the_counts_of_the_file(folder):
-    caption = FailureMode.load(folder).caption()
-    assert "4 random starts" in caption
-    assert "triplet 3, facility location 0" in caption
-
-
 def test_panels_carry_the_nmi_of_their_end(folder):
     figure = draw_panels(FailureMode.load(folder))
     assert [axes.get_xlabel() for axes in figure.axes] == [
@@ -63,42 +56,10 @@ def test_panels_carry_the_nmi_of_their_end(folder):
     assert [axes.get_title() for axes in figure.axes] == ["start", "triplet", "facility location"]
 
 
-def test_an_nmi_just_below_one_is_not_rounded_up(folder):
-    found = FailureMode.load(folder)
-    found.tracks["one|Adam|triplet|nmi"][-1] = 0.999
-    assert draw_panels(found).axes[1].get_xlabel().startswith("NMI: k-means 0.99,")
-
-
 def test_success_rates_stand_where_the_counts_put_them(folder):
     (axes,) = draw_success_rates(FailureMode.load(folder)).axes
     shares = [float(line.get_xdata()[0]) for line in axes.get_lines() if len(line.get_xdata()) == 1]
     assert shares == [0.75, 0.75, 0.0, 0.0]
-
-
-def test_the_interval_holds_the_share_and_is_the_textbook_one():
-    low, share, high = drawing._wilson(3, 4)
-    assert low < share < high
-    np.testing.assert_allclose(drawing._wilson(0, 10), (0, 0, 0.2775), atol=1e-3)
-
-
-def test_the_outline_goes_around_all_points_even_one_or_a_line():
-    for points in (np.zeros((1, 2)), np.array([[0.0, 0], [1, 0], [2, 0]]), np.random.default_rng(0).normal(size=(9, 2))):
-        hull = drawing._outline(points, 0.5)
-        for point in points:
-            assert np.hypot(*(hull - point).T).min() > 0.45  # circles of 24 corners reach 0.5·cos(7.5°)
-
-
-def test_the_animation_is_small_and_has_a_frame_for_every_step_kept(folder):
-    path = drawing.save_animation(FailureMode.load(folder), folder / "a.gif", optimizer="Adam", dpi=40)
-    with Image.open(path) as gif:
-        assert gif.n_frames == 3
-        assert gif.convert("RGB").getpixel((0, gif.height - 1)) == (255, 255, 255)
-    assert path.stat().st_size < 100_000
-
-
-def test_missing_results_name_the_command(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"benchmarks/failure_mode\.py"):
-        FailureMode.load(tmp_path)
 
 
 @pytest.mark.parametrize("layout", ["one", "four", "eight"])

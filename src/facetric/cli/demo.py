@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from facetric.cli.compilation import compile_kernels
-from facetric.cli.errors import one_line_errors
+from facetric.cli.errors import compile_kernels, one_line_errors
 from facetric.cli.waiting import indented, steps_shown
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Common to all commands: library messages on stderr, errors in one line, and the exit codes.
+"""Common to all commands: messages on stderr, errors in one line, kernels compiled before they are needed, and the exit codes.
 
 0    done
 1    it failed while running, or problems were found
@@ -12,10 +12,19 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Any
 
 import typer
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -93,3 +102,66 @@ def _report(command: str, error: Exception) -> None:
         line = f"{line} (`facetric data check` lists all such files)"
     if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first
         say(command, line)
+
+
+@contextmanager
+def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
+    """Print the line on stderr if the block takes longer than `seconds`."""
+    timer = Timer(seconds, lambda: typer.echo(line, err=True))
+    timer.daemon = True
+    if is_first_process():
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def compile_kernels() -> None:
+    """Compile what is not in numba's cache on disk, with a message if that takes a while; it happens once on a machine.
+
+    Compilation takes one core: the scores are compiled in a process of their own while this one compiles the loss.
+    """
+    from facetric.machine import available_cores
+    from facetric.metrics.kernels import count_others
+
+    other = None
+    if available_cores() > 1 and not is_compiled(count_others):
+        program = f"from {__name__} import compile_scores; compile_scores()"
+        other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        with said_if_slow("loading torch"):
+            import torch
+
+            from facetric.losses import FacilityLocationLoss
+
+        n_threads = torch.get_num_threads()
+        with said_if_slow("compiling the solver and the scores, about half a minute, only once", seconds=3.0):
+            FacilityLocationLoss()(*map(torch.from_numpy, _batch()))
+            if other is not None:
+                other.wait()
+            compile_scores()  # from the cache, or here if the other process failed
+        torch.set_num_threads(n_threads)  # numba's first parallel kernel resets them
+    finally:
+        if other is not None and other.poll() is None:  # interrupted
+            other.kill()
+            other.wait()
+
+
+def compile_scores() -> None:
+    """The kernels of `evaluate`."""
+    from facetric.evaluation import evaluate
+
+    evaluate(*_batch(), n_restarts=1)
+
+
+def is_compiled(kernel: Any) -> bool:
+    """Whether numba's cache on disk knows the kernel, of whatever version."""
+    module = Path(sys.modules[kernel.py_func.__module__].__file__ or "").stem
+    return any(Path(kernel.stats.cache_path).glob(f"{module}.{kernel.py_func.__qualname__}-*.nbi"))
+
+
+def _batch() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    import numpy as np
+
+    return np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32), np.arange(32) // 4

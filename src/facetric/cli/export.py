@@ -7,8 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
-from facetric.cli.errors import one_line_errors, say
-from facetric.cli.waiting import said_if_slow
+from facetric.cli.errors import one_line_errors, said_if_slow, say
 
 
 def export(

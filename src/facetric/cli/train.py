@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from facetric.cli.compilation import compile_kernels
-from facetric.cli.errors import is_first_process, one_line_errors
-from facetric.cli.waiting import said_if_slow
+from facetric.cli.errors import compile_kernels, is_first_process, one_line_errors, said_if_slow
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 
 import numpy as np
+from facetric.clustering.centers import two_nearest
 
 from facetric.clustering import AverageLinkage, FacilityLocation
-from facetric.clustering.centers import two_nearest
-from facetric.clustering.knn import dense_costs, neighbor_graph
+from facetric.clustering.knn import EUCLIDEAN, SQUARED, dense_costs, neighbor_graph
 from facetric.clustering.links import Links
 from facetric.clustering.medoids import solve
 from facetric.clustering.state import Dense, unserved_cost
@@ -101,7 +101,7 @@ def fasterpam(vectors, labels, k, ours, objective):
         return
 
     def run():
-        return kmedoids.fasterpam(dense_costs(vectors, cosine=False, squared=False), k, random_state=0, n_cpu=2)
+        return kmedoids.fasterpam(dense_costs(vectors, EUCLIDEAN), k, random_state=0, n_cpu=2)
 
     found, theirs = timed(run)
     clusters = np.asarray(found.labels)
@@ -148,19 +148,19 @@ def k_unknown(title, vectors, labels, n_neighbors=32):
 
     n = len(vectors)
     print(f"\nk unknown: {title}, {n:,} points, {len(np.unique(labels)):,} classes")
-    graph, known = timed(lambda: neighbor_graph(vectors, n_neighbors, cosine=False, squared=True))
+    graph, known = timed(lambda: neighbor_graph(vectors, n_neighbors, SQUARED))
     nobody = Links.parse(None, None, n)
     thresholds = np.quantile(np.sqrt(graph.data), np.linspace(0.02, 0.98, 40))
 
     def merge(threshold):
-        tree = average_linkage(vectors, threshold**2, n_neighbors=n_neighbors, links=nobody, graph=graph)
+        tree = average_linkage(vectors, threshold**2, n_neighbors=n_neighbors, links=nobody)
         return tree.cut(threshold**2)
 
     merge(thresholds[0])  # compiles
     results = [(*timed(lambda threshold=threshold: merge(threshold)), threshold) for threshold in thresholds]
     clusters, _, threshold = max(results, key=lambda result: quality(labels, result[0]))
     ours = fastest(timed(lambda: merge(threshold))[1] for _ in range(5))
-    name = f"facetric average linkage at {threshold:.3f}, neighbors known"
+    name = f"facetric average linkage at {threshold:.3f}"
     row(name, ours, np.nan, labels, clusters, f"k = {clusters.max() + 1:,}")
     print(f"    the {n_neighbors} neighbors themselves took {known[0]:.2f} ({known[1]:.2f}) s")
     found, whole = timed(lambda: AverageLinkage(threshold).fit(vectors))
@@ -219,7 +219,7 @@ def in_parts(vectors, k, n_parts):
         locals_.append(rows[found.medoid_indices_])
         weights.append(np.bincount(found.labels_))
     chosen, weights = np.concatenate(locals_), np.concatenate(weights)
-    costs = dense_costs(vectors[chosen], cosine=False, squared=False) * weights.astype(np.float32)
+    costs = dense_costs(vectors[chosen], EUCLIDEAN) * weights.astype(np.float32)
     problem = Dense(costs, np.full(len(chosen), unserved_cost(costs)))
     nearest = two_nearest(vectors, vectors[chosen[solve(problem, n_clusters=k).medoids]])
     return float(nearest.near_costs.sum()), nearest.near

@@ -72,7 +72,7 @@ def ours(n, n_classes, clusters):
     if clusters:
         (clustering, score), found["clustering"] = timed(lambda: _cluster(kmeans, vmeasure, vectors, labels, n_classes))
         found |= {
-            "objective": objective(vectors, clustering.assignment),
+            "objective": objective(vectors, clustering.labels),
             "vmeasure": score,
             "iterations": clustering.n_iterations,
         }
@@ -81,7 +81,7 @@ def ours(n, n_classes, clusters):
 
 def _cluster(kmeans, vmeasure, vectors, labels, n_classes):
     clustering = kmeans(vectors, n_classes, seed=0)
-    return clustering, vmeasure(labels, clustering.assignment)
+    return clustering, vmeasure(labels, clustering.labels)
 
 
 def theirs(n, n_classes, clusters):

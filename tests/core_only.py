@@ -41,7 +41,7 @@ def arrays_are_scored_and_clustered():
     assert report.facility_location.scores.nmi > 0.999
     assert "NMI" in str(report)
     assert EvaluationReport.from_json(report.to_json()) == report
-    assert set(kmeans(VECTORS.astype(np.float32), 8, seed=0).assignment) == set(range(8))
+    assert set(kmeans(VECTORS.astype(np.float32), 8, seed=0).labels) == set(range(8))
 
 
 def the_clustering_engine_finds_clear_clusters():

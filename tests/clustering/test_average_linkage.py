@@ -150,8 +150,8 @@ def test_new_points_join_the_nearest_cluster_or_none():
 
 def test_progress_is_reported():
     seen = []
-    AverageLinkage(1.0, n_neighbors=8).fit(blobs(2500, 20, 1)[0], on_step=lambda *step: seen.append(step))
-    assert {name for name, _, _ in seen} == {"neighbors", "merging"}
+    AverageLinkage(1.0, n_neighbors=8).fit(blobs(2500, 20, 1)[0], progress=lambda *step: seen.append(step))
+    assert {name for name, _, _ in seen} == {"Neighbors", "Merging"}
     assert all(0 <= done <= total for _, done, total in seen)
 
 

@@ -7,7 +7,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from clustering.clouds import blobs, distances
 from facetric.clustering import FacilityLocation, knn, points
 from facetric.clustering import levels as levels_module
-from facetric.clustering.knn import neighbor_graph
+from facetric.clustering.knn import EUCLIDEAN, neighbor_graph
 
 LARGE = pytest.mark.usefixtures("levels")
 
@@ -20,7 +20,7 @@ def levels(monkeypatch, request):
 
 def test_neighbors_are_those_of_all_distances():
     vectors = blobs(1300, 30, 0)[0].astype(np.float32)
-    graph = neighbor_graph(vectors, 7, cosine=False, squared=False)
+    graph = neighbor_graph(vectors, 7, EUCLIDEAN)
     expected = np.sort(distances(vectors.astype(np.float64)), axis=1)[:, 1:8]
     found = np.sort(graph.data.reshape(1300, 7), axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
@@ -29,14 +29,14 @@ def test_neighbors_are_those_of_all_distances():
 
 def test_duplicates_are_neighbors_at_distance_zero():
     vectors = np.repeat(blobs(20, 20, 0)[0], 3, axis=0).astype(np.float32)
-    graph = neighbor_graph(vectors, 2, cosine=False, squared=False)
+    graph = neighbor_graph(vectors, 2, EUCLIDEAN)
     assert (graph.data == 0).all()
 
 
 def test_cells_find_nearly_all_neighbors():
     vectors = blobs(6000, 80, 1, noise=0.5)[0].astype(np.float32)
-    exact = neighbor_graph(vectors, 10, cosine=False, squared=False)
-    by_cells = neighbor_graph(vectors, 10, cosine=False, squared=False, max_exact=1000)
+    exact = neighbor_graph(vectors, 10, EUCLIDEAN)
+    by_cells = neighbor_graph(vectors, 10, EUCLIDEAN, max_exact=1000)
     recall = np.mean(
         [np.isin(a, b).mean() for a, b in zip(*(g.indices.reshape(6000, 10) for g in (exact, by_cells)), strict=True)]
     )
@@ -50,7 +50,7 @@ def test_neighbors_do_not_depend_on_threads():
     found = []
     for n_threads in (1, 2):
         numba.set_num_threads(min(n_threads, numba.config.NUMBA_NUM_THREADS))
-        found.append(neighbor_graph(vectors, 8, cosine=False, squared=False, max_exact=500))
+        found.append(neighbor_graph(vectors, 8, EUCLIDEAN, max_exact=500))
     np.testing.assert_array_equal(found[0].indices, found[1].indices)
     np.testing.assert_array_equal(found[0].data, found[1].data)
 
@@ -129,9 +129,9 @@ def test_links_are_respected_by_levels(options):
 def test_progress_is_reported_and_the_result_repeats():
     vectors, _ = blobs(900, 20, 8, noise=0.3)
     seen = []
-    a = FacilityLocation(opening_cost=1.0).fit(vectors, on_step=lambda *step: seen.append(step))
+    a = FacilityLocation(opening_cost=1.0).fit(vectors, progress=lambda *step: seen.append(step))
     b = FacilityLocation(opening_cost=1.0).fit(vectors)
-    assert {name for name, _, _ in seen} == {"neighbors", "levels", "refinement"}
+    assert {name for name, _, _ in seen} == {"Neighbors", "Levels", "Refinement"}
     assert all(0 < done <= total for _, done, total in seen)
     assert a.labels_.tolist() == b.labels_.tolist()
 

@@ -1,7 +1,6 @@
 """`evaluate` on arrays: its clustering against scikit-learn, its record, its refusals."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import numba
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans as SklearnKMeans
 
 from facetric.clustering import FacilityLocation, calibrate, kmeans
-from facetric.clustering.kmeans import _nearest
+from facetric.clustering.kmeans import two_nearest
 from facetric.evaluation import ClusteringScores, EvaluationReport, evaluate
 from facetric.metrics import nmi, purity, vmeasure
 
@@ -41,7 +40,7 @@ def test_clustering_scores_equal_scikit_learn():
 def test_what_pytorch_metric_learning_calls_nmi_is_our_v_measure():
     """Where we differ: it calls scikit-learn's default, the arithmetic mean of the entropies. The paper's is the geometric."""
     vectors, labels = clustered()
-    clusters = kmeans(vectors, 4, seed=0).assignment
+    clusters = kmeans(vectors, 4, seed=0).labels
     calculator = AccuracyCalculator(
         include=("NMI",), device=torch.device("cpu"), kmeans_func=lambda x, n_clusters: torch.from_numpy(clusters)
     )
@@ -61,16 +60,15 @@ def test_kmeans_repeats_itself_and_fills_every_cluster():
     vectors, _ = clustered(n=900)
     vectors[100:] = vectors[:5].repeat(160, axis=0)  # hardly more distinct points than clusters
     first, again = (kmeans(vectors, 300, seed=3) for _ in range(2))
-    np.testing.assert_array_equal(first.assignment, again.assignment)
-    assert set(first.assignment.tolist()) == set(range(300))
+    np.testing.assert_array_equal(first.labels, again.labels)
+    assert set(first.labels.tolist()) == set(range(300))
 
 
 @pytest.mark.parametrize("n_centers", [1, 2, 511, 1300])
 def test_the_nearest_center_is_the_one_that_a_loop_finds(n_centers):
     rng = np.random.default_rng(n_centers)
     rows, centers = rng.normal(size=(5000, 6)).astype(np.float32), rng.normal(size=(n_centers, 6)).astype(np.float32)
-    with ThreadPoolExecutor(2) as pool:
-        squares, nearest = _nearest(rows, centers, pool)
+    nearest, _, squares, _ = two_nearest(rows, centers)
     for row, square, center in zip(rows.astype(np.float64), squares, nearest, strict=True):
         expected = ((row - centers) ** 2).sum(axis=1)
         assert expected[center] == pytest.approx(expected.min(), abs=1e-5)
@@ -82,8 +80,7 @@ def test_distances_of_nearly_parallel_vectors_do_not_drown_in_rounding():
     rng = np.random.default_rng(0)
     rows = np.ones((5000, 64)) / 8 + 1e-3 * rng.normal(size=(5000, 64))
     rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-    with ThreadPoolExecutor(1) as pool:
-        squares, nearest = _nearest(rows, rows[:700], pool)
+    nearest, _, squares, _ = two_nearest(rows, rows[:700])
     expected = ((rows.astype(np.float64) - rows[nearest].astype(np.float64)) ** 2).sum(axis=1)
     np.testing.assert_allclose(squares, expected, rtol=1e-5)
 
@@ -91,8 +88,7 @@ def test_distances_of_nearly_parallel_vectors_do_not_drown_in_rounding():
 def test_a_point_between_equal_centers_goes_to_the_first_and_a_point_on_its_center_has_distance_zero():
     points = np.unique(np.random.default_rng(0).integers(-8, 9, size=(800, 8)), axis=0)[:700].astype(np.float32)  # exact products
     centers = np.concatenate([points, points])  # the second half lies in other tiles of the product
-    with ThreadPoolExecutor(1) as pool:
-        squares, nearest = _nearest(points, centers, pool)
+    nearest, _, squares, _ = two_nearest(points, centers)
     np.testing.assert_array_equal(nearest, np.arange(700))
     assert (squares == 0).all()
 
@@ -108,7 +104,7 @@ def test_the_number_of_threads_changes_no_clustering():
             found.append(kmeans(vectors, 40, seed=5))
     finally:
         numba.set_num_threads(n_threads)
-    np.testing.assert_array_equal(found[0].assignment, found[1].assignment)
+    np.testing.assert_array_equal(found[0].labels, found[1].labels)
     np.testing.assert_array_equal(found[0].centers, found[1].centers)
 
 

@@ -29,7 +29,10 @@ class Groups:
     first: NDArray[np.int64]  # (m + 1,) where a group's members start
 
     @classmethod
-    def of(cls, codes: NDArray[np.int64], representatives: NDArray[np.int64]) -> Groups:
+    def of(cls, codes: NDArray[np.int64], representatives: NDArray[np.int64] | None = None) -> Groups:
+        """The parts of equal codes, represented by these points or by their lowest."""
+        if representatives is None:
+            representatives = np.unique(codes, return_index=True)[1]
         first = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(representatives)))])
         return cls(codes, representatives, np.argsort(codes, kind="stable"), first)
 
@@ -38,14 +41,9 @@ class Groups:
         return np.diff(self.first)
 
 
-def first_members(codes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The lowest point of every group."""
-    return np.unique(codes, return_index=True)[1]
-
-
 def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple[Groups, NDArray[np.float64]]:
     """The groups with the member as representative that costs the others least, and their costs (m, m), facility × client."""
-    groups = Groups.of(codes, first_members(codes))
+    groups = Groups.of(codes)
     representatives = groups.representatives.copy()
     for group in np.flatnonzero(groups.sizes > 1):
         members = groups.members[groups.first[group] : groups.first[group + 1]]
@@ -54,7 +52,7 @@ def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple
     return Groups.of(codes, representatives), sums
 
 
-def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, *, cosine: bool, squared: bool) -> csr_array:
+def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, kind: int) -> csr_array:
     """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members."""
     first, facilities = pattern.indptr.astype(np.int64), pattern.indices.astype(np.int32)
     costs = np.empty(len(facilities), dtype=np.float64)
@@ -62,14 +60,14 @@ def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array
     def add_up(rows: slice) -> None:
         _add_up(
             vectors, groups.members, groups.first, groups.representatives, first, facilities, rows.start, rows.stop,
-            cosine, squared, costs,
+            kind, costs,
         )  # fmt: skip
 
     in_blocks(add_up, len(groups.representatives))
     return csr_array((costs, facilities, first), shape=pattern.shape)
 
 
-def all_group_costs(vectors: NDArray[np.float32], groups: Groups, *, cosine: bool, squared: bool) -> NDArray[np.float64]:
+def all_group_costs(vectors: NDArray[np.float32], groups: Groups, kind: int) -> NDArray[np.float64]:
     """The costs of every group at every group, (m, m) facility × client, from float32 products."""
     centers = vectors[groups.representatives]
     shift = centers.mean(axis=0)
@@ -81,9 +79,7 @@ def all_group_costs(vectors: NDArray[np.float32], groups: Groups, *, cosine: boo
         for start in range(groups.first[block.start], groups.first[block.stop], _ROWS):
             rows = groups.members[start : min(start + _ROWS, groups.first[block.stop])]
             points = vectors[rows] - shift
-            _add_products(
-                points @ right, points, squares, groups.codes[rows], groups.representatives, rows, cosine, squared, costs
-            )
+            _add_products(points @ right, points, squares, groups.codes[rows], groups.representatives, rows, kind, costs)
 
     in_blocks(add_up, len(centers), block_size=64)
     return np.ascontiguousarray(costs.T)
@@ -149,8 +145,7 @@ def _add_products(
     clients: NDArray[np.int64],
     representatives: NDArray[np.int64],
     rows: NDArray[np.int64],
-    cosine: bool,
-    squared: bool,
+    kind: int,
     costs: NDArray[np.float64],
 ) -> None:
     """Add what every row pays at every representative to its group's row of costs, client × facility."""
@@ -161,7 +156,7 @@ def _add_products(
         for facility in range(len(squares)):
             if representatives[facility] != rows[row]:
                 square = max(own + squares[facility] - 2.0 * products[row, facility], 0.0)
-                costs[clients[row], facility] += cost_of_square(square, cosine, squared)
+                costs[clients[row], facility] += cost_of_square(square, kind)
 
 
 @njit(cache=True, nogil=True)
@@ -174,8 +169,7 @@ def _add_up(
     facilities: NDArray[np.int32],
     start: int,
     stop: int,
-    cosine: bool,
-    squared: bool,
+    kind: int,
     costs: NDArray[np.float64],
 ) -> None:
     for group in range(start, stop):
@@ -183,7 +177,7 @@ def _add_up(
             center = vectors[representatives[facilities[position]]]
             total = 0.0
             for member in range(first_member[group], first_member[group + 1]):
-                total += pair_cost(vectors[members[member]], center, cosine, squared)
+                total += pair_cost(vectors[members[member]], center, kind)
             costs[position] = total
 
 

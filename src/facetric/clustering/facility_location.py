@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.centers import two_nearest
-from facetric.clustering.knn import Metric, prepared
+from facetric.clustering.kmeans import two_nearest
+from facetric.clustering.knn import SQUARED, Metric, kind_of, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
 from facetric.progress import OnStep
@@ -27,37 +27,61 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
 
     Greedy, then moves until none helps: exchange a medoid for a point; with an opening cost also add or drop one. A cluster is
     opened when it saves more than λ, nobody travels farther than λ, and a point with no one near stays alone. The result is
-    deterministic and does not depend on the order of the points, but for ties.
+    deterministic and does not depend on the order of the points, but for ties. Up to 10,000 points all distances are used;
+    beyond, the search runs on a graph of nearest neighbors, level by level, in memory that grows linearly.
 
-    Up to 10,000 points all distances are used. Beyond that, the search runs on a graph of nearest neighbors, level by level, in
-    memory that grows linearly.
+    Parameters
+    ----------
+    n_clusters : int, optional
+        k. Exactly one of n_clusters and opening_cost.
+    opening_cost : float, optional
+        λ, in units of the distance (of its square when `squared`).
+    centers : {"means", "medoids"}, optional
+        "means" runs k-means from the clusters of medoids for squared distances, the default with n_clusters; "medoids" stays with
+        the medoids, the default and the only choice with opening_cost, whose guarantees are about medoids.
+    metric : {"euclidean", "cosine", "precomputed"}, default="euclidean"
+        "cosine" is 1 − cos; "precomputed": X is an (n, n) array of distances.
+    squared : bool, default=False
+        Minimize squared distances (means always do).
+    n_neighbors : int, default=32
+        Neighbors per point in the graph of large data.
+    max_iter : int, default=100
+        At most this many sweeps over all points, and iterations of k-means.
 
-    Args:
-        n_clusters: k. Exactly one of n_clusters and opening_cost.
-        opening_cost: λ, in units of the distance (of its square when `squared`).
-        centers: "means" runs k-means from the clusters of medoids for squared distances, the default with n_clusters; "medoids"
-            stays with the medoids, the default and the only choice with opening_cost, whose promises are about medoids.
-        metric: "euclidean", "cosine" (1 − cos), or "precomputed": X is an (n, n) array of distances.
-        squared: minimize squared distances (means always do).
-        n_neighbors: neighbors per point in the graph of large data.
-        max_iter: at most this many sweeps over all points, and iterations of k-means.
+    Attributes
+    ----------
+    labels_ : (n,) array
+        The cluster of every point.
+    medoid_indices_ : (n_clusters,) array
+        The medoid of every cluster, a row of X; ascending. With means, those it started from.
+    cluster_centers_ : (n_clusters, d) array
+        Medoids or means; absent when precomputed.
+    objective_ : float
+        The minimum found; with means, Σ squared distances to the own mean.
+    ambiguity_ : (n,) array in [0, 1]
+        The distance to the own center over the distance to the next best choice, which is the second center or, with an opening
+        cost, staying alone at λ. 1: indifferent. For a point that is alone: λ over the distance to the nearest medoid. A medoid
+        of others has no ambiguity.
+    n_iter_ : int
+        Sweeps of the search, plus iterations of k-means.
 
-    Attributes:
-        labels_: (n,) the cluster of every point.
-        medoid_indices_: (n_clusters,) the medoid of every cluster, a row of X; ascending. With means, those it started from.
-        cluster_centers_: (n_clusters, d) medoids or means; absent when precomputed.
-        objective_: the minimum found; with means, Σ squared distances to the own mean.
-        ambiguity_: (n,) in [0, 1]: the distance to the own center over the distance to the next best choice, which is the second
-            center or, with an opening cost, staying alone at λ. 1: indifferent. For a point that is alone: λ over the distance
-            to the nearest medoid. A medoid of others has no ambiguity.
-        n_iter_: sweeps of the search, plus iterations of k-means.
+    See Also
+    --------
+    AverageLinkage : a threshold on mean distances; :func:`calibrate` chooses it on labeled classes.
+    facetric.clustering.kmeans : k-means from random starts, as in the literature.
 
+    Examples
+    --------
     >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]]
     >>> FacilityLocation(n_clusters=3).fit_predict(X)
     array([0, 0, 0, 1, 1, 2])
     >>> found = FacilityLocation(opening_cost=1.0).fit(X)
     >>> found.labels_, found.medoid_indices_
     (array([0, 0, 0, 1, 1, 2]), array([1, 3, 5]))
+    >>> found.predict([[0.3], [7.0]])  # -1: farther than the opening cost from every medoid
+    array([ 0, -1])
+    >>> FacilityLocation(opening_cost=1.0).fit(X, must_link=[(4, 5)]).labels_
+    array([0, 0, 0, 1, 1, 1])
     """
 
     def __init__(
@@ -86,22 +110,22 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         *,
         must_link: ArrayLike | None = None,
         cannot_link: ArrayLike | None = None,
-        on_step: OnStep | None = None,
+        progress: OnStep | None = None,
     ) -> Self:
         """Cluster the rows of X.
 
-        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not. `on_step` is called with the name of a
-        step, how much of it is done, and how much there is.
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not. `progress` is called with (step, done,
+        total).
         """
         self._check_options()
         means = self.n_clusters is not None and self.centers != "medoids" and self.metric != "precomputed"
-        points = self._points(X, on_step, means=means)
+        points = self._points(X, progress, means=means)
         links = Links.parse(must_link, cannot_link, points.n)
         if self.n_clusters is None:
-            fit = points.by_cost(float(self.opening_cost), links, self.max_iter, on_step)  # type: ignore[arg-type]
+            fit = points.by_cost(float(self.opening_cost), links, self.max_iter, progress)  # type: ignore[arg-type]
         else:
             self._check_number(self.n_clusters, points.n, links)
-            fit = points.by_number(int(self.n_clusters), means, links, self.max_iter, on_step)
+            fit = points.by_number(int(self.n_clusters), means, links, self.max_iter, progress)
         self._keep(points, fit)
         return self
 
@@ -118,14 +142,16 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         else:
             means = self._means
             vectors = prepared(X, self._shift, cosine=self.metric == "cosine")
-            found = two_nearest(
-                vectors, self._centers, cosine=self.metric == "cosine" and not means, squared=self.squared or means
-            )
+            found = two_nearest(vectors, self._centers, self._kind(means))
             near, near_costs = found.near, found.near_costs
         if self.opening_cost is not None:
             near = np.where(near_costs <= self.opening_cost, near, -1)
         clusters: NDArray[np.int64] = near.astype(np.int64)
         return clusters
+
+    def _kind(self, means: bool) -> int:
+        """Means ask for squared Euclidean distances."""
+        return SQUARED if means else kind_of(self.metric, self.squared)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -133,7 +159,7 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         tags.input_tags.positive_only = self.metric == "precomputed"
         return tags
 
-    def _points(self, X: Any, on_step: OnStep | None, *, means: bool = False) -> Points:
+    def _points(self, X: Any, progress: OnStep | None, *, means: bool = False) -> Points:
         """The checked input: vectors or a matrix. Means ask for squared Euclidean distances."""
         precomputed = self.metric == "precomputed"
         X = validate_data(self, X, dtype=[np.float64, np.float32])
@@ -146,10 +172,9 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
         return Points.of_vectors(
             prepared(X, self._shift, cosine=self.metric == "cosine"),
-            cosine=self.metric == "cosine" and not means,
-            squared=self.squared or means,
+            self._kind(means),
             n_neighbors=self.n_neighbors,
-            on_step=on_step,
+            progress=progress,
         )
 
     def _keep(self, points: Points, fit: Fit) -> None:

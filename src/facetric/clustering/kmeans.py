@@ -1,184 +1,330 @@
-"""The k-means of the literature: Lloyd's algorithm from random starts, greedy k-means++ (Arthur and Vassilvitskii 2007)."""
+"""k-means: greedy k-means++ (Arthur and Vassilvitskii 2007), Lloyd's algorithm, and the two nearest centers of every point."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.clustering.centers import fill_empty_clusters, weighted_means
+from facetric.clustering.knn import SQUARED, in_blocks, pair_cost
 from facetric.machine import blas_threads, numba_threads
 
 _SINGLE_DRAWS = 2048  # up to this many clusters, initial centers are drawn one by one, each the best of a few
 _ROUNDS = 64  # above it, in this many rounds without trials: one by one would take longer than all that follows
-_BLOCK_SIZE, _TILE_SIZE = 4096, 512  # points and centers of a product; a task is a block of points
-_MAX_ITERATIONS = 100
+_BLOCK_SIZE = 4096  # points that a thread compares with the trials
 _TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
 
 
-@dataclass(frozen=True, eq=False)
-class KMeans:
-    """One k-means clustering."""
+class TwoNearest(NamedTuple):
+    """The nearest and the second nearest center of every point, and what they cost; −1 and ∞ where there is none."""
 
-    assignment: NDArray[np.int64]  # (n,)
+    near: NDArray[np.int64]  # (n,)
+    second: NDArray[np.int64]  # (n,)
+    near_costs: NDArray[np.float64]  # (n,)
+    second_costs: NDArray[np.float64]  # (n,)
+
+    @classmethod
+    def empty(cls, n: int) -> TwoNearest:
+        return cls(np.full(n, -1), np.full(n, -1), np.full(n, np.inf), np.full(n, np.inf))
+
+
+class KMeans(NamedTuple):
+    """A clustering around means."""
+
+    labels: NDArray[np.int64]  # (n,)
     centers: NDArray[np.float32]  # (n_clusters, d)
-    objective: float  # Σ squared distances to the own center
+    objective: float  # Σ weight × squared distance to the own center
     n_iterations: int
 
 
-def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """Lloyd's algorithm from centers drawn by their squared distance (greedy k-means++; in rounds above 2,048 clusters).
+Assign = Callable[[NDArray[np.float32], NDArray[np.int64]], TwoNearest]  # (centers, labels so far) → the two nearest
 
-    Points are compared with centers by float32 matrix products, always in the same blocks; a tie keeps its assignment, or goes
-    to the first center. An empty cluster takes the point farthest from its center. The same seed gives the same clustering with
-    any number of threads.
+
+def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
+    """The k-means of the literature: Lloyd from centers drawn by their squared distance (in rounds above 2,048 clusters).
+
+    Points are compared with centers by float32 matrix products, always in the same blocks; a tie goes to the first center. An
+    empty cluster takes the point farthest from its center. The same seed gives the same clustering with any number of threads.
+
+    >>> kmeans(np.array([[0.0], [0.1], [5.0], [5.2]], dtype=np.float32), 2, seed=0).centers.round(2).tolist()
+    [[5.1], [0.05]]
     """
     if not 1 <= n_clusters <= len(rows):
         raise ValueError(f"n_clusters ({n_clusters}) must lie between 1 and the number of points ({len(rows)}): change it")
     rows = np.ascontiguousarray(rows, dtype=np.float32)
-    objective, n_iterations = np.inf, 0
-    assignment, squares = np.zeros(len(rows), dtype=np.int64), np.empty(len(rows), dtype=np.float32)
-    moved = np.ones(n_clusters, dtype=np.bool_)
-    weights, frozen = np.ones(len(rows)), np.zeros(len(rows), dtype=np.bool_)
-    with _workers() as pool:
-        centers = rows[_initial_centers(rows, n_clusters, np.random.default_rng(seed), pool)]
-        while n_iterations < _MAX_ITERATIONS:
-            n_iterations += 1
-            _assign(rows, centers, moved, squares, assignment, pool)
-            before, objective = objective, float(squares.sum(dtype=np.float64))
-            fill_empty_clusters(assignment, squares, frozen, n_clusters)
-            means = weighted_means(rows, weights, assignment, n_clusters)
-            moved, centers = (means != centers).any(axis=1), means
-            if not moved.any() or before - objective < _TOLERANCE * objective:
-                break
-    return KMeans(assignment, centers, _objective(rows, centers, assignment), n_iterations)
+    centers = rows[_initial_centers(rows, n_clusters, np.random.default_rng(seed))]
+    found = two_nearest(rows, centers)
+    fill_empty_clusters(found.near, found.near_costs, np.zeros(len(rows), dtype=np.bool_), n_clusters)
+    return lloyd(rows, found.near, n_clusters, tolerance=_TOLERANCE)
 
 
-@contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
-    """Threads with one BLAS thread each: those of one product wait for each other, for long on a busy machine."""
-    with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-kmeans") as pool:
-        yield pool
+def lloyd(
+    vectors: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    n_clusters: int,
+    *,
+    weights: NDArray[np.float64] | None = None,
+    frozen: NDArray[np.bool_] | None = None,
+    assign: Assign | None = None,
+    tolerance: float = 1e-7,
+    max_iterations: int = 100,
+) -> KMeans:
+    """k-means from the means of this clustering, until an iteration improves it by less than the fraction `tolerance`.
 
-
-def _nearest(
-    rows: NDArray[np.float32], centers: NDArray[np.float32], pool: ThreadPoolExecutor
-) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """The squared distance of every row to its nearest center, (n,), and which that is, (n,)."""
-    norms = np.einsum("kd,kd->k", centers, centers, dtype=np.float64).astype(np.float32)
-    factors = np.column_stack([-2 * centers, norms])  # (x, 1)·(−2c, ‖c‖²) = ‖x − c‖² − ‖x‖²
-    nearest = np.zeros(len(rows), dtype=np.int64)
-    squares = np.empty(len(rows), dtype=np.float32)
-
-    def find(block: slice) -> None:
-        if len(centers) > 1:
-            nearest[block] = _nearest_in_block(rows[block], factors)
-        _squared_distances(rows[block], centers, nearest[block], squares[block])
-
-    list(pool.map(find, (slice(start, start + _BLOCK_SIZE) for start in range(0, len(rows), _BLOCK_SIZE))))
-    return squares, nearest
-
-
-def _nearest_in_block(rows: NDArray[np.float32], factors: NDArray[np.float32]) -> NDArray[np.int64]:
-    left = np.column_stack([rows, np.ones(len(rows), dtype=np.float32)])
-    best = np.full(len(rows), np.inf, dtype=np.float32)
-    nearest = np.zeros(len(rows), dtype=np.int64)
-    for first in range(0, len(factors), _TILE_SIZE):
-        products = left @ factors[first : first + _TILE_SIZE].T  # (n, tile)
-        position = products.argmin(axis=1)
-        found = np.take_along_axis(products, position[:, None], axis=1)[:, 0]
-        nearer = found < best
-        best[nearer], nearest[nearer] = found[nearer], first + position[nearer]
-    return nearest
-
-
-def _assign(
-    rows: NDArray[np.float32],
-    centers: NDArray[np.float32],
-    moved: NDArray[np.bool_],
-    squares: NDArray[np.float32],
-    assignment: NDArray[np.int64],
-    pool: ThreadPoolExecutor,
-) -> None:
-    """Bring every point's nearest center, and its squared distance, up to date after some centers have moved.
-
-    Where a point's center did not move, only a moved one can be nearer. With many clusters, most soon stop moving.
+    `frozen` points keep their cluster; an empty one takes the farthest point. `assign` looks at some of the centers only.
     """
-    unsure = np.flatnonzero(moved[assignment])
-    others, movers = np.flatnonzero(~moved[assignment]), np.flatnonzero(moved)
+    weights = np.ones(len(vectors)) if weights is None else weights
+    frozen = np.zeros(len(vectors), dtype=np.bool_) if frozen is None else frozen
+    labels = labels.astype(np.int64)
+    centers = weighted_means(vectors, weights, labels, n_clusters)
+    objective = _objective(vectors, weights, centers, labels)
+    near, costs = np.zeros(len(vectors), dtype=np.int64), np.empty(len(vectors))
+    changed, n_iterations = np.ones(n_clusters, dtype=np.bool_), 0
+    while n_iterations < max_iterations:
+        n_iterations += 1
+        if assign is None:
+            _bring_up_to_date(vectors, centers, changed, near, costs)
+        else:
+            near, _, costs, _ = assign(centers, labels)
+        moved = np.where(frozen, labels, near)
+        fill_empty_clusters(moved, costs, frozen, n_clusters)
+        means = weighted_means(vectors, weights, moved, n_clusters)
+        value = _objective(vectors, weights, means, moved)
+        if not value < objective:
+            break
+        changed = (means != centers).any(axis=1)
+        gain, objective, labels, centers = objective - value, value, moved, means
+        if gain < tolerance * objective:
+            break
+    return KMeans(labels, centers, objective, n_iterations)
+
+
+def _bring_up_to_date(
+    vectors: NDArray[np.float32],
+    centers: NDArray[np.float32],
+    changed: NDArray[np.bool_],
+    near: NDArray[np.int64],
+    costs: NDArray[np.float64],
+) -> None:
+    """Every point's nearest center and its squared distance, after some centers have changed.
+
+    Where a point's center did not, only a changed one can be nearer. With many clusters, most soon stop moving.
+    """
+    unsure, others = np.flatnonzero(changed[near]), np.flatnonzero(~changed[near])
     if len(unsure):
-        squares[unsure], assignment[unsure] = _nearest(rows[unsure], centers, pool)
-    if len(others) and len(movers):
-        found, position = _nearest(rows[others], centers[movers], pool)
-        nearer = found < squares[others]
-        squares[others[nearer]], assignment[others[nearer]] = found[nearer], movers[position[nearer]]
+        near[unsure], _, costs[unsure], _ = two_nearest(vectors[unsure], centers)
+    if len(others) and changed.any():
+        position, _, found, _ = two_nearest(vectors[others], centers[changed])
+        nearer = found < costs[others]
+        costs[others[nearer]], near[others[nearer]] = found[nearer], np.flatnonzero(changed)[position[nearer]]
 
 
-def _initial_centers(
-    rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator, pool: ThreadPoolExecutor
-) -> NDArray[np.int64]:
+def _initial_centers(rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows drawn with a probability ∝ their squared distance to the centers so far; distinct."""
     per_round = 1 if n_clusters <= _SINGLE_DRAWS else -(-n_clusters // _ROUNDS)
     n_trials = 2 + int(np.log(n_clusters))  # as scikit-learn
     norms = np.einsum("nd,nd->n", rows, rows)
-    chosen = np.array([rng.integers(len(rows))])
-    squares = np.full(len(rows), np.inf, dtype=np.float64)
-    newest = chosen
-    while len(chosen) < n_clusters:
-        squares = np.minimum(squares, _nearest(rows, rows[newest], pool)[0])
-        squares[chosen] = 0.0
-        n_wanted = min(per_round, n_clusters - len(chosen))
-        n_distinct = int(np.count_nonzero(squares > 0))
-        if n_distinct < n_wanted:  # fewer distinct points than clusters: take any others
-            newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
-        elif per_round == 1:
-            newest = _best_of(_drawn(squares, n_trials, rng), rows, norms, squares)
-        else:
-            newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum())
-        chosen = np.concatenate([chosen, newest])
+    chosen = newest = np.array([rng.integers(len(rows))])
+    squares = np.full(len(rows), np.inf, dtype=np.float32)
+    with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-kmeans") as pool:
+        while len(chosen) < n_clusters:
+            if len(newest) == 1:
+                _lower(rows, rows[newest[0]], squares)
+            else:
+                np.minimum(squares, two_nearest(rows, rows[newest]).near_costs, out=squares, casting="same_kind")
+            squares[chosen] = 0.0
+            n_wanted = min(per_round, n_clusters - len(chosen))
+            if np.count_nonzero(squares) < n_wanted:  # fewer distinct points than clusters: take any others
+                newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
+            elif per_round > 1:
+                newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum(dtype=np.float64))
+            else:
+                newest = _best_of(_drawn(squares, n_trials, rng), rows, norms, squares, pool)
+            chosen = np.concatenate([chosen, newest])
     return chosen
 
 
-def _drawn(weights: NDArray[np.float64], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _drawn(weights: NDArray[np.float32], n: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Rows with a probability ∝ their weight, never one of weight 0."""
-    sums = np.cumsum(weights)
+    sums = np.cumsum(weights, dtype=np.float64)
     rows = np.searchsorted(sums, rng.random(n) * sums[-1], side="right")
     drawn: NDArray[np.int64] = np.minimum(rows, np.flatnonzero(weights)[-1])
     return drawn
 
 
 def _best_of(
-    trials: NDArray[np.int64], rows: NDArray[np.float32], norms: NDArray[np.float32], squares: NDArray[np.float64]
+    trials: NDArray[np.int64],
+    rows: NDArray[np.float32],
+    norms: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    pool: ThreadPoolExecutor,
 ) -> NDArray[np.int64]:
     """The one that leaves the smallest sum of squared distances, by float32 products; the first of equals. (1,)"""
-    left = (-2 * rows[trials]) @ rows.T  # (n_trials, n)
-    left += norms
-    left += norms[trials, None]
-    np.clip(left, 0, squares.astype(np.float32), out=left)
-    return trials[[int(left.sum(axis=1, dtype=np.float64).argmin())]]
+    left = -2 * rows[trials]
+
+    def remaining(start: int) -> NDArray[np.float64]:
+        block = slice(start, start + _BLOCK_SIZE)
+        return _remaining(left @ rows[block].T, norms[trials], norms[block], squares[block])
+
+    sums = np.sum(list(pool.map(remaining, range(0, len(rows), _BLOCK_SIZE))), axis=0)
+    return trials[[int(sums.argmin())]]
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _squared_distances(
-    rows: NDArray[np.float32], centers: NDArray[np.float32], nearest: NDArray[np.int64], squares: NDArray[np.float32]
-) -> None:
-    """From the differences: zero for equal points, and the same in whatever block a point stands."""
+def _lower(rows: NDArray[np.float32], center: NDArray[np.float32], squares: NDArray[np.float32]) -> None:
+    """The squared distance to the nearest center, one more center considered; from differences: zero for equal points."""
     for i in range(len(rows)):
         total = np.float32(0)
-        for j in range(rows.shape[1]):
-            total += (rows[i, j] - centers[nearest[i], j]) ** 2
-        squares[i] = total
+        for j in range(len(center)):
+            total += (rows[i, j] - center[j]) ** 2
+        squares[i] = min(squares[i], total)
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _remaining(
+    products: NDArray[np.float32], own: NDArray[np.float32], norms: NDArray[np.float32], squares: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """The sum of squared distances that is left if a trial becomes a center; products are −2·trial·point. (n_trials,)"""
+    sums = np.empty(len(products))
+    for trial in range(len(products)):
+        total = 0.0
+        for i in range(len(norms)):
+            total += min(max(products[trial, i] + norms[i] + own[trial], np.float32(0)), squares[i])
+        sums[trial] = total
+    return sums
+
+
+def two_nearest(vectors: NDArray[np.float32], centers: NDArray[np.float32], kind: int = SQUARED) -> TwoNearest:
+    """Every point against all centers, in float32 products; the costs of the two that are found come from differences."""
+    found = TwoNearest.empty(len(vectors))
+    shift = centers.mean(axis=0)
+    right = np.ascontiguousarray((centers - shift).T)
+    squares = np.einsum("dk,dk->k", right, right)
+
+    def search(rows: slice) -> None:
+        products = (-2 * (vectors[rows] - shift)) @ right
+        _pick_two(products, squares, vectors, centers, rows.start, kind, found)
+
+    in_blocks(search, len(vectors))
+    return found
+
+
+def two_nearest_in_reach(
+    vectors: NDArray[np.float32],
+    centers: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    first: NDArray[np.int64],
+    others: NDArray[np.int32],
+    kind: int = SQUARED,
+) -> TwoNearest:
+    """Every point against the centers of its own cluster and of those of its neighbors, others[first[i] : first[i + 1]]."""
+    found = TwoNearest.empty(len(vectors))
+
+    def search(rows: slice) -> None:
+        _pick_two_in_reach(vectors, centers, labels, first, others, rows.start, rows.stop, kind, found)
+
+    in_blocks(search, len(vectors))
+    return found
+
+
+def fill_empty_clusters(
+    labels: NDArray[np.int64], costs: NDArray[np.floating], frozen: NDArray[np.bool_], n_clusters: int
+) -> None:
+    """Move the points farthest from their centers, out of clusters that have others, into the clusters that have none."""
+    sizes = np.bincount(labels, minlength=n_clusters)
+    empty = np.flatnonzero(sizes == 0).tolist()
+    if not empty:
+        return
+    for point in np.argsort(-costs, kind="stable"):
+        if not empty:
+            break
+        if sizes[labels[point]] > 1 and not frozen[point]:
+            sizes[labels[point]] -= 1
+            labels[point] = empty.pop(0)
+            sizes[labels[point]] = 1
 
 
 @njit(cache=True, nogil=True)
-def _objective(rows: NDArray[np.float32], centers: NDArray[np.float32], assignment: NDArray[np.int64]) -> float:
+def weighted_means(
+    vectors: NDArray[np.float32], weights: NDArray[np.float64], labels: NDArray[np.int64], n_clusters: int
+) -> NDArray[np.float32]:
+    """The weighted mean of every cluster, summed in float64 in the order of the points. (k, d)"""
+    sums, sizes = np.zeros((n_clusters, vectors.shape[1])), np.zeros((n_clusters, 1))
+    for i in range(len(vectors)):
+        sizes[labels[i], 0] += weights[i]
+        for j in range(vectors.shape[1]):
+            sums[labels[i], j] += weights[i] * vectors[i, j]
+    return (sums / sizes).astype(np.float32)
+
+
+@njit(cache=True, nogil=True)
+def _objective(
+    vectors: NDArray[np.float32], weights: NDArray[np.float64], centers: NDArray[np.float32], labels: NDArray[np.int64]
+) -> float:
     total = 0.0
-    for i in range(len(rows)):
-        for j in range(rows.shape[1]):
-            total += (np.float64(rows[i, j]) - np.float64(centers[assignment[i], j])) ** 2
+    for i in range(len(vectors)):
+        total += weights[i] * pair_cost(vectors[i], centers[labels[i]], SQUARED)
     return total
+
+
+@njit(cache=True, nogil=True)
+def _pick_two(
+    products: NDArray[np.float32],
+    squares: NDArray[np.float32],
+    vectors: NDArray[np.float32],
+    centers: NDArray[np.float32],
+    start: int,
+    kind: int,
+    out: TwoNearest,
+) -> None:
+    """The two smallest keys of every row, ordered by their costs from differences; ties go to the first center."""
+    for row in range(len(products)):
+        best, other = np.float32(np.inf), np.float32(np.inf)
+        a, b = -1, -1
+        for c in range(len(squares)):
+            key = products[row, c] + squares[c]
+            if key < other:
+                if key < best:
+                    other, b = best, a
+                    best, a = key, c
+                else:
+                    other, b = key, c
+        i = start + row
+        cost_a, cost_b = pair_cost(vectors[i], centers[a], kind), np.inf
+        if b >= 0:
+            cost_b = pair_cost(vectors[i], centers[b], kind)
+        if cost_b < cost_a or (cost_b == cost_a and b < a):
+            a, b, cost_a, cost_b = b, a, cost_b, cost_a
+        out.near[i], out.second[i], out.near_costs[i], out.second_costs[i] = a, b, cost_a, cost_b
+
+
+@njit(cache=True, nogil=True)
+def _pick_two_in_reach(
+    vectors: NDArray[np.float32],
+    centers: NDArray[np.float32],
+    labels: NDArray[np.int64],
+    first: NDArray[np.int64],
+    others: NDArray[np.int32],
+    start: int,
+    stop: int,
+    kind: int,
+    out: TwoNearest,
+) -> None:
+    near, second, near_costs, second_costs = out
+    seen = np.full(len(centers), -1, dtype=np.int32)
+    for i in range(start, stop):
+        for position in range(first[i] - 1, first[i + 1]):
+            center = labels[i] if position < first[i] else labels[others[position]]
+            if center < 0 or seen[center] == i:
+                continue
+            seen[center] = i
+            cost = pair_cost(vectors[i], centers[center], kind)
+            if cost < near_costs[i] or (cost == near_costs[i] and center < near[i]):
+                second[i], second_costs[i] = near[i], near_costs[i]
+                near[i], near_costs[i] = center, cost
+            elif cost < second_costs[i]:
+                second[i], second_costs[i] = center, cost

@@ -18,16 +18,17 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics import unit_rows
 from facetric.metrics.kernels import keep_nearest, nearest_keys
-from facetric.progress import Progress
+from facetric.progress import OnStep
 
 Metric = Literal["euclidean", "cosine", "precomputed"]
+EUCLIDEAN, SQUARED, COSINE, SQUARED_COSINE = range(4)  # kinds of costs
 MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
 N_PROBES = 24  # cells looked at per point
 _POINTS_PER_CELL = 100
 _BLOCK_SIZE = 512
 
 
-def dense_costs(vectors: NDArray[np.float32], *, cosine: bool, squared: bool) -> NDArray[np.float32]:
+def dense_costs(vectors: NDArray[np.float32], kind: int) -> NDArray[np.float32]:
     """The cost of every pair, (n, n): float64 products, so that near duplicates keep their distance; equal points cost 0."""
     points = vectors.astype(np.float64)
     points -= points.mean(axis=0)  # no distance changes, and less cancels
@@ -35,8 +36,13 @@ def dense_costs(vectors: NDArray[np.float32], *, cosine: bool, squared: bool) ->
     costs = np.empty((len(points), len(points)), dtype=np.float32)
     for start in range(0, len(points), _BLOCK_SIZE):
         block = points[start : start + _BLOCK_SIZE]
-        _finish_block(block @ points.T, squares, start, cosine, squared, costs)
+        _finish_block(block @ points.T, squares, start, kind, costs)
     return costs
+
+
+def kind_of(metric: Metric, squared: bool) -> int:
+    """The cost of a pair of vectors by this metric, or its square."""
+    return (COSINE if metric == "cosine" else EUCLIDEAN) + squared
 
 
 def prepared(X: NDArray[np.floating], shift: NDArray[np.float64], *, cosine: bool) -> NDArray[np.float32]:
@@ -55,11 +61,13 @@ def prepared(X: NDArray[np.floating], shift: NDArray[np.float64], *, cosine: boo
 
 
 @njit(cache=True, nogil=True)
-def cost_of_square(square: float, cosine: bool, squared: bool) -> float:
+def cost_of_square(square: float, kind: int) -> float:
     """The cost at a squared Euclidean distance; cosine: of unit vectors, 1 − x·y = ‖x − y‖² / 2."""
-    if cosine:
-        return (0.5 * square) ** 2 if squared else 0.5 * square
-    return square if squared else np.sqrt(square)
+    if kind == EUCLIDEAN:
+        return np.sqrt(square)  # type: ignore[no-any-return]
+    if kind == SQUARED:
+        return square
+    return 0.5 * square if kind == COSINE else 0.25 * square * square
 
 
 @njit(cache=True, nogil=True)
@@ -67,8 +75,7 @@ def _finish_block(
     products: NDArray[np.float64],
     squares: NDArray[np.float64],
     start: int,
-    cosine: bool,
-    squared: bool,
+    kind: int,
     costs: NDArray[np.float32],
 ) -> None:
     for row in range(len(products)):
@@ -78,28 +85,27 @@ def _finish_block(
             square = together - 2.0 * products[row, j]
             if i == j or square < 1e-13 * together:  # below the rounding of the product: the same point
                 square = 0.0
-            costs[i, j] = cost_of_square(square, cosine, squared)
+            costs[i, j] = cost_of_square(square, kind)
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc"})  # a sum of squares in vector registers: five times as fast
-def pair_cost(x: NDArray[np.float32], y: NDArray[np.float32], cosine: bool, squared: bool) -> float:
+def pair_cost(x: NDArray[np.float32], y: NDArray[np.float32], kind: int) -> float:
     """The cost of one pair, from differences: exact for duplicates."""
     square = 0.0
     for i in range(len(x)):
         difference = np.float64(x[i]) - np.float64(y[i])
         square += difference * difference
-    return cost_of_square(square, cosine, squared)
+    return cost_of_square(square, kind)
 
 
 def neighbor_graph(
     vectors: NDArray[np.float32],
     n_neighbors: int,
+    kind: int,
     *,
-    cosine: bool,
-    squared: bool,
     offsets: NDArray[np.float64] | None = None,
     max_exact: int = MAX_EXACT,
-    on_progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> csr_array:
     """A sparse (n, n) array of the costs to the n_neighbors nearest points of every point, not counting itself.
 
@@ -112,11 +118,11 @@ def neighbor_graph(
     costs = np.full((n, k), np.inf, dtype=np.float32)
     run = _exact if n <= max_exact else _by_cells
     squares = np.einsum("nd,nd->n", centered, centered)
-    run(centered, squares if offsets is None else squares + offsets.astype(np.float32), chosen, costs, on_progress)
+    run(centered, squares if offsets is None else squares + offsets.astype(np.float32), chosen, costs, progress)
 
     def finish(start: int) -> None:
         stop = start + _BLOCK_SIZE
-        _exact_costs(vectors, start, chosen[start:stop], costs[start:stop], cosine, squared)
+        _exact_costs(vectors, start, chosen[start:stop], costs[start:stop], kind)
 
     _in_threads(finish, range(0, n, _BLOCK_SIZE))
     found = chosen.ravel() >= 0
@@ -129,24 +135,14 @@ def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOC
     _in_threads(lambda start: function(slice(start, min(start + block_size, n))), range(0, n, block_size))
 
 
-def _in_threads(function: Callable[[int], None], arguments: Iterable[int], on_done: Callable[[], None] = lambda: None) -> None:
-    n_threads = numba_threads()
+def _in_threads(
+    function: Callable[[int], None], arguments: Iterable[int], n_steps: int = 0, progress: OnStep | None = None
+) -> None:
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, block after block.
-    with blas_threads(1), ThreadPoolExecutor(n_threads, "facetric-clustering") as pool:
-        for _ in pool.map(function, arguments):
-            on_done()
-
-
-def _counting(n_steps: int, on_progress: Progress | None) -> Callable[[], None]:
-    done = 0
-
-    def on_done() -> None:
-        nonlocal done
-        done += 1
-        if on_progress is not None:
-            on_progress(done, n_steps)
-
-    return on_done
+    with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
+        for n_done, _ in enumerate(pool.map(function, arguments), start=1):
+            if progress is not None:
+                progress("Neighbors", n_done, n_steps)
 
 
 def _exact(
@@ -154,7 +150,7 @@ def _exact(
     squares: NDArray[np.float32],
     chosen: NDArray[np.int32],
     keys: NDArray[np.float32],
-    on_progress: Progress | None,
+    progress: OnStep | None,
 ) -> None:
     """Every point against all points, tile by tile."""
     n = len(vectors)
@@ -165,7 +161,7 @@ def _exact(
         chosen[rows], keys[rows] = nearest_keys(-2 * vectors[rows], vectors, squares, own, keys.shape[1], slice(0, n))
 
     starts = range(0, n, _BLOCK_SIZE)
-    _in_threads(search, starts, _counting(len(starts), on_progress))
+    _in_threads(search, starts, len(starts), progress)
 
 
 def _by_cells(
@@ -173,7 +169,7 @@ def _by_cells(
     squares: NDArray[np.float32],
     chosen: NDArray[np.int32],
     keys: NDArray[np.float32],
-    on_progress: Progress | None,
+    progress: OnStep | None,
 ) -> None:
     """Every point against the points of the cells whose centers are nearest to it."""
     centers = _cell_centers(vectors)
@@ -192,7 +188,7 @@ def _by_cells(
                 products, rows = left[asking] @ vectors[points].T, queries[asking]
                 keep_nearest(products, squares[points], points, rows, rows, chosen, keys)
 
-    _in_threads(search, range(len(centers)), _counting(len(centers), on_progress))
+    _in_threads(search, range(len(centers)), len(centers), progress)
 
 
 def _cell_centers(vectors: NDArray[np.float32], n_rounds: int = 5) -> NDArray[np.float32]:
@@ -222,10 +218,10 @@ def _nearest_cells(vectors: NDArray[np.float32], centers: NDArray[np.float32], r
 
 @njit(cache=True, nogil=True)
 def _exact_costs(
-    vectors: NDArray[np.float32], start: int, chosen: NDArray[np.int32], costs: NDArray[np.float32], cosine: bool, squared: bool
+    vectors: NDArray[np.float32], start: int, chosen: NDArray[np.int32], costs: NDArray[np.float32], kind: int
 ) -> None:
     for row in range(len(chosen)):
         for position in range(chosen.shape[1]):
             other = chosen[row, position]
             if other >= 0:
-                costs[row, position] = pair_cost(vectors[start + row], vectors[other], cosine, squared)
+                costs[row, position] = pair_cost(vectors[start + row], vectors[other], kind)

@@ -14,18 +14,17 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
 from facetric.clustering.contraction import (
     Groups,
     all_group_costs,
     contracted_pattern,
-    first_members,
     group_costs,
     sparse_group_problem,
     sparse_problem,
     symmetric_graph,
 )
-from facetric.clustering.knn import in_blocks, neighbor_graph, pair_cost
+from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
+from facetric.clustering.knn import SQUARED, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
 from facetric.progress import OnStep
@@ -44,27 +43,21 @@ class Cloud:
     vectors: NDArray[np.float32]
     graph: Sparse
     n_neighbors: int
-    cosine: bool
-    squared: bool
+    kind: int
 
     @classmethod
-    def of(
-        cls, vectors: NDArray[np.float32], n_neighbors: int, *, cosine: bool, squared: bool, on_step: OnStep | None = None
-    ) -> Cloud:
-        on_progress = None if on_step is None else lambda done, total: on_step("neighbors", done, total)
-        graph = neighbor_graph(vectors, n_neighbors, cosine=cosine, squared=squared, on_progress=on_progress)
+    def of(cls, vectors: NDArray[np.float32], n_neighbors: int, kind: int, progress: OnStep | None = None) -> Cloud:
+        graph = neighbor_graph(vectors, n_neighbors, kind, progress=progress)
         lists = sparse_problem(symmetric_graph(graph), np.zeros(len(vectors)))
-        return cls(vectors, lists, n_neighbors, cosine, squared)
+        return cls(vectors, lists, n_neighbors, kind)
 
     def two_nearest(self, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> TwoNearest:
         """The two best medoids within every point's reach; points that reach none look at all of them."""
         centers = self.vectors[medoids]
         lists = self.graph.client_first, self.graph.facilities
-        found = two_nearest_in_reach(self.vectors, centers, labels, *lists, cosine=self.cosine, squared=self.squared)
+        found = two_nearest_in_reach(self.vectors, centers, labels, *lists, self.kind)
         if len(lost := np.flatnonzero(found.near < 0)):
-            for array, values in zip(
-                found, two_nearest(self.vectors[lost], centers, cosine=self.cosine, squared=self.squared), strict=True
-            ):
+            for array, values in zip(found, two_nearest(self.vectors[lost], centers, self.kind), strict=True):
                 array[lost] = values
         return found
 
@@ -78,21 +71,22 @@ class Clusters:
     n_sweeps: int
 
 
-def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, on_step: OnStep | None) -> Clusters:
+def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, progress: OnStep | None) -> Clusters:
     """Exactly n_clusters clusters: greedy picks ever fewer points to stand for the others, the last ones are searched."""
     groups, problem = _first_level(cloud, links, None)
     n_last = max(_POINTS_PER_CLUSTER * n_clusters, _DENSE_LEVEL)
     while len(groups.representatives) > n_last:
         n_kept = max(n_last, len(groups.representatives) // _SHRINKAGE)
         found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_kept, max_sweeps=0)
-        _report(on_step, "levels", n_kept)
+        if progress is not None:
+            progress("Levels", n_kept, n_kept)
         groups, problem = _next_level(cloud, _expand(cloud, groups, found.medoids, found.near), None)
     found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_clusters, max_sweeps=max_sweeps)
     clusters = _separate(cloud, _expand(cloud, groups, found.medoids, found.near, found.n_sweeps), links)
-    return _polish(cloud, clusters, links.linked, None, on_step)
+    return _polish(cloud, clusters, links.linked, None, progress)
 
 
-def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None) -> Clusters:
+def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, progress: OnStep | None) -> Clusters:
     """As many clusters as pay for their opening cost."""
     groups, problem = _first_level(cloud, links, opening_cost)
     found = solve_apart(problem, links.cannot_between(groups.codes), opening_cost=opening_cost, max_sweeps=max_sweeps)
@@ -102,27 +96,23 @@ def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps:
         if not 1 < len(clusters.medoids) < n_before:
             break
         n_before = len(clusters.medoids)
-        _report(on_step, "levels", n_before)
+        if progress is not None:
+            progress("Levels", n_before, n_before)
         groups, problem = _next_level(cloud, clusters, opening_cost)
         everyone = np.arange(n_before)
         cannot = links.cannot_between(groups.codes)
         found = solve_apart(problem, cannot, opening_cost=opening_cost, start=everyone, max_sweeps=max_sweeps)
         clusters = _expand(cloud, groups, found.medoids, found.near, start.n_sweeps + found.n_sweeps)
-        clusters = _polish(cloud, clusters, links.linked, opening_cost, on_step)
+        clusters = _polish(cloud, clusters, links.linked, opening_cost, progress)
     return clusters
-
-
-def _report(on_step: OnStep | None, name: str, n: int) -> None:
-    if on_step is not None:
-        on_step(name, n, n)
 
 
 def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tuple[Groups, Problem]:
     """Points, or groups of must-linked points, on the graph of all neighbors."""
-    groups = Groups.of(links.codes, first_members(links.codes))
+    groups = Groups.of(links.codes)
     if links.joins:
         pattern = contracted_pattern(cloud.graph, links.codes)
-        costs = group_costs(cloud.vectors, groups, pattern, cosine=cloud.cosine, squared=cloud.squared)
+        costs = group_costs(cloud.vectors, groups, pattern, cloud.kind)
         return groups, sparse_group_problem(costs, opening_cost)
     cap = unserved_cost(cloud.graph.client_costs) if opening_cost is None else opening_cost
     problem = cloud.graph._replace(caps=np.full(len(links.codes), cap))
@@ -133,12 +123,12 @@ def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) ->
     """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
     groups = Groups.of(clusters.labels, clusters.medoids)
     if len(clusters.medoids) <= _DENSE_LEVEL:
-        table = all_group_costs(cloud.vectors, groups, cosine=cloud.cosine, squared=cloud.squared)
+        table = all_group_costs(cloud.vectors, groups, cloud.kind)
         cap = unserved_cost(table) if opening_cost is None else opening_cost + np.diagonal(table)
         return groups, Dense(table, np.broadcast_to(cap, (len(table),)).copy())
     centers = cloud.vectors[clusters.medoids]
-    pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cosine=cloud.cosine, squared=cloud.squared))
-    costs = group_costs(cloud.vectors, groups, pattern, cosine=cloud.cosine, squared=cloud.squared)
+    pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cloud.kind))
+    costs = group_costs(cloud.vectors, groups, pattern, cloud.kind)
     return groups, sparse_group_problem(costs, opening_cost)
 
 
@@ -150,7 +140,7 @@ def _expand(cloud: Cloud, groups: Groups, medoids: NDArray[np.int64], near: NDAr
     points = groups.representatives[medoids]
     if len(lost := np.flatnonzero(labels_of_groups < 0)):
         vectors = cloud.vectors[groups.representatives[lost]]
-        labels_of_groups[lost] = two_nearest(vectors, cloud.vectors[points], cosine=cloud.cosine, squared=cloud.squared).near
+        labels_of_groups[lost] = two_nearest(vectors, cloud.vectors[points], cloud.kind).near
     return Clusters(labels_of_groups[groups.codes], points, n_sweeps)
 
 
@@ -173,7 +163,7 @@ def _separate(cloud: Cloud, clusters: Clusters, links: Links) -> Clusters:
 
 
 def _polish(
-    cloud: Cloud, clusters: Clusters, linked: NDArray[np.bool_], opening_cost: float | None, on_step: OnStep | None
+    cloud: Cloud, clusters: Clusters, linked: NDArray[np.bool_], opening_cost: float | None, progress: OnStep | None
 ) -> Clusters:
     """Points to better medoids in reach, clusters to better medoids of their own, in turn while the total cost falls."""
     labels, medoids, total = clusters.labels, clusters.medoids, np.inf
@@ -191,8 +181,8 @@ def _polish(
             break
         total, labels = value, moved
         medoids = better_medoids(cloud, labels, np.concatenate([medoids, alone]))
-        if on_step is not None:
-            on_step("refinement", round_ + 1, _MAX_ROUNDS)
+        if progress is not None:
+            progress("Refinement", round_ + 1, _MAX_ROUNDS)
     order = np.argsort(medoids)
     return Clusters(np.argsort(order)[labels], medoids[order], clusters.n_sweeps)
 
@@ -202,7 +192,7 @@ def own_costs(cloud: Cloud, medoids: NDArray[np.int64], labels: NDArray[np.int64
     costs = np.empty(len(labels))
 
     def fill(rows: slice) -> None:
-        _own_costs(cloud.vectors, medoids, labels, rows.start, rows.stop, cloud.cosine, cloud.squared, costs)
+        _own_costs(cloud.vectors, medoids, labels, rows.start, rows.stop, cloud.kind, costs)
 
     in_blocks(fill, len(labels))
     return costs
@@ -214,7 +204,7 @@ def better_medoids(cloud: Cloud, labels: NDArray[np.int64], medoids: NDArray[np.
 
     def search(rows: slice) -> None:
         lists = groups.members, groups.first, rows.start, rows.stop
-        _better_medoids(cloud.vectors, *lists, cloud.cosine, cloud.squared, _CANDIDATES, best)
+        _better_medoids(cloud.vectors, *lists, cloud.kind, _CANDIDATES, best)
 
     in_blocks(search, len(medoids))
     return best
@@ -227,12 +217,11 @@ def _own_costs(
     labels: NDArray[np.int64],
     start: int,
     stop: int,
-    cosine: bool,
-    squared: bool,
+    kind: int,
     costs: NDArray[np.float64],
 ) -> None:
     for i in range(start, stop):
-        costs[i] = pair_cost(vectors[i], vectors[medoids[labels[i]]], cosine, squared)
+        costs[i] = pair_cost(vectors[i], vectors[medoids[labels[i]]], kind)
 
 
 @njit(cache=True, nogil=True)
@@ -242,8 +231,7 @@ def _better_medoids(
     first: NDArray[np.int64],
     start: int,
     stop: int,
-    cosine: bool,
-    squared: bool,
+    kind: int,
     n_candidates: int,
     best: NDArray[np.int64],
 ) -> None:
@@ -258,15 +246,15 @@ def _better_medoids(
         center = mean.astype(np.float32)
         keys = np.empty(len(own))
         for position in range(len(own)):
-            keys[position] = pair_cost(vectors[own[position]], center, False, True)
+            keys[position] = pair_cost(vectors[own[position]], center, SQUARED)
         nearest = own[np.argsort(keys, kind="mergesort")[:n_candidates]]
         lowest = 0.0
         for i in own:
-            lowest += pair_cost(vectors[i], vectors[best[cluster]], cosine, squared)
+            lowest += pair_cost(vectors[i], vectors[best[cluster]], kind)
         for candidate in nearest:
             total = 0.0
             for i in own:
-                total += pair_cost(vectors[i], vectors[candidate], cosine, squared)
+                total += pair_cost(vectors[i], vectors[candidate], kind)
                 if total >= lowest:
                     break
             if total < lowest:

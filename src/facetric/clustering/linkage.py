@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.centers import TwoNearest, two_nearest, two_nearest_in_reach
+from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
 from facetric.clustering.knn import prepared
 from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs
@@ -30,21 +30,41 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
     It needs no matrix of distances (:mod:`facetric.clustering.merging`). The result is deterministic. Up to 2,000 points it is
     that of all distances; beyond, clusters merge when one is among the nearest of the other.
 
-    Args:
-        threshold: clusters merge up to this distance: the root mean square for "euclidean", the mean for "cosine".
-        metric: "euclidean", or "cosine" (1 − cos).
-        n_neighbors: neighbors per point, and then per cluster, that are looked at.
+    Parameters
+    ----------
+    threshold : float, default=1.0
+        Clusters merge up to this distance: the root mean square for "euclidean", the mean for "cosine".
+    metric : {"euclidean", "cosine"}, default="euclidean"
+        "cosine" is 1 − cos.
+    n_neighbors : int, default=32
+        Neighbors per point, and then per cluster, that are looked at.
 
-    Attributes:
-        labels_: (n,) the cluster of every point, numbered by first appearance.
-        cluster_centers_: (n_clusters, d) the mean of every cluster.
-        medoid_indices_: (n_clusters,) the member nearest to the mean, a row of X.
-        ambiguity_: (n,) in [0, 1]: the distance to the other members over the distance to the next best choice, which is another
-            cluster or staying alone at the threshold. 1: indifferent. For a point that is alone: the threshold over the distance
-            to the nearest cluster.
+    Attributes
+    ----------
+    labels_ : (n,) array
+        The cluster of every point, numbered by first appearance.
+    cluster_centers_ : (n_clusters, d) array
+        The mean of every cluster.
+    medoid_indices_ : (n_clusters,) array
+        The member nearest to the mean, a row of X.
+    ambiguity_ : (n,) array in [0, 1]
+        The distance to the other members over the distance to the next best choice, which is another cluster or staying alone at
+        the threshold. 1: indifferent. For a point that is alone: the threshold over the distance to the nearest cluster.
 
-    >>> AverageLinkage(1.0).fit_predict([[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]])
+    See Also
+    --------
+    calibrate : chooses the threshold on labeled classes, and says what precision to expect.
+    FacilityLocation : a given number of clusters, or clusters that pay for an opening cost.
+
+    Examples
+    --------
+    >>> X = [[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]]
+    >>> AverageLinkage(1.0).fit_predict(X)
     array([0, 0, 0, 1, 1, 2])
+    >>> AverageLinkage(1.0).fit(X, cannot_link=[(3, 4)]).labels_
+    array([0, 0, 0, 1, 2, 3])
+    >>> AverageLinkage(1.0).fit(X).predict([[0.3], [7.0]])  # -1: no cluster is within the threshold
+    array([ 0, -1])
     """
 
     def __init__(
@@ -61,17 +81,17 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         *,
         must_link: ArrayLike | None = None,
         cannot_link: ArrayLike | None = None,
-        on_step: OnStep | None = None,
+        progress: OnStep | None = None,
     ) -> Self:
         """Cluster the rows of X.
 
-        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not. `on_step` is called with the name of a
-        step, how much of it is done, and how much there is.
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not. `progress` is called with (step, done,
+        total).
         """
         vectors = self._vectors(X, reset=True)
         limit = self._limit(self.threshold)
         links = Links.parse(must_link, cannot_link, len(vectors))
-        tree = average_linkage(vectors, limit, n_neighbors=self.n_neighbors, links=links, on_step=on_step)
+        tree = average_linkage(vectors, limit, n_neighbors=self.n_neighbors, links=links, progress=progress)
         self.labels_ = tree.cut(limit)
         self._blobs = summaries(vectors, self.labels_)
         self.cluster_centers_ = self._blobs.means + self._shift
@@ -84,7 +104,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:
         """The nearest cluster; −1 where its members are farther than the threshold on average: none of these clusters."""
         check_is_fitted(self)
-        found = two_nearest(_raised(self._vectors(X, reset=False)), _centers(self._blobs), squared=True)
+        found = two_nearest(_raised(self._vectors(X, reset=False)), _centers(self._blobs))
         return np.where(found.near_costs <= self._limit(self.threshold), found.near, -1)
 
     def _vectors(self, X: Any, *, reset: bool) -> NDArray[np.float32]:
@@ -119,10 +139,10 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         """The two nearest clusters of every point: of all, or, where that would take too long, of those in its reach."""
         points, centers = _raised(vectors), _centers(self._blobs)
         if len(points) * len(centers) <= MAX_ALL_PAIRS:
-            return two_nearest(points, centers, squared=True)
-        found = two_nearest_in_reach(points, centers, self.labels_, *tree.neighbors[:2], squared=True)
+            return two_nearest(points, centers)
+        found = two_nearest_in_reach(points, centers, self.labels_, *tree.neighbors[:2])
         alone = np.flatnonzero(self._blobs.sizes[self.labels_] == 1)
-        for array, values in zip(found, two_nearest(points[alone], centers, squared=True), strict=True):
+        for array, values in zip(found, two_nearest(points[alone], centers), strict=True):
             array[alone] = values
         return found
 

@@ -8,8 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.clustering.centers import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
-from facetric.clustering.contraction import Groups, dense_groups, first_members
+from facetric.clustering.contraction import Groups, dense_groups
+from facetric.clustering.kmeans import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
 from facetric.clustering.knn import dense_costs
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
 from facetric.clustering.links import Links, solve_apart
@@ -44,13 +44,11 @@ class Points:
     cloud: Cloud | None = None
 
     @classmethod
-    def of_vectors(
-        cls, vectors: NDArray[np.float32], *, cosine: bool, squared: bool, n_neighbors: int, on_step: OnStep | None = None
-    ) -> Points:
+    def of_vectors(cls, vectors: NDArray[np.float32], kind: int, n_neighbors: int, progress: OnStep | None = None) -> Points:
         n = len(vectors)
         if n <= max(MAX_DENSE, n_neighbors + 1):
-            return cls(n, vectors, costs=dense_costs(vectors, cosine=cosine, squared=squared))
-        return cls(n, vectors, cloud=Cloud.of(vectors, n_neighbors, cosine=cosine, squared=squared, on_step=on_step))
+            return cls(n, vectors, costs=dense_costs(vectors, kind))
+        return cls(n, vectors, cloud=Cloud.of(vectors, n_neighbors, kind, progress=progress))
 
     @classmethod
     def of_matrix(cls, distances: NDArray[np.floating], squared: bool) -> Points:
@@ -64,10 +62,10 @@ class Points:
         costs = np.ascontiguousarray(distances.T)  # row i of X: what point i pays
         return cls(len(costs), costs=costs**2 if squared else costs.copy())
 
-    def by_cost(self, opening_cost: float, links: Links, max_sweeps: int, on_step: OnStep | None = None) -> Fit:
+    def by_cost(self, opening_cost: float, links: Links, max_sweeps: int, progress: OnStep | None = None) -> Fit:
         """As many clusters as pay for their opening cost."""
         if self.cloud is not None:
-            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, on_step)
+            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, progress)
         else:
             groups, problem = self._problem(links, opening_cost)
             cannot = links.cannot_between(links.codes)
@@ -75,10 +73,10 @@ class Points:
             clusters = _clusters(groups, found)
         return self._fit(clusters, opening_cost)
 
-    def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, on_step: OnStep | None = None) -> Fit:
+    def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, progress: OnStep | None = None) -> Fit:
         """Exactly n_clusters clusters."""
         if self.cloud is not None:
-            clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, on_step)
+            clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, progress)
         else:
             groups, problem = self._problem(links, None)
             cannot = links.cannot_between(links.codes)
@@ -91,7 +89,7 @@ class Points:
     def _problem(self, links: Links, opening_cost: float | None) -> tuple[Groups, Dense]:
         """Points, or groups of must-linked points, with caps: the price of staying alone, or more than any cost."""
         assert self.costs is not None
-        costs, groups = self.costs, Groups.of(links.codes, first_members(links.codes))
+        costs, groups = self.costs, Groups.of(links.codes)
         if links.joins:
             groups, costs = dense_groups(costs, links.codes)
         elif len(links.cannot):
@@ -134,7 +132,7 @@ class Points:
         """k-means from the medoids' clusters: must-linked points move as their mean, cannot-linked ones stay where they are."""
         assert self.vectors is not None
         vectors, k = self.vectors, len(clusters.medoids)
-        groups = Groups.of(links.codes, first_members(links.codes))
+        groups = Groups.of(links.codes)
         rows, weights = vectors, np.ones(self.n)
         if links.joins:
             weights = groups.sizes.astype(np.float64)
@@ -166,13 +164,13 @@ class Points:
     def _assign_in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.cloud is not None
         lists = self.cloud.graph.client_first, self.cloud.graph.facilities
-        return two_nearest_in_reach(self.cloud.vectors, centers, labels, *lists, squared=True)
+        return two_nearest_in_reach(self.cloud.vectors, centers, labels, *lists)
 
     def _two_nearest_means(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.vectors is not None
         if self._is_wide(len(centers)):
             return self._assign_in_reach(centers, labels)
-        return two_nearest(self.vectors, centers, squared=True)
+        return two_nearest(self.vectors, centers)
 
 
 def _clusters(groups: Groups, found: Medoids) -> Clusters:

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
-from facetric.clustering.knn import neighbor_graph
+from facetric.clustering.knn import SQUARED, neighbor_graph
 from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, merged_labels, symmetric_lists
-from facetric.progress import OnStep, Progress
+from facetric.progress import OnStep
 
 MAX_ALL_PAIRS = 2000  # clusters; up to here every pair is looked at
 _ROUNDING = 1e-5  # of sums in float32, with a margin
@@ -43,20 +43,15 @@ def average_linkage(
     *,
     n_neighbors: int,
     links: Links,
-    graph: csr_array | None = None,
-    on_step: OnStep | None = None,
+    progress: OnStep | None = None,
 ) -> Tree:
-    """All merges with a link of at most the limit. `graph`: the squared distances of nearest neighbors, when they are known."""
+    """All merges with a link of at most the limit."""
     n = len(vectors)
     codes = links.codes.copy()
     blobs = summaries(vectors, codes)
     points = np.unique(codes, return_index=True)[1]  # a point of every cluster
     merges, found = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
-    on_progress = None if on_step is None else lambda done, total: on_step("neighbors", done, total)
-    if graph is not None and not links.joins:
-        near = _within(graph, graph.data, limit)
-    else:
-        near = _near(blobs, limit, n_neighbors, on_progress)
+    near = _near(blobs, limit, n_neighbors, progress)
     neighbors = _of_points(near, codes, points) if links.joins else near
     fresh = True  # the graph is one of nearest neighbors, not what is left of one
     while len(points) > 1:
@@ -73,8 +68,8 @@ def average_linkage(
         position = np.searchsorted(kept, parents)
         codes = position[codes]
         blobs, points = _selected(blobs, kept), points[kept]
-        if on_step is not None:
-            on_step("merging", n - len(points), n)
+        if progress is not None:
+            progress("Merging", n - len(points), n)
         if fresh := n_merges < max(m // 2, 1):
             near = _near(blobs, limit, n_neighbors, None)
         else:
@@ -98,13 +93,11 @@ def _selected(blobs: Blobs, kept: NDArray[np.int64]) -> Blobs:
     return Blobs(blobs.means[kept], blobs.spreads[kept], blobs.sizes[kept], blobs.heights[kept])
 
 
-def _near(blobs: Blobs, limit: float, n_neighbors: int, on_progress: Progress | None) -> Graph:
+def _near(blobs: Blobs, limit: float, n_neighbors: int, progress: OnStep | None) -> Graph:
     """Which clusters are within the limit: of all when they are few, else of each one's nearest."""
     m = len(blobs.sizes)
     if m > max(MAX_ALL_PAIRS, n_neighbors + 1):
-        graph = neighbor_graph(
-            blobs.means, n_neighbors, cosine=False, squared=True, offsets=blobs.spreads, on_progress=on_progress
-        )
+        graph = neighbor_graph(blobs.means, n_neighbors, SQUARED, offsets=blobs.spreads, progress=progress)
         rows = np.repeat(np.arange(m), np.diff(graph.indptr))
         return _within(graph, graph.data + blobs.spreads[rows] + blobs.spreads[graph.indices], limit)
     means = blobs.means - blobs.means.mean(axis=0)

@@ -122,7 +122,7 @@ def kmeans_clusterings(
     progress("k-means", 0, n_restarts)
     for i in range(n_restarts):
         found = kmeans(rows, int(classes.max()) + 1, seed=seed + i)
-        scores = ClusteringScores.of(classes, found.assignment)
+        scores = ClusteringScores.of(classes, found.labels)
         restarts.append(Restart(seed + i, found.objective, found.n_iterations, scores))
         progress("k-means", i + 1, n_restarts)
     sd = float(np.std([restart.scores.nmi for restart in restarts], ddof=1)) if n_restarts > 1 else 0.0

@@ -25,7 +25,7 @@ class Clusterer(Protocol):
     ambiguity_: NDArray[np.float64]
 
     def fit(
-        self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, on_step: OnStep | None
+        self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, progress: OnStep | None
     ) -> object: ...
 
 
@@ -63,9 +63,9 @@ def grouped(
     must, cannot = ([(place[a], place[b]) for a, b in pairs] for pairs in (constraints.must_link, constraints.cannot_link))
     if len(used):
         if must and getattr(clusterer, "n_clusters", None) is None:  # else followers could leave fewer groups than asked for
-            clusterer.fit(vectors[used], must_link=[], cannot_link=cannot, on_step=on_step)
+            clusterer.fit(vectors[used], must_link=[], cannot_link=cannot, progress=on_step)
             must += _followers(clusterer.labels_, must, cannot)
-        clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, on_step=on_step)
+        clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, progress=on_step)
         labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.ambiguity_
     means, spreads, medoids = _summaries(vectors, labels)
     names = {int(labels[point]): name for point, name in constraints.names.items()}

@@ -13,10 +13,10 @@ OnStep = Callable[[str, int, int], None]  # called with the name of the step, ho
 
 
 @contextmanager
-def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
+def steps_shown(*, lines: bool = False, prefix: str = "") -> Iterator[OnStep]:
     """A bar per step on stderr of a terminal or in a notebook; elsewhere nothing, or with `lines` the name of each step.
 
-    Only the first process of torchrun shows anything.
+    `prefix` stands before the names, for steps that are parts of another one. Only the first process of torchrun shows anything.
     """
     from tqdm.auto import tqdm
 
@@ -26,9 +26,10 @@ def steps_shown(*, lines: bool = False) -> Iterator[OnStep]:
 
     def show(step: str, done: int, total: int) -> None:
         if step not in bars:
-            bars[step] = tqdm(desc=step, total=total, leave=False, disable=not has_bars)
+            name = f"{prefix}{step.lower() if prefix else step}"
+            bars[step] = tqdm(desc=name, initial=done, total=total, leave=False, disable=not has_bars)
             if lines and is_first and not has_bars:
-                print(step, file=sys.stderr, flush=True)
+                print(name, file=sys.stderr, flush=True)
         bars[step].total = total
         bars[step].update(done - bars[step].n)
 

@@ -48,12 +48,12 @@ def test_a_signal_in_the_last_step_is_told_and_the_run_is_finished(tmp_path):
 NOTEBOOK = """
 import sys
 sys.path[:0] = {paths!r}
-from facetric.progress import progress_bar
+from facetric.progress import steps_shown
 from facetric.training import train
 from training.tiny_runs import tiny_config
 result = train(tiny_config({folder!r}))
-with progress_bar("Embedding") as on_progress:
-    on_progress(3, 7)
+with steps_shown() as progress:
+    progress("Embedding", 3, 7)
 """
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from facetric.cli.errors import compile_kernels, one_line_errors
-from facetric.cli.waiting import indented, steps_shown
+from facetric.progress import steps_shown
 
 if TYPE_CHECKING:
     from facetric.evaluation import EvaluationReport
@@ -100,8 +100,8 @@ def _evaluate(run: Run) -> EvaluationReport:
             _say("scores before and after training: already done")
             return report
     _say("scoring the trained network on characters it has never seen; then what there is without training")
-    with steps_shown(lines=True) as on_step:
-        found = evaluate_run(run.path, n_restarts=1, facility=False, on_progress=indented(on_step))
+    with steps_shown(lines=True, prefix="  ") as progress:
+        found = evaluate_run(run.path, n_restarts=1, facility=False, on_progress=progress)
     assert found.report is not None
     return found.report
 
@@ -113,8 +113,8 @@ def _report(run: Run) -> Path:
         _say("report: already done")
         return run.report_file
     _say("writing the report with its map")
-    with steps_shown(lines=True) as on_step:
-        return write_report(run.path, figures=False, progress=indented(on_step)).page
+    with steps_shown(lines=True, prefix="  ") as progress:
+        return write_report(run.path, figures=False, progress=progress).page
 
 
 def _print_table(reports: dict[str, EvaluationReport]) -> None:

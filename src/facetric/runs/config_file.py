@@ -125,7 +125,7 @@ def apply_unset(raw: dict[str, Any], key: str, *, source: str = "the configurati
 
 
 def set_key(raw: dict[str, Any], parts: Sequence[str], value: Any) -> None:
-    """Set raw[parts[0]][parts[1]]…; missing tables are made."""
+    """Set the value at `raw[parts[0]][parts[1]]…`; missing tables are made."""
     table = raw
     for part in parts[:-1]:
         table = table.setdefault(part, {})

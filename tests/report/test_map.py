@@ -8,8 +8,7 @@ from PIL import Image
 
 from facetric.images import open_image
 from facetric.metrics import nearest
-from facetric.report.map import class_color, draw_map, place_on_grid, tsne_positions
-from facetric.report.selection import cluster_medoids, worst_queries
+from facetric.report.map import class_color, cluster_medoids, draw_map, place_on_grid, tsne_positions, worst_queries
 from facetric.report.sprites import Thumbnails
 from report.report_runs import thumbnails_of
 

@@ -17,9 +17,8 @@ from facetric.report import write_report
 from facetric.report.cards import panels
 from facetric.report.page import write_page
 from facetric.report.run_record import RunRecord, read_run
-from facetric.report.selection import kept
 from facetric.report.sprites import Thumbnails, pack
-from facetric.runs import Run, open_run
+from facetric.runs import open_run
 from images.official_layouts import write_folder
 from report.report_runs import HOSTILE, clumps, photographs, thumbnails_of, write_run
 
@@ -192,32 +191,15 @@ def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
     assert page["notes"] == ["6 images could not be opened and have no thumbnail."]
 
 
-def test_the_map_is_computed_once_and_anew_when_the_vectors_change(tmp_path):
-    calls = []
-    vectors, run = clumps(20, 2).vectors, Run(tmp_path)
-
-    def positions(vectors):
-        return kept(run, "positions", vectors, 0, lambda: calls.append(1) or vectors[:, :2].astype(float))
-
-    first, again = positions(vectors), positions(vectors)
-    assert len(calls) == 1
-    assert np.array_equal(first, again)
-    positions(vectors + 1)
-    assert len(calls) == 2
-    (tmp_path / "figures" / "positions.npz").write_bytes(b"half")
-    positions(vectors + 1)
-    assert len(calls) == 3
-
-
 def test_the_clusters_are_those_that_the_evaluation_scored(tmp_path):
     from facetric.evaluation import EvaluationReport
     from facetric.metrics import nmi
 
     folder = write_run(tmp_path / "run", n_images=90, n_classes=9)
-    write_report(folder, images=False, figures=False)
-    with np.load(folder / "figures" / "clusters.npz") as arrays:
-        found = nmi(read_run(folder).images.class_labels, arrays["result"])
-    assert found == pytest.approx(EvaluationReport.load(folder / "evaluation.json").nmi, abs=1e-12)
+    images = read_run(folder).images
+    assert nmi(images.class_labels, writer._clusters(images)) == pytest.approx(
+        EvaluationReport.load(folder / "evaluation.json").nmi, abs=1e-12
+    )
 
 
 def test_a_failed_report_leaves_the_old_one(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 """The paper's t-SNE figures: a map of the embedding with the images themselves in place. "Best viewed when zoomed in".
 
-Every image moves to the free cell of a grid that is nearest to its point, so that none covers another.
+Every image moves to the free cell of a grid that is nearest to its point, so that none covers another. And what the page shows
+first of the vectors: the worst queries, and the medoid of each cluster.
 """
 
 from __future__ import annotations
@@ -227,3 +228,36 @@ def _nearest_free_cells(points, order, n_columns, n_rows):  # type: ignore[no-un
         taken[best_row, best_column] = True
         cells[i, 0], cells[i, 1] = best_column, best_row
     return cells
+
+
+def worst_queries(neighbors: NDArray[np.int64], labels: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Queries by their lists of neighbors (n, k), worst first.
+
+    First those without any neighbor of their class, then those with the fewest; ties go to the longest run of wrong images at
+    the top, then to the lowest image id. Images that are alone in their class, or find only their class, are left out.
+    """
+    right = labels[neighbors] == labels[:, None]  # (n, k)
+    _, codes, sizes = np.unique(labels, return_inverse=True, return_counts=True)
+    wrong_at_top = np.where(right.any(axis=1), right.argmax(axis=1), right.shape[1])
+    possible = np.minimum(sizes[codes] - 1, right.shape[1])
+    precision = right.sum(axis=1) / np.maximum(possible, 1)
+    order = np.lexsort((np.arange(len(labels)), -wrong_at_top, precision))
+    chosen: NDArray[np.int64] = order[(possible[order] > 0) & (precision[order] < 1)].astype(np.int64)
+    return chosen
+
+
+def cluster_medoids(vectors: NDArray[np.floating], assignment: NDArray[np.integer]) -> dict[int, int]:
+    """For each cluster the member with the least sum of distances to the others, the medoid of F; ties to the lowest id."""
+    medoids = {}
+    for cluster in np.unique(assignment).tolist():
+        members = np.flatnonzero(assignment == cluster)
+        own = vectors[members].astype(np.float64)
+        own -= own.mean(axis=0)
+        squares = np.einsum("nd,nd->n", own, own)
+        sums = np.zeros(len(members))
+        for start in range(0, len(members), 1024):  # blocks, so that a cluster of 60,000 fits in memory
+            block = slice(start, start + 1024)
+            squared = squares[block, None] + squares - 2 * own[block] @ own.T
+            sums[block] = np.sqrt(np.maximum(squared, 0.0)).sum(axis=1)
+        medoids[cluster] = int(members[sums.argmin()])
+    return medoids

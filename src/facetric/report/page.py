@@ -23,9 +23,8 @@ from facetric.metrics import nearest, validated_vectors
 from facetric.progress import OnStep
 from facetric.report.cards import meaning
 from facetric.report.figures import draw_curves, write_plot
-from facetric.report.map import draw_map, tsne_positions
+from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst_queries
 from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
-from facetric.report.selection import cluster_medoids, kept, worst_queries
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
 from facetric.runs import Run, run_images
 
@@ -76,10 +75,10 @@ def write_report(
     if (shown := record.images) is not None:
         if images:
             thumbnails = _thumbnails(run, shown, notes)
-        positions = kept(run, "positions", shown.vectors, seed, lambda: tsne_positions(shown.vectors, seed=seed, progress=show))
+        positions = tsne_positions(shown.vectors, seed=seed, progress=show)
         show("Clusters", 0, 1)
         try:
-            record = replace(record, images=replace(shown, clusters=_clusters(run, shown)))
+            record = replace(record, images=replace(shown, clusters=_clusters(shown)))
         except ValueError as error:
             notes.append(f"There are no clusters: {error}.")
         show("Clusters", 1, 1)
@@ -118,19 +117,13 @@ def _thumbnails(run: Run, shown: ShownImages, notes: list[str]) -> Thumbnails | 
     return Thumbnails(lambda image_id, _: Image.fromarray(held[rows[image_id]]), side=min(held.shape[1:3]))
 
 
-def _clusters(run: Run, shown: ShownImages) -> NDArray[np.int32]:
+def _clusters(shown: ShownImages) -> NDArray[np.int32]:
     """The clustering (n,) that the evaluation scores, means from medoids, k = number of classes, numbered without gaps.
 
     A ValueError for vectors that cannot be scored, such as those of one class.
     """
-
-    def compute() -> NDArray[np.int64]:
-        rows, codes = validated_vectors(shown.vectors, shown.class_labels, shown.metric)
-        labels: NDArray[np.int64] = facility_clusters(rows, int(codes.max()) + 1).labels_
-        return labels
-
-    settings = ("means from medoids", len(np.unique(shown.class_labels)), shown.metric)
-    found = kept(run, "clusters", shown.vectors, settings, compute)
+    rows, codes = validated_vectors(shown.vectors, shown.class_labels, shown.metric)
+    found = facility_clusters(rows, int(codes.max()) + 1).labels_
     return np.unique(found, return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 import facetric
@@ -19,7 +20,7 @@ from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.cli.serve import serve
 from facetric.photos import Decisions
-from facetric.service import Limits
+from facetric.service import Limits, create_app
 from service.running import client
 
 
@@ -180,3 +181,16 @@ main()
     assert done.returncode == 2
     what = "facetric.service needs fastapi, which is not installed"
     assert said(done.stderr) == [f"facetric serve: {what}: pip install 'facetric[serve]'"]
+
+
+def test_the_application_runs_in_a_server_of_your_own(index):
+    model = facetric.load(index.parent / "first")
+    photo = next((index.parent / "pictures").glob("*/*.png"))
+    served = create_app(model, index, token="k" * 20, allow_hosts=["photos.example.org"])
+    with TestClient(served, base_url="http://photos.example.org") as web:  # its lifespan opens the index
+        assert web.get("/health").json() == {"status": "ok"}
+        assert web.post("/search", content=photo.read_bytes()).status_code == 401
+        web.headers["Authorization"] = f"Bearer {'k' * 20}"
+        found = web.post("/search", content=photo.read_bytes()).json()
+    assert found["neighbors"][0]["name"].endswith(photo.name)
+    assert found["neighbors"][0]["similarity"] > 0.99

@@ -1,14 +1,13 @@
 """The report in a real Chromium, opened from disk: it draws, answers to mouse, finger and keyboard, and asks no network."""
 
 import re
-from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from browser_waiting import until
+from browser_waiting import until, watched
 from facetric.report.cards import ScoreCard, ScoreRow, ScoreTable, panels
 from facetric.report.page import write_page
 from facetric.report.run_record import RunRecord
@@ -16,26 +15,10 @@ from facetric.report.sprites import Thumbnails
 from report.report_runs import HOSTILE, clumps, photograph, photographs, thumbnails_of
 
 
-@contextmanager
 def opened(browser, path, *, also=None, missing=False, **options):
-    """The page, which may write no error to the console and ask for nothing but itself, and `also`, which may be missing."""
-    context = browser.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-    context.set_default_timeout(20_000)
-    page = context.new_page()
-    wrong = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda request: wrong.append(request.url) if request.url not in {path.as_uri(), also} else None)
-    page.on("websocket", lambda socket: wrong.append(socket.url))
-    page.goto(path.as_uri())
-    page.wait_for_selector("html[data-ready]", state="attached")
-    try:
-        yield page
-    finally:
-        context.close()
-    if missing:
-        wrong = [text for text in wrong if "ERR_FILE_NOT_FOUND" not in text]
-    assert wrong == []
+    """The page, which asks for nothing but itself, and `also`, which may be missing."""
+    tolerated = ("ERR_FILE_NOT_FOUND",) if missing else ()
+    return watched(browser, path.as_uri(), allows={path.as_uri(), also}.__contains__, tolerated=tolerated, **options)
 
 
 @pytest.fixture(scope="module")

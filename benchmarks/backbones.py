@@ -60,12 +60,12 @@ def main() -> None:
         if options.only and name not in options.only:
             continue
         embedder, weights = built(name, size)
-        spec = embedder.input_spec
+        spec = embedder.preprocessing
         seconds = 100 / options.images * least_seconds(embedder, options.images, options.repeats)
         first = first or seconds
-        probe = torch.randn(1, spec.channels, spec.size, spec.size, generator=torch.Generator().manual_seed(0))
+        probe = torch.randn(1, spec.channels, spec.crop, spec.crop, generator=torch.Generator().manual_seed(0))
         places = shown(working_places(embedder.backbone, probe), embedder)
-        columns = (f"`{name}`", spec.size, embedder.n_features, weights, places, f"{seconds:.1f}", f"{seconds / first:.1f}")
+        columns = (f"`{name}`", spec.crop, embedder.n_features, weights, places, f"{seconds:.1f}", f"{seconds / first:.1f}")
         print("| " + " | ".join(str(column) for column in columns) + " |", flush=True)
 
 
@@ -80,8 +80,8 @@ def built(name: str, size: int | None) -> tuple[Network, str]:
 
 def least_seconds(embedder: Network, n_images: int, repeats: int) -> float:
     """CPU time of a batch."""
-    spec = embedder.input_spec
-    images = torch.randn(n_images, spec.channels, spec.size, spec.size)
+    spec = embedder.preprocessing
+    images = torch.randn(n_images, spec.channels, spec.crop, spec.crop)
     times = []
     with torch.inference_mode():
         embedder.features(images[:1])

@@ -19,7 +19,7 @@ import numpy as np
 
 from facetric.clustering import Agreement, calibrate
 from facetric.embedder import read_vectors
-from facetric.embedder.closed_form import USUAL_SHRINKAGE, closed_form_head
+from facetric.embedder.heads import USUAL_SHRINKAGE, closed_form_head
 from facetric.metrics.retrieval import retrieval
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import grouped

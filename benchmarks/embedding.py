@@ -27,25 +27,18 @@ import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from PIL import Image  # noqa: E402
 
-from facetric.embedder import Network, build_network, embed  # noqa: E402
+from facetric.embedder import Network, build_network, encode  # noqa: E402
 from facetric.embedder.encode import inference, outputs_in_order  # noqa: E402
-from facetric.embedder.input_spec import image_format  # noqa: E402
 from facetric.evaluation import evaluate  # noqa: E402
 from facetric.images.decoding import open_image  # noqa: E402
-from facetric.images.preprocessing import CenterCrop  # noqa: E402
 from facetric.images.sources import made_ahead, views  # noqa: E402
 
 Vectors = NDArray[np.float32]
 
 
-def pooled(embedder: Network, images: torch.Tensor) -> torch.Tensor:
-    """The backbone's features, of length one."""
-    return torch.nn.functional.normalize(embedder.features(images), dim=1)
-
-
 def plain(embedder: Network, paths: list[Path]) -> Vectors:
     """Batches of 64, all threads on one batch, whole files decoded."""
-    crop = CenterCrop(image_format(embedder.input_spec, paths))
+    crop = embedder.crop
 
     def batch(part: list[Path]) -> torch.Tensor:
         pixels = np.stack([crop.preprocessing.pixels(open_image(path)) for path in part])
@@ -53,19 +46,19 @@ def plain(embedder: Network, paths: list[Path]) -> Vectors:
 
     tasks = (partial(batch, paths[first : first + 64]) for first in range(0, len(paths), 64))
     with torch.inference_mode():
-        return np.concatenate([pooled(embedder, images).numpy() for images in made_ahead(tasks, 2)])
+        return np.concatenate([embedder(images).numpy() for images in made_ahead(tasks, 2)])
 
 
 def batch_per_thread(embedder: Network, paths: list[Path], size: int = 8) -> Vectors:
     """Every thread decodes a small batch and runs the network on it by itself."""
-    crop = CenterCrop(image_format(embedder.input_spec, paths))
+    crop = embedder.crop
     rows = [np.arange(first, min(first + size, len(paths))) for first in range(0, len(paths), size)]
     tasks = (partial(views, paths, part, np.empty((len(part), 0)), crop) for part in rows)
-    return np.concatenate([vectors.numpy() for vectors in outputs_in_order(embedder, tasks, partial(pooled, embedder))])
+    return np.concatenate([vectors.numpy() for vectors in outputs_in_order(embedder, tasks, embedder)])
 
 
 def fused(embedder: Network, paths: list[Path]) -> Vectors:
-    """And batch normalization and activations are part of the convolutions: what `embed` does."""
+    """And batch normalization and activations are part of the convolutions: what `encode` does."""
     with inference(embedder) as network:
         return batch_per_thread(network, paths)
 
@@ -74,7 +67,7 @@ STEPS: dict[str, Callable[[Network, list[Path]], Vectors]] = {
     "plain PyTorch": plain,
     "+ a small batch per thread": batch_per_thread,
     "+ fused convolutions": fused,
-    "embed()": lambda embedder, paths: embed(embedder, paths, features=True).vectors,
+    "encode()": encode,
 }
 
 
@@ -102,7 +95,7 @@ def main() -> None:
     folders = sorted((Path(os.environ["FACETRIC_DATA"]) / "CUB_200_2011" / "images").glob("*"))
     paths = [path for folder in folders for path in sorted(folder.glob("*.jpg"))]
     chosen = paths[:: max(1, len(paths) // options.images)][: options.images]
-    embedder = build_network(options.backbone, weights=None if "lite" in options.backbone else "none").eval()
+    embedder = build_network(options.backbone, dim=None, weights=None if "lite" in options.backbone else "none").eval()
     with tempfile.TemporaryDirectory(prefix="facetric-benchmark-") as temporary:
         if options.megapixels:
             chosen = enlarged(chosen, options.megapixels, Path(temporary))
@@ -125,7 +118,7 @@ def main() -> None:
     if options.scores:
         test = [path for folder in folders[100:] for path in sorted(folder.glob("*.jpg"))]
         labels = np.unique([path.parent.name for path in test], return_inverse=True)[1]
-        report = evaluate(embed(embedder, test, features=True).vectors, labels, ks=(1,), n_restarts=5)
+        report = evaluate(encode(embedder, test), labels, ks=(1,), n_restarts=5)
         print(f"CUB test, Recall@1 {100 * report.recall_at_k[1]:.2f}  NMI {100 * (report.nmi or 0):.2f}")
 
 

@@ -27,17 +27,15 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
-from facetric.embedder import Network, OnnxNetwork, build_network, read_network  # noqa: E402  # noqa: E402
-from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors  # noqa: E402
+from facetric.embedder import Network, OnnxNetwork, build_network, encode, read_network  # noqa: E402
 from facetric.embedder.onnx_export import Source, write_export  # noqa: E402
 from facetric.embedder.samples import sample_pictures  # noqa: E402
-from facetric.images import CenterCrop, Preprocessing  # noqa: E402
+from facetric.images import Arrays  # noqa: E402
 from facetric.images.decoding import open_image  # noqa: E402
 from facetric.metrics import recall_at_k  # noqa: E402
 
 BACKBONES = ("tf_efficientnet_lite0", "resnet18", "convnext_atto", "vit_tiny_patch16_224")
 ENGINES = ("torch", "torch, fused", "onnxruntime")
-FORM = PictureFormat(256)
 ALONE = """
 import sys
 import numpy, onnxruntime
@@ -52,33 +50,29 @@ Pixels = Sequence[NDArray[np.uint8]]
 
 def source_of(backbone: str) -> Source:
     packaged = "lite" in backbone
-    embedder = build_network(backbone, weights="packaged" if packaged else "none").eval()
-    return Source(embedder, FORM, "benchmark", features=True)
+    embedder = build_network(backbone, dim=None, weights="packaged" if packaged else "none").eval()
+    return Source(embedder, "benchmark")
 
 
 def plain(embedder: Network, pixels: Pixels) -> Vectors:
-    spec = embedder.input_spec
-    crop = CenterCrop(Preprocessing(size=FORM.size, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels))
-    found = []
+    batches = (np.stack(pixels[start : start + 32]) for start in range(0, len(pixels), 32))
     with torch.inference_mode():
-        for start in range(0, len(pixels), 32):
-            features = embedder.features(torch.from_numpy(crop(np.stack(pixels[start : start + 32]))))
-            found.append(torch.nn.functional.normalize(features, dim=1).numpy())
-    return np.concatenate(found)
+        return np.concatenate([embedder(torch.from_numpy(embedder.crop(batch))).numpy() for batch in batches])
 
 
 def engine(name: str, source: Source, file: Path) -> Callable[[Pixels], Vectors]:
     if name == "onnxruntime":
-        return read_network(file).vectors
+        network = read_network(file)
+        return lambda pixels: encode(network, Arrays(np.stack(pixels)), batch_size=1)
     if name == "torch":
         return lambda pixels: plain(source.network, pixels)
     embedder = source.network.for_inference()
-    return lambda pixels: picture_vectors(embedder, pixels, features=True)
+    return lambda pixels: encode(embedder, Arrays(np.stack(pixels)))
 
 
 def farthest(network: OnnxNetwork, expected: Vectors, pixels: Pixels, size: int) -> float:
-    found = [network.run(network.inputs(pixels[start : start + size])) for start in range(0, len(pixels), size)]
-    return float(np.linalg.norm(np.concatenate(found) - expected, axis=1).max())
+    found = encode(network, Arrays(np.stack(pixels)), batch_size=size)
+    return float(np.linalg.norm(found - expected, axis=1).max())
 
 
 def most_memory(backbone: str, name: str, file: Path) -> float:
@@ -92,15 +86,12 @@ def most_memory(backbone: str, name: str, file: Path) -> float:
 
 def child(backbone: str, name: str, file: Path) -> None:
     pixels = [np.asarray(picture.resize((256, 256))) for picture in sample_pictures(64)]
-    if name == "onnxruntime":
-        read_network(file).vectors(pixels)
-    else:
-        engine(name, source_of(backbone), file)(pixels)
+    engine(name, source_of(backbone), file)(pixels)
     print(next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")).split()[1])
 
 
 def opened(paths: Sequence[Path], embedder: Network) -> list[NDArray[np.uint8]]:
-    return [picture_pixels(embedder, open_image(path), FORM) for path in paths]
+    return [embedder.preprocessing.pixels(open_image(path)) for path in paths]
 
 
 def measure(backbone: str, paths: Sequence[Path], options: argparse.Namespace, file: Path) -> None:

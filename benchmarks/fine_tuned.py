@@ -31,7 +31,6 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--set", action="append", default=[], metavar="TABLE.KEY=VALUE", dest="settings")
     parser.add_argument("--output", type=Path, default=Path("runs/fine-tuned"))
-    parser.add_argument("--mirrored", action="store_true")
     parser.add_argument("--show", action="store_true")
     options = parser.parse_args()
     prepare_process()
@@ -56,13 +55,12 @@ def result(seed, options):
     if stopped:
         raise SystemExit(128 + stopped)
     seconds = time.process_time() - start
-    for views in (1, 2) if options.mirrored else (1,):
-        evaluate_run(run, views=views, facility=False, before=False, use_cache=views == 1)
-        embeddings = open_run(run).embeddings()
-        for width in WIDTHS:
-            report = evaluate(embeddings.vectors[:, :width], embeddings.labels)
-            scores = [report.nmi, report.kmeans.scores.nmi, *(report.recall_at_k[k] for k in (1, 2, 4, 8)), report.map_at_r]
-            found[f"{width}{', mirrored' * (views == 2)}"] = [round(100 * float(score), 2) for score in scores]
+    evaluate_run(run, facility=False, before=False)
+    embeddings = open_run(run).embeddings()
+    for width in WIDTHS:
+        report = evaluate(embeddings.vectors[:, :width], embeddings.labels)
+        scores = [report.nmi, report.kmeans.scores.nmi, *(report.recall_at_k[k] for k in (1, 2, 4, 8)), report.map_at_r]
+        found[str(width)] = [round(100 * float(score), 2) for score in scores]
     return {"processor_seconds": round(seconds), "scores": found}
 
 

@@ -32,7 +32,7 @@ from sklearn.cluster import HDBSCAN, KMeans
 import facetric
 from facetric.clustering import Agreement, calibrate
 from facetric.embedder import read_vectors
-from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder.heads import closed_form_head
 from facetric.images.listing import list_photos
 from facetric.images.readers import load_dataset
 from facetric.photos.decisions import Constraints

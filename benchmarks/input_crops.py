@@ -32,7 +32,7 @@ def main() -> None:
     kept = np.flatnonzero(dataset.splits == "train")[:: options.every]
     pictures, labels = prepare(dataset.images, name="cub").take(kept), dataset.labels[kept]
     embedder = build_network("tf_efficientnet_lite0").eval()
-    spec = embedder.input_spec
+    spec = embedder.preprocessing
     for crop, size in CROPS:
         cut = CenterCrop(Preprocessing(size=256, crop=crop, mean=spec.mean, std=spec.std))
         parts = []

@@ -11,19 +11,18 @@ standard error over folders.
 import argparse
 import os
 import tempfile
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from facetric.embedder import build_network
-from facetric.embedder.closed_form import USUAL_SHRINKAGE, closed_form_head
 from facetric.embedder.encode import inference, outputs_in_order
-from facetric.embedder.input_spec import image_format
+from facetric.embedder.heads import USUAL_SHRINKAGE, closed_form_head
 from facetric.embedder.split import feature_maps
-from facetric.images.preprocessing import CenterCrop
 from facetric.images.readers import load_dataset
-from facetric.images.sources import views_in_order
+from facetric.images.sources import Files
 from facetric.machine import prepare_process
 from facetric.metrics.retrieval import retrieval
 from never_worse import draw_character
@@ -50,14 +49,17 @@ def pooled(paths):
     """Every way to pool the same maps of each photo: (n, 1280) each."""
     embedder = build_network(weights="packaged").eval()
     with inference(embedder) as network:
-        crop = CenterCrop(image_format(network.input_spec, paths))
+        crop = network.crop
 
         def pool(images):
-            maps = feature_maps(network.backbone, network._input(images)).clamp(min=1e-6)
+            maps = feature_maps(network.backbone, images).clamp(min=1e-6)
             means = [maps.pow(power).mean(dim=(2, 3)).pow(1 / power) for power in POWERS]
             return torch.stack([*means, maps.amax(dim=(2, 3))], dim=1)
 
-        found = torch.cat(list(outputs_in_order(network, views_in_order(paths, crop, batch_size=8), pool))).numpy()
+        photos = Files(paths)
+        blocks = (np.arange(start, min(start + 8, len(photos))) for start in range(0, len(photos), 8))
+        tasks = (partial(photos.inputs, rows, crop) for rows in blocks)
+        found = torch.cat(list(outputs_in_order(network, tasks, pool))).numpy()
     return {name: found[:, i] for i, name in enumerate((AVERAGE, *(f"GeM, power {power}" for power in POWERS[1:]), "maximum"))}
 
 

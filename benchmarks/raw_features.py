@@ -1,6 +1,6 @@
 """The baselines: the features of a frozen backbone, and a closed-form head on them, on the test classes of a dataset.
 
-    FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--pooling gem] [--views 1] [--dims 64 512]
+    FACETRIC_DATA=path/to/datasets python benchmarks/raw_features.py [--dataset cub] [--pooling gem] [--dims 64 512]
 
 Pooled features of length one, center crop of the 256×256 picture, cosine distance. The head is fitted to the training classes,
 without a gradient step. The embeddings are kept in --out.
@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 from typing import get_args
 
-from facetric.embedder import build_network, embed
-from facetric.embedder.closed_form import closed_form_head
-from facetric.embedder.pooling import Pooling
+import numpy as np
+
+from facetric.embedder import Embeddings, build_network, encode
+from facetric.embedder.heads import closed_form_head
+from facetric.embedder.network import Pooling
 from facetric.evaluation import evaluate
 from facetric.images.readers import load_dataset
 
@@ -27,23 +29,23 @@ def main():
     parser.add_argument("--root", help="the dataset's folder; below FACETRIC_DATA when left out")
     parser.add_argument("--backbone", default="tf_efficientnet_lite0")
     parser.add_argument("--pooling", default="average", choices=get_args(Pooling))
-    parser.add_argument("--views", type=int, default=1)
     parser.add_argument("--restarts", type=int, default=5)
     parser.add_argument("--dims", type=int, nargs="*", default=[64, 512], help="of the closed-form head; none for features only")
     parser.add_argument("--out", type=Path, default=Path("raw-features"))
     options = parser.parse_args()
     root = options.root or Path(os.environ.get("FACETRIC_DATA", ".")) / FOLDERS[options.dataset]
     dataset = load_dataset(options.dataset, root=root)
-    embedder = build_network(options.backbone, pooling=options.pooling)
+    network = build_network(options.backbone, dim=None, pooling=options.pooling)
 
     start = time.perf_counter()
     splits = ("test", "train") if options.dims else ("test",)
-    found = {
-        split: embed(embedder, dataset.select(split), features=True, views=options.views, folder=options.out / split)
-        for split in splits
-    }
+    found = {}
+    for split in splits:
+        part = dataset.select(split)
+        found[split] = Embeddings(encode(network, part.images), part.labels, np.array(list(map(str, part.images))))
     print(f"Frozen {options.backbone}, {options.pooling} pooling, embedded in {time.perf_counter() - start:.1f} s")
     test = found["test"]
+    options.out.mkdir(parents=True, exist_ok=True)
     test.save(options.out / f"{options.dataset}.npz")
     ks = (1, 10, 100, 1000) if options.dataset == "products" else (1, 2, 4, 8)
 

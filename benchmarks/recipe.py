@@ -20,8 +20,8 @@ from matplotlib.figure import Figure
 from torch import nn
 from torch.nn.functional import cross_entropy, normalize, one_hot
 
-from facetric.embedder.activations import extract_features
-from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder import encode
+from facetric.embedder.heads import closed_form_head
 from facetric.evaluation import evaluate
 from facetric.images.readers import load_dataset
 from facetric.losses import SubsampledLoss
@@ -207,7 +207,7 @@ def scores(row, dataset, options):
             networks["averaged"] = session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
             caches = session.refit.cache, session.validator.cache
-            known, new = (extract_features(embedder, cache, on_progress=lambda done, total: None) for cache in caches)
+            known, new = (encode(embedder, cache, what="features") for cache in caches)
             for width in WIDTHS:
                 found[f"{name} {width}"] = scored(closed_form_head(known, session.refit.split.labels, width)(new), labels)
     return {"scores": found, "seconds": round(seconds), "threads": options.threads}

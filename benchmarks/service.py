@@ -31,11 +31,10 @@ def network(dimensions):
     import torch
 
     from facetric.embedder import Embedder, build_network
-    from facetric.embedder.encoder import PictureFormat
 
     torch.manual_seed(0)
-    embedder = build_network("tf_efficientnet_lite0", dim=dimensions, weights="packaged").for_inference()
-    return Embedder(embedder, PictureFormat(256), FINGERPRINT)
+    embedder = build_network("tf_efficientnet_lite0", dim=dimensions, weights="packaged")
+    return Embedder(embedder, fingerprint=FINGERPRINT)
 
 
 def write_index(place, n, d):
@@ -72,15 +71,16 @@ def pictures(n=32):
 
 def bare(options, place, n):
     """Milliseconds of each call, one after the other."""
+    from facetric.photos import open_collection
     from facetric.service.engine import N_VOTERS
     from facetric.service.service import image_pixels
 
     model = network(options.dimensions)
-    index, data, times = model.index(place), pictures(), []
+    index, data, times = open_collection(place, model), pictures(), []
     for i in range(n + 5):
         start = time.perf_counter()
         pixels = image_pixels(data[i % len(data)], model, 50_000_000)
-        hits = index.nearest(model.vectors([pixels], padded=False), top=10)
+        hits = index.nearest(model.encode([pixels]), top=10)
         index.votes(hits, top=N_VOTERS)
         times.append(1000 * (time.perf_counter() - start))
     return np.array(times[5:])

@@ -29,7 +29,6 @@ from torch import Tensor
 
 from facetric.embedder import Network, build_network
 from facetric.embedder.activations import build_trunk_cache
-from facetric.embedder.input_spec import image_format
 from facetric.images import RandomCrop, prepare
 from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 
@@ -53,9 +52,7 @@ def main() -> None:
             for through in (options.freeze_through, options.freeze_through, None)
         )
         one_by_one._trained = (one_by_one.backbone,)
-        print(
-            f"{options.backbone} at {whole.input_spec.size} px, batches of {options.batch}, cut behind {options.freeze_through}"
-        )
+        print(f"{options.backbone} at {whole.preprocessing.crop} px, batches of {options.batch}, cut at {options.freeze_through}")
         print(f"{torch.get_num_threads()} threads on {os.cpu_count()} cores; torch {torch.__version__}")
         start = time.perf_counter()
         cache = build_trunk_cache(frozen, images, n_views=2, folder=folder)
@@ -63,7 +60,7 @@ def main() -> None:
         n_crops = 2 * len(images)
         print(f"trunk: {n_crops / seconds:.0f} crops/s, {cache.nbytes / n_crops / 1e3:.0f} kB a crop")
 
-        crop = RandomCrop(image_format(whole.input_spec, images))
+        crop = RandomCrop(whole.preprocessing)
         batches = ClassBalancedBatches(labels, batch_size=options.batch, class_ratio=0.25)
         rng = np.random.default_rng(0)
         with (folder / "metrics.jsonl").open("w") as log:

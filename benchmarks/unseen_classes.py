@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from facetric import open_run
-from facetric.embedder import embed, read_vectors
-from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder import encode, read_vectors
+from facetric.embedder.heads import closed_form_head
 from facetric.images.glyphs import load_glyphs
-from facetric.runs import new_images, padded
+from facetric.runs import new_images
 
 DIMENSION = 64
 
@@ -45,8 +45,8 @@ def of_run(path, folder):
     run = open_run(path)
     dataset = new_images(run.config.data, validate=True)
     for split in ("validation", "test"):
-        found = embed(run.embedder(), padded(dataset.select(split), run.config.data.pad), size=run.config.data.size)
-        save(folder, path.name, split, found.vectors, found.labels)
+        part = dataset.select(split)
+        save(folder, path.name, split, encode(run.embedder(), part.images), part.labels)
 
 
 def characters(path, folder, min_images):
@@ -55,8 +55,8 @@ def characters(path, folder, min_images):
     known = {own.class_names[label] for label in np.unique(own.labels[own.splits != "test"])}
     new = np.array([name not in known for name in dataset.class_names])
     rows = np.flatnonzero(new[dataset.labels])
-    found = embed(run.embedder(), padded(dataset.take(rows), run.config.data.pad), size=run.config.data.size)
-    save(folder, path.name, "many", found.vectors, found.labels)
+    part = dataset.take(rows)
+    save(folder, path.name, "many", encode(run.embedder(), part.images), part.labels)
 
 
 def main():

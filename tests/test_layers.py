@@ -13,7 +13,7 @@ ALLOWED = {
     "clustering": {"metrics"},
     "losses": {"metrics"},
     "evaluation": {"metrics", "clustering"},
-    "embedder": {"images", "metrics", "clustering", "runs", "photos", "evaluation"},
+    "embedder": {"images", "metrics", "clustering"},
     "photos": {"images", "embedder", "clustering", "runs"},
     "runs": {"losses", "images", "embedder", "clustering", "evaluation", "metrics"},
     "training": {"losses", "images", "embedder", "evaluation", "runs", "metrics"},

@@ -7,17 +7,17 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.embedder import embed
-from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder import closed_form_head, encode
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import open_run, read_config
 from facetric.runs.baselines import start_network
 from facetric.runs.recipes import recipe
-from facetric.runs.splits import new_images, padded, run_images
+from facetric.runs.splits import new_images, run_images
 from facetric.training.feed import split_images
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")
@@ -89,7 +89,7 @@ def test_the_untrained_network_is_that_of_step_0(place):
     folder = place[0] / "runs" / "demo"
     config = read_config(folder / "config.toml")
     _, held_out = split_images(new_images(config.data, validate=True), config.data, validate=True)
-    vectors = embed(start_network(open_run(folder)), held_out.images).vectors
+    vectors = encode(start_network(open_run(folder)), held_out.images)
     scores = evaluate(vectors, held_out.labels, n_restarts=1, seed=config.run.seed)
     row = json.loads((folder / "metrics.jsonl").read_text().splitlines()[0])
     assert row["step"] == 0
@@ -98,9 +98,10 @@ def test_the_untrained_network_is_that_of_step_0(place):
 
 def test_the_closed_form_on_pixels_is_fitted_to_the_training_characters(place):
     run = open_run(place[0] / "runs" / "demo")
-    train, test = (padded(run_images(run, split)[0], run.config.data.pad) for split in ("train", "test"))
-    head = closed_form_head(train.images.reshape(len(train), -1), train.labels, 16)
-    scores = evaluate(head(test.images.reshape(len(test), -1)), test.labels, n_restarts=1, seed=run.config.run.seed)
+    train, test = (run_images(run, split)[0] for split in ("train", "test"))
+    pad = ((0, 0), (run.config.data.pad,) * 2, (run.config.data.pad,) * 2)
+    head = closed_form_head(np.pad(train.images, pad).reshape(len(train), -1), train.labels, 16)
+    scores = evaluate(head(np.pad(test.images, pad).reshape(len(test), -1)), test.labels, n_restarts=1, seed=run.config.run.seed)
     assert run.evaluation().baselines["closed-form head on pixels"].map_at_r == pytest.approx(scores.map_at_r, abs=1e-6)
 
 

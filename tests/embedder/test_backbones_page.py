@@ -36,5 +36,5 @@ def test_the_row_is_true(benchmark, name: str) -> None:
     size, n_features, weights, places = next(row[1:] for row in ROWS if row[0] == name)
     embedder, used = benchmark.built(name, None)
     probe = torch.randn(1, 3, int(size), int(size), generator=torch.Generator().manual_seed(0))
-    assert (embedder.input_spec.size, embedder.n_features, used) == (int(size), int(n_features), weights)
+    assert (embedder.preprocessing.crop, embedder.n_features, used) == (int(size), int(n_features), weights)
     assert benchmark.shown(working_places(embedder.backbone, probe), embedder) == places

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from facetric.embedder import build_network, load_network, save_network
-from facetric.embedder.closed_form import SHRINKAGES, closed_form_head
+from facetric.embedder.heads import SHRINKAGES, closed_form_head
 from oracles.closed_form import embedded_by_definition, map_at_r_by_loops, whitened_by_definition
 
 

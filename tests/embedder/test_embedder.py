@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from facetric.embedder import InputSpec, Network, build_network
+from facetric.embedder import Network, build_network
+from facetric.images import Preprocessing
 
 
 def images_for(embedder: Network, n: int = 3) -> torch.Tensor:
-    spec = embedder.input_spec
-    return torch.randn(n, spec.channels, spec.size, spec.size, generator=torch.Generator().manual_seed(1))
+    spec = embedder.preprocessing
+    return torch.randn(n, spec.channels, spec.crop, spec.crop, generator=torch.Generator().manual_seed(1))
 
 
 def uncut(embedder: Network, images: torch.Tensor) -> torch.Tensor:
@@ -47,9 +48,9 @@ def test_glyphnet_takes_pictures_of_32_to_48_pixels(size: int) -> None:
 
 def test_the_input_follows_the_backbone() -> None:
     half = (0.5, 0.5, 0.5)
-    assert build_network("glyphnet").input_spec == InputSpec(size=32, channels=1, mean=(0.5,), std=(0.5,))
-    assert build_network("tf_efficientnet_lite0").input_spec == InputSpec(size=224, channels=3, mean=half, std=half)
-    assert build_network("googlenet", weights="none").input_spec == InputSpec(size=227, channels=3, mean=half, std=half)
+    assert build_network("glyphnet").preprocessing == Preprocessing(size=32, crop=32, channels=1, mean=(0.5,), std=(0.5,))
+    assert build_network("tf_efficientnet_lite0").preprocessing == Preprocessing(size=256, crop=224, mean=half, std=half)
+    assert build_network("googlenet", weights="none").preprocessing == Preprocessing(size=256, crop=227, mean=half, std=half)
 
 
 def test_googlenet_gives_torchvisions_features() -> None:
@@ -229,8 +230,8 @@ def test_trunk_state_is_what_decides_the_activations() -> None:
 
 @pytest.mark.parametrize(("size", "mean", "std"), [(0, (0.5,), (1.0,)), (9, (0.5, 0.5), (1.0,)), (9, (0.5,), (0.0,))])
 def test_an_impossible_input_is_refused(size: int, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="pass th"):
-        InputSpec(size=size, channels=1, mean=mean, std=std)
+    with pytest.raises(ValueError, match=r"pass th|at least 1"):
+        Preprocessing(size=32, crop=size, channels=1, mean=mean, std=std)
 
 
 def test_features_are_finite_on_a_black_picture() -> None:

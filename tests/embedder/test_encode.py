@@ -1,12 +1,13 @@
-"""The loop through the network: threads, padding, devices."""
+"""The loop through the network: what it gives, threads, devices; and the file of vectors."""
 
 import threading
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from facetric.embedder import build_network, embed, encoder
+from facetric.embedder import Embeddings, build_network, encode
 from facetric.embedder.encode import usable_device
 
 
@@ -32,7 +33,7 @@ def test_embedding_in_several_threads_at_once_leaves_torch_its_threads(four_thre
 
     def work() -> None:
         for _ in range(4):
-            embed(network, images)
+            encode(network, images)
 
     at_once = [threading.Thread(target=work) for _ in range(3)]
     for thread in at_once:
@@ -46,25 +47,67 @@ def test_a_thread_of_the_pool_runs_the_network_alone(four_threads) -> None:
     network = build_network("glyphnet", weights="none").for_inference()
     seen: list[int] = []
     network.backbone.stem.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-    embed(network, np.zeros((24, 32, 32), dtype=np.uint8))
+    encode(network, np.zeros((24, 32, 32), dtype=np.uint8))
     assert seen == [1, 1, 1]
 
 
-def test_32_photos_are_not_padded_to_the_batch_of_a_gpu(monkeypatch) -> None:
-    monkeypatch.setattr(encoder, "batch_size_for", lambda network: 256)
-    network = build_network("glyphnet", weights="none").eval().for_inference()
-    sizes: list[int] = []
-    monkeypatch.setattr(network, "forward", lambda images: sizes.append(len(images)) or torch.zeros(len(images), network.dim))
-    pixels = [np.zeros((32, 32, 1), dtype=np.uint8)] * 32
-    assert encoder.picture_vectors(network, pixels, padded=True).shape == (32, network.dim)
-    assert sum(sizes) == 32
+@pytest.fixture(scope="module")
+def network():
+    return build_network("glyphnet", dim=8, weights="none", seed=1)
 
 
-def test_a_rank_without_blocks_gives_features_of_their_own_width(tmp_path) -> None:
-    network = build_network("glyphnet", weights="none", dim=8)
-    images = np.zeros((4, 32, 32), dtype=np.uint8)
-    idle = embed(network, images, features=True, folder=tmp_path, rank=1, world_size=5, block_size=2048)
-    assert idle.vectors.shape == (0, network.n_features)
+@pytest.fixture(scope="module")
+def images():
+    return np.random.default_rng(0).integers(0, 256, size=(50, 36, 36), dtype=np.uint8)
+
+
+def test_an_image_is_its_center_crop_in_eval_mode(network, images):
+    network.train()
+    found = encode(network, images)
+    assert network.training
+    with torch.no_grad():
+        expected = network.eval()(torch.from_numpy(network.crop(images))).numpy()
+        features = network.features(torch.from_numpy(network.crop(images))).numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(encode(network, images, what="features", batch_size=7), features, rtol=1e-4, atol=1e-4)
+
+
+def test_progress_counts_the_images(network, images):
+    told = []
+    encode(network, images, batch_size=20, step="Vectors", progress=lambda *step: told.append(step))
+    assert told == [("Vectors", 20, 50), ("Vectors", 40, 50), ("Vectors", 50, 50)]
+
+
+def test_files_are_stretched_and_cropped(tmp_path):
+    rng = np.random.default_rng(0)
+    paths = [tmp_path / f"{i}.png" for i in range(3)]
+    for path in paths:
+        Image.fromarray(rng.integers(0, 256, (40, 30), dtype=np.uint8)).save(path)
+    network = build_network("glyphnet", dim=8, weights="none", size=36)
+    stretched = np.stack([network.preprocessing.pixels(Image.open(path)) for path in paths])
+    np.testing.assert_array_equal(encode(network, paths), encode(network, stretched))
+
+
+def test_nothing_is_nothing_and_small_images_are_refused(network, images):
+    assert encode(network, images[:0]).shape == (0, 8)
+    assert encode(network, images[:0], what="features").shape == (0, network.n_features)
+    with pytest.raises(ValueError, match=r"images of 20×20 are smaller than the crop \(32\)"):
+        encode(network, images[:, :20, :20])
+    with pytest.raises(ValueError, match="batch_size must be at least 1; got 0"):
+        encode(network, images, batch_size=0)
+
+
+def test_embeddings_survive_their_file_and_a_wrong_file_is_refused(tmp_path):
+    kept = Embeddings(np.ones((2, 3), dtype=np.float32), np.array([2**53 + 1, 4]), np.array(["a", "ü"]), {"views": "center crop"})
+    kept.save(tmp_path / "embeddings.npz")
+    found = Embeddings.load(tmp_path / "embeddings.npz")
+    np.testing.assert_array_equal(found.vectors, kept.vectors)
+    assert (found.labels.tolist(), found.images.tolist(), found.source) == (kept.labels.tolist(), ["a", "ü"], kept.source)
+    (tmp_path / "embeddings.npz").write_text("no zip")
+    with pytest.raises(ValueError, match="holds no embeddings"):
+        Embeddings.load(tmp_path / "embeddings.npz")
+    with pytest.raises(ValueError, match="equal length"):
+        Embeddings(np.ones((2, 3), dtype=np.float32), np.array([1]), np.array(["a", "b"]))
 
 
 @pytest.mark.parametrize(("cuda", "mps", "expected"), [(True, True, "cuda:0"), (False, True, "mps"), (False, False, "cpu")])

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from facetric.embedder import Network, build_network, embed
+from facetric.embedder import Network, build_network, encode
 from facetric.embedder.encode import inference, outputs_in_order
 from facetric.embedder.fused import fused
 
@@ -35,8 +35,8 @@ def network(name: str, *, freeze_through: str | None = None) -> Network:
 
 
 def pictures(embedder: Network, n: int = 3, *, more: int = 0) -> Tensor:
-    spec, generator = embedder.input_spec, torch.Generator().manual_seed(1)
-    return torch.randn(n, spec.channels, spec.size + more, spec.size + more, generator=generator)
+    spec, generator = embedder.preprocessing, torch.Generator().manual_seed(1)
+    return torch.randn(n, spec.channels, spec.crop + more, spec.crop + more, generator=generator)
 
 
 @pytest.mark.parametrize("name", ["glyphnet", "tf_efficientnet_lite0", "resnet18", "mobilenetv3_small_050", "efficientnet_b0"])
@@ -117,7 +117,7 @@ def test_the_copy_for_inference_takes_float64_and_autocast_as_the_network_does()
 
 def test_the_copy_for_inference_cannot_be_trained() -> None:
     faster = network("glyphnet").for_inference()
-    with pytest.raises(ValueError, match="train the embedder that it was made from"):
+    with pytest.raises(ValueError, match="train the network that it was made from"):
         faster.train()
 
 
@@ -155,7 +155,7 @@ def test_vectors_do_not_depend_on_the_number_of_threads() -> None:
     try:
         for n in (1, 2, 3):
             torch.set_num_threads(n)
-            found.append(embed(embedder, images).vectors)
+            found.append(encode(embedder, images))
             assert torch.get_num_threads() == n
     finally:
         torch.set_num_threads(n_threads)

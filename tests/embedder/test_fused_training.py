@@ -47,8 +47,8 @@ def with_statistics(name: str, freeze_through: str | None) -> Network:
 )  # fmt: skip
 def test_gradients_are_as_near_to_those_in_float64_as_those_of_the_modules(name: str, freeze_through: str) -> None:
     embedder = with_statistics(name, freeze_through)
-    spec, generator = embedder.input_spec, torch.Generator().manual_seed(1)
-    size = min(spec.size, 64)
+    spec, generator = embedder.preprocessing, torch.Generator().manual_seed(1)
+    size = min(spec.crop, 64)
     with torch.no_grad():
         activations = embedder.trunk(torch.randn(6, spec.channels, size, size, generator=generator))
     weights = torch.randn(6, embedder.dim, generator=generator)

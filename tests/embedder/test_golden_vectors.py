@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import facetric
-from facetric.embedder import build_network, embed
+from facetric.embedder import build_network, encode
 from facetric.embedder.samples import sample_pictures
 from facetric.images import load_glyphs
 
@@ -24,5 +24,5 @@ def test_the_packaged_network_gives_the_vectors_of_0_2(golden):
 
 def test_a_network_from_a_seed_gives_the_vectors_of_0_2(golden):
     images = np.pad(load_glyphs(min_images=17).images[::80][:8], ((0, 0), (3, 3), (3, 3)))
-    found = embed(build_network("glyphnet", dim=16, weights="none", seed=0), images).vectors
+    found = encode(build_network("glyphnet", dim=16, weights="none", seed=0), images)
     np.testing.assert_allclose(found, golden["glyphs"], atol=1e-5)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import timm
 import torch
 from safetensors.torch import save_file
 
-from facetric.embedder import InputSpec, Network, WeightsError, build_network, load_network, save_network
-from facetric.embedder.input_spec import image_format
+from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
+from facetric.images import Preprocessing
 from facetric.runs.config_file import parse_config
 from facetric.training import train
 
@@ -20,7 +20,7 @@ WITH_REGISTERS = "vit_small_patch14_reg4_dinov2"
 
 
 def embeddings(embedder: Network) -> torch.Tensor:
-    size = embedder.input_spec.size
+    size = embedder.preprocessing.crop
     with torch.no_grad():
         return embedder.eval()(torch.randn(2, 3, size, size, generator=torch.Generator().manual_seed(1)))
 
@@ -32,11 +32,11 @@ def embeddings(embedder: Network) -> torch.Tensor:
 def test_the_crop_is_as_large_as_asked(name: str, size: int) -> None:
     embedder = build_network(name, weights="none", image_size=size, dim=4).eval()
     default = build_network(name, weights="none", dim=4) if name != DINO else None
-    assert embedder.input_spec.size == size
-    assert default is None or default.input_spec == InputSpec(
-        default.input_spec.size, embedder.input_spec.channels, embedder.input_spec.mean, embedder.input_spec.std
+    assert embedder.preprocessing.crop == size
+    assert default is None or default.preprocessing == replace(
+        embedder.preprocessing, size=default.preprocessing.size, crop=default.preprocessing.crop
     )
-    assert embedder(torch.zeros(1, embedder.input_spec.channels, size, size)).shape == (1, 4)
+    assert embedder(torch.zeros(1, embedder.preprocessing.channels, size, size)).shape == (1, 4)
 
 
 def dino_state(name: str = DINO, size: int = 518) -> dict[str, torch.Tensor]:
@@ -130,7 +130,7 @@ def test_a_saved_embedder_keeps_its_size(name: str, size: int, tmp_path: Path) -
     embedder = build_network(name, weights="none", image_size=size, dim=5)
     save_network(embedder, tmp_path / "embedder.safetensors")
     loaded = load_network(tmp_path / "embedder.safetensors")
-    assert loaded.input_spec == embedder.input_spec
+    assert loaded.preprocessing == embedder.preprocessing
     assert torch.equal(embeddings(loaded), embeddings(embedder))
 
 
@@ -170,10 +170,9 @@ def test_an_impossible_size_is_refused_in_one_line(name: str, size: int, reason:
 
 
 def test_a_crop_larger_than_the_images_is_refused_with_both_ways_out() -> None:
-    spec = InputSpec(518, 3, (0.5,) * 3, (0.5,) * 3)
     with pytest.raises(
         ValueError, match=r"images of 256 pixels .* crop \(518\): .*--set data.size=592\) or .*model.image_size=224"
     ):
-        image_format(spec, [Path("owl.jpg")], size=256)
-    with pytest.raises(ValueError, match=r"images of 36 pixels .*--set data.pad=…\) or .*--set model.image_size=36"):
-        image_format(InputSpec(48, 1, (0.5,), (0.5,)), np.zeros((1, 36, 36), dtype=np.uint8))
+        Preprocessing(size=256, crop=518)
+    with pytest.raises(ValueError, match=r"images of 38 pixels .*--set data.pad=…\) or .*--set model.image_size=36"):
+        Preprocessing(size=36, pad=1, crop=48, channels=1, mean=(0.5,), std=(0.5,))

@@ -1,6 +1,10 @@
 """`facetric.load`: one model for paths, folders, images and arrays, with the vectors that `facetric evaluate` gives."""
 
+import ast
 import pickle
+import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -13,6 +17,7 @@ from evaluation.run_folders import make_pictures, make_run
 from facetric.clustering import FacilityLocation
 from facetric.embedder import Embeddings, build_network
 from facetric.images.readers import load_dataset
+from facetric.photos import open_collection
 from facetric.runs import Manifest, Run, evaluate_run
 from facetric.runs.config_file import parse_config
 from facetric.runs.splits import new_images
@@ -58,7 +63,7 @@ def test_the_vectors_of_padded_drawings_are_those_of_evaluate(tmp_path):
     )
     opened = Run.of(config)
     opened.create(config, {}, Manifest.of(new_images(config.data, validate=False), None))
-    opened.save_network(build_network("glyphnet", dim=8, weights="none"), "last")
+    opened.save_network(build_network("glyphnet", dim=8, weights="none", size=40, pad=3), "last")
     evaluate_run(opened.path, n_restarts=1, facility=False)
     pictures = load_dataset("glyphs", min_images=17, size=40).select("test").images
     found = facetric.load(opened.path).encode(pictures[:, :, :, None].repeat(3, axis=3)[:50])
@@ -104,10 +109,51 @@ def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
 
 
 def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(packaged):
-    pixels = [packaged.pixels(photo(seed)) for seed in range(35)]
-    together = packaged.vectors(pixels)
-    np.testing.assert_array_equal(packaged.vectors(pixels[:1]), together[:1])
-    np.testing.assert_array_equal(packaged.vectors(pixels[30:]), together[30:])
+    photos = [photo(seed) for seed in range(11)]
+    together = packaged.encode(photos)
+    np.testing.assert_array_equal(packaged.encode(photos[0]), together[:1])
+    np.testing.assert_array_equal(packaged.encode(photos[7:]), together[7:])
+    np.testing.assert_array_equal(packaged.encode(photos, n_threads=3), together)
+
+
+def test_one_photo_is_one_image_through_the_network(packaged, monkeypatch):
+    sizes = []
+    engine = packaged._engine
+    whole = type(engine).forward
+    monkeypatch.setattr(type(engine), "forward", lambda network, images: sizes.append(len(images)) or whole(network, images))
+    packaged.encode(photo())
+    assert sizes == [1]
+    packaged.encode([photo(seed) for seed in range(3)], batch_size=2)
+    assert sizes == [1, 2, 1]
+
+
+def test_a_trained_network_is_saved_with_its_preprocessing_and_loaded_without_anything_else(tmp_path):
+    network = build_network("glyphnet", dim=8, weights="none", size=40, pad=3)
+    network.train()
+    embedder = facetric.Embedder(network)
+    vectors = embedder.encode([photo(seed) for seed in range(3)])
+    embedder.save(tmp_path / "own.safetensors")
+    found = facetric.load(tmp_path / "own.safetensors")
+    assert (found.preprocessing.size, found.preprocessing.pad, found.fingerprint) == (40, 3, embedder.fingerprint)
+    np.testing.assert_array_equal(found.encode([photo(seed) for seed in range(3)]), vectors)
+    assert pickle.loads(pickle.dumps(embedder)).fingerprint == embedder.fingerprint
+    with pytest.raises(ValueError, match=r"saved as \.safetensors; got .*own.pt: name it own\.safetensors"):
+        embedder.save(tmp_path / "own.pt")
+
+
+def test_a_run_is_loaded_by_its_checkpoints_alone(run, root, tmp_path):
+    """No configuration, no loss, no manifest: 0.2 built the loss of a run to embed a photo."""
+    evaluate_run(run, n_restarts=1, facility=False)
+    shutil.copytree(run / "checkpoints", tmp_path / "bare" / "checkpoints")
+    code = (
+        "import sys, facetric; e = facetric.load(sys.argv[1]); e.encode(sys.argv[2]); assert e.calibration; "
+        "print(sorted({m.split('.')[1] for m in sys.modules if m.startswith('facetric.') and m.count('.') == 1}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "bare", root / "class00"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert not {"runs", "photos", "losses", "evaluation", "training"} & set(ast.literal_eval(done.stdout))
 
 
 def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
@@ -188,8 +234,10 @@ def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, 
 def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures", n_classes=6))
     with pytest.raises(ValueError, match=r"has no evaluated classes .*: run `facetric evaluate"):
-        facetric.load(run).cluster(tmp_path / "pictures")
+        open_collection(tmp_path / "album", facetric.load(run)).cluster()
     evaluate_run(run, n_restarts=1, facility=False)
     with pytest.raises(ValueError, match=r"fewer than four classes, .*: train with more, or pass a number of groups"):
-        facetric.load(run).cluster(tmp_path / "pictures")
-    assert len(facetric.load(run).cluster(tmp_path / "pictures", n_clusters=3).sizes) == 3
+        open_collection(tmp_path / "album", facetric.load(run)).cluster()
+    album = open_collection(tmp_path / "album", facetric.load(run))
+    album.add(tmp_path / "pictures")
+    assert len(album.cluster(n_clusters=3).sizes) == 3

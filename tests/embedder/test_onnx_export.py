@@ -18,14 +18,13 @@ import facetric
 import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import build_network, read_network, read_vectors
+from facetric.embedder import OnnxNetwork, build_network, encode, read_network, read_vectors
 from facetric.embedder import onnx_export as writing
-from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors
 from facetric.embedder.onnx_export import Source, exported_network, write_export
 from facetric.embedder.onnx_graph import PictureGraph, onnx_graph
 from facetric.embedder.samples import sample_pictures
-from facetric.photos import embed_folder
-from facetric.runs import Run
+from facetric.images import Files
+from facetric.photos import embed_folder, open_collection
 from photos.photo_files import write_photos
 
 
@@ -40,7 +39,7 @@ def _exported_once():
 
     def kept(graph):
         weights = b"".join(tensor.numpy().tobytes() for tensor in graph.state_dict().values())
-        options = (graph.kind, graph.features, graph.spec, graph.form, graph.normalize, graph.normalize_features)
+        options = (graph.kind, graph.form, graph.normalize, graph.normalize_features)
         key = (str(graph), options, PictureGraph._crops, hashlib.sha256(weights).digest())
         if key not in made:
             made[key] = onnx_graph(graph)
@@ -105,9 +104,9 @@ def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run
     record, model = metadata(exported), facetric.load(run)
     assert record["fingerprint"] == model.fingerprint
     assert record["calibration"]["position"] == model.calibration.position
-    assert record["input_spec"] == {"size": 32, "channels": 1, "mean": [0.5], "std": [0.5]}
-    assert (record["kind"], record["size"], record["pad"], record["dimensions"]) == ("uint8", 36, 0, 16)
-    assert record["n_checked"] == min(64, Run(run).manifest.count("test")[0])
+    assert record["preprocessing"] == {"size": 36, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5]}
+    assert (record["kind"], record["dim"]) == ("uint8", 16)
+    assert record["n_checked"] == 16
     assert 0 <= record["difference"] < 1e-5
     for secret in (b"secret-pictures", b"class0", os.fsencode(run.parent), b"site-packages", b".py"):
         assert secret not in exported.read_bytes()
@@ -115,7 +114,7 @@ def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run
 
 def test_a_graph_that_crops_elsewhere_is_never_put_in_place(run, tmp_path, monkeypatch):
     def shifted(self, pictures):
-        cropped = pictures[:, : self.spec.size, : self.spec.size].float()
+        cropped = pictures[:, : self.form.crop, : self.form.crop].float()
         return ((cropped / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
 
     (tmp_path / "kept.onnx").write_bytes(b"before")
@@ -139,12 +138,10 @@ def test_an_existing_file_is_replaced_when_asked_to(run, photos, tmp_path):
     assert metadata(path)["n_checked"] == 9
 
 
-def test_where_the_data_is_gone_photos_of_the_install_are_compared(tmp_path):
+def test_photos_of_the_install_are_compared_and_a_missing_calibration_is_named(tmp_path):
     run = make_run(tmp_path, root=make_pictures(tmp_path / "pictures"))
-    (tmp_path / "pictures").rename(tmp_path / "moved")
     result = invoke("export", run, tmp_path / "model.onnx")
     assert result.exit_code == 0, result.stderr
-    assert "photos of the install are" in result.stderr
     assert "there is no calibration to include: run `facetric evaluate" in result.stderr
     assert metadata(tmp_path / "model.onnx")["n_checked"] == 16
     assert facetric.load(tmp_path / "model.onnx").calibration is None
@@ -160,13 +157,10 @@ def test_normalized_crops_are_the_other_input(run, photos, tmp_path):
 
 
 def test_drawings_are_padded_in_the_graph():
-    embedder = build_network("glyphnet", dim=8, weights="none").eval()
-    form = PictureFormat(26, pad=4)  # 34 pixels, cropped to 32
-    pictures = [picture.convert("L") for picture in sample_pictures(5)]
-    network = exported_network(Source(embedder, form, "f"), pictures)
-    expected = picture_vectors(embedder.for_inference(), [picture_pixels(embedder, picture, form) for picture in pictures])
-    unpadded = [picture_pixels(embedder, picture, PictureFormat(26)) for picture in pictures]
-    np.testing.assert_allclose(network.vectors(unpadded), expected, atol=2e-6)
+    embedder = build_network("glyphnet", dim=8, weights="none", size=26, pad=4).eval()  # 34 pixels, cropped to 32
+    pictures = Files(picture.convert("L") for picture in sample_pictures(5))
+    network = exported_network(Source(embedder, "f"), pictures.images)
+    np.testing.assert_allclose(encode(network, pictures), encode(embedder, pictures), atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -179,24 +173,23 @@ def test_drawings_are_padded_in_the_graph():
     ],
 )
 def test_other_networks_frozen_whitened_or_of_any_length_are_the_same(name, options, tmp_path):
-    embedder = build_network(name, dim=8, weights="none", image_size=64, **options).eval()
-    pictures, form = sample_pictures(6), PictureFormat(72)
-    made = write_export(Source(embedder, form, "f"), tmp_path / "m.onnx", pictures, made_by="a test")
+    embedder = build_network(name, dim=8, weights="none", image_size=64, size=72, **options).eval()
+    pictures = sample_pictures(6)
+    made = write_export(Source(embedder, "f"), tmp_path / "m.onnx", pictures, made_by="a test")
     assert made.description.difference < 1e-5
     assert made.description.unit_length == embedder.normalize
-    pixels = [picture_pixels(embedder, picture, form) for picture in pictures]
-    found, expected = read_network(made.path).vectors(pixels), picture_vectors(embedder.for_inference(), pixels)
+    found, expected = (encode(network, Files(pictures)) for network in (read_network(made.path), embedder))
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
 def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(exported):
     model = facetric.load(exported)
-    pixels = [model.pixels(picture) for picture in sample_pictures(11)]
-    together = model.vectors(pixels)
-    np.testing.assert_array_equal(model.vectors(pixels[4:5]), together[4:5])
+    pictures = sample_pictures(11)
+    together = model.encode(pictures)
+    np.testing.assert_array_equal(model.encode(pictures[4:5]), together[4:5])
     torch.set_num_threads(torch.get_num_threads() + 1)
     try:
-        np.testing.assert_array_equal(model.vectors(pixels), together)
+        np.testing.assert_array_equal(model.encode(pictures), together)
     finally:
         torch.set_num_threads(torch.get_num_threads() - 1)
 
@@ -224,10 +217,10 @@ def test_two_processes_with_an_exported_file_write_the_same_bytes(exported, tmp_
 
 
 def test_an_index_made_with_torch_is_searched_with_the_file(run, exported, photos, tmp_path):
-    index = facetric.load(run).index(tmp_path / "photos.index")
+    index = open_collection(tmp_path / "photos.index", facetric.load(run))
     index.add(photos)
     path = next(photos.rglob("*.jpg"))
-    (match,) = facetric.load(exported).index(tmp_path / "photos.index").search(path, top=1)
+    (match,) = open_collection(tmp_path / "photos.index", facetric.load(exported)).search(path, top=1)
     assert match.hits[0].similarity > 0.99999
     assert match.hits[0].entry.path.endswith(path.name)
 
@@ -253,7 +246,7 @@ def damaged(path, tmp_path, what):
     if what == "changed weights":
         content[len(content) // 3] ^= 1
     elif what == "changed record":
-        content[content.rindex(b'"n_checked": ') + 13] ^= 1  # another digit
+        content[content.rindex(b'"n_checked": ') + 14] ^= 1  # another digit
     elif what == "longer":
         content += b"more"
     elif what == "cut":
@@ -328,5 +321,5 @@ def test_a_missing_onnxruntime_is_named(run, exported, tmp_path, monkeypatch):
 def test_a_run_folder_may_be_named_like_a_file(tmp_path):
     run = make_run(tmp_path, name="first.onnx", root=make_pictures(tmp_path / "pictures"))
     model = facetric.load(run)
-    assert not model.is_exported
+    assert not isinstance(model.network, OnnxNetwork)
     assert model.calibration is None  # and not an error

@@ -11,12 +11,11 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from facetric.embedder import Network, WeightsError, build_network, embed, load_network, save_network
+from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
 from facetric.embedder.activations import build_trunk_cache
 from facetric.embedder.checkpoint import _digest
-from facetric.embedder.pooling import GeM
+from facetric.embedder.network import GeM
 from facetric.embedder.split import feature_maps
-from facetric.images import ImageDataset
 from facetric.runs.config_file import parse_config
 
 PICTURES = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -113,13 +112,6 @@ def test_cached_features_of_one_pooling_are_not_those_of_the_other(embedder: Net
     average, gem = (build_trunk_cache(network, pictures, n_views=0, center=True, folder=tmp_path) for network in networks)
     assert average.file.path != gem.file.path
     assert not np.allclose(average.activations, gem.activations)
-
-
-def test_kept_blocks_of_one_pooling_are_not_used_for_the_other(tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)
-    dataset = ImageDataset("noise", pictures, np.array([0, 0, 1, 1]), ("a", "b"), np.array(["test"] * 4))
-    average, gem = (embed(lite0(pooling=kind), dataset, features=True, folder=tmp_path) for kind in ("average", "gem"))
-    assert not np.allclose(average.vectors, gem.vectors, atol=1e-3)
 
 
 def test_the_setting_is_one_of_two() -> None:

@@ -11,8 +11,6 @@ from PIL import Image
 
 from facetric.embedder import Network, build_network, load_network
 from facetric.embedder.activations import build_trunk_cache
-from facetric.embedder.input_spec import image_format
-from facetric.images import CenterCrop
 from facetric.runs.config_file import parse_config
 from facetric.runs.scoring import evaluate_run
 from facetric.training import train
@@ -32,7 +30,7 @@ def transformer(name: str, through: str | None, size: int) -> Network:
 
 
 def images_for(embedder: Network, n: int = 3) -> torch.Tensor:
-    size = embedder.input_spec.size
+    size = embedder.preprocessing.crop
     return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(1))
 
 
@@ -139,7 +137,7 @@ def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path) -> None:
     cache = build_trunk_cache(embedder, pictures, n_views=2, center=True, folder=tmp_path)
     assert cache.activations.shape == (5, 3, 16 + 5, 384)
     assert cache.activations.dtype == np.float16
-    crops = torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
+    crops = torch.from_numpy(embedder.crop(pictures))
     kept = cache.batch(np.arange(5), np.full(5, 2))
     assert torch.allclose(kept, embedder.trunk(crops), rtol=2**-10, atol=1e-3)
     with torch.no_grad():
@@ -189,7 +187,7 @@ def test_a_frozen_dinov2_trains_and_is_evaluated(photos: Path, tmp_path: Path, m
     )
     folder = train(config).folder
     trained = load_network(folder / "checkpoints" / "last.safetensors")
-    assert (trained.input_spec.size, trained.freeze_through) == (56, "blocks.9")
+    assert (trained.preprocessing.crop, trained.freeze_through) == (56, "blocks.9")
     before, after = fresh.backbone.state_dict(), trained.backbone.state_dict()
     moved = {key for key in before if not torch.equal(before[key], after[key])}
     behind = ("blocks.10.", "blocks.11.", "norm.")

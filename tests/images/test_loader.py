@@ -9,10 +9,10 @@ import pytest
 import torch
 from PIL import Image
 
+from facetric.images import Files
 from facetric.images.decoding import ImageError
 from facetric.images.prepared import prepare
 from facetric.images.preprocessing import CenterCrop, Preprocessing, RandomCrop, RandomResizedCrop
-from facetric.images.sources import views_in_order
 from facetric.losses.sampler import ClassBalancedBatches
 from facetric.training.feed import Batch, BatchLoader
 
@@ -88,16 +88,10 @@ def test_an_image_looks_different_each_time() -> None:
     assert len(views) == sum(int((batch.image_ids == 0).sum()) for batch in batches) > 1
 
 
-def test_views_in_order_has_every_image_once() -> None:
-    views = [make() for make in views_in_order(PIXELS, CenterCrop(FORMAT), batch_size=16)]
-    assert [len(view) for view in views] == [16, 16, 8]
-    assert np.array_equal(np.concatenate(views), CenterCrop(FORMAT)(PIXELS))
-
-
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "no owl.jpg").write_text("text")
     with pytest.raises(ImageError, match="no owl"):
-        [make() for make in views_in_order([tmp_path / "no owl.jpg"], CenterCrop(FORMAT))]
+        Files([tmp_path / "no owl.jpg"]).inputs(np.array([0]), CenterCrop(FORMAT))
 
 
 def test_what_cannot_work_is_refused() -> None:
@@ -105,7 +99,3 @@ def test_what_cannot_work_is_refused() -> None:
         BatchLoader(PIXELS[:3], LABELS, ClassBalancedBatches(LABELS, batch_size=12), RandomCrop(FORMAT))
     with pytest.raises(ValueError, match="n_threads"):
         loader(n_threads=0)
-    with pytest.raises(ValueError, match="RandomCrop is random"):
-        views_in_order(PIXELS, RandomCrop(FORMAT))
-    with pytest.raises(ValueError, match="batch_size"):
-        views_in_order(PIXELS, CenterCrop(FORMAT), batch_size=0)

@@ -20,7 +20,7 @@ from facetric.cli.main import app
 from facetric.clustering import Agreement
 from facetric.images.fingerprints import content_digest
 from facetric.images.readers.csv_file import read_csv
-from facetric.photos import Decisions, PhotoGroups
+from facetric.photos import Decisions, PhotoGroups, cluster_folder
 from photos.photo_files import photo
 
 
@@ -299,7 +299,8 @@ def test_copies_are_in_one_group_and_marked_on_the_page(run, photos, tmp_path):
 
 def test_from_python_the_same_groups_without_a_file(run, photos, tmp_path):
     invoke("cluster", photos, "--model", run, "--output", tmp_path / "groups")
-    found = facetric.load(run).cluster(photos, decisions=Decisions())
+    model = facetric.load(run)
+    found = cluster_folder(photos, model, model.clusterer(None, 0)[0], decisions=Decisions())
     rows = table(tmp_path / "groups")
     assert [str(cluster + 1) for cluster in found.clusters] == [row["cluster"] for row in rows.values()]
     assert found.n_groups + found.n_alone == len(found.medoids)

@@ -11,6 +11,7 @@ from PIL import Image
 
 from browser_waiting import until
 from facetric.clustering import AverageLinkage
+from facetric.images import Preprocessing
 from facetric.photos import Decisions, PhotoGroups, cluster_folder
 from facetric.photos.grouping import Question
 from facetric.photos.groups_page import write_page
@@ -19,12 +20,9 @@ from facetric.photos.groups_page import write_page
 class ColorEncoder:
     """The mean color of a picture as its vector: groups that a test can foresee."""
 
-    fingerprint, dim, at_least = "c" * 64, 3, 16
+    fingerprint, dim, preprocessing = "c" * 64, 3, Preprocessing(size=8, crop=8)
 
-    def pixels(self, image):
-        return np.asarray(image.resize((8, 8), Image.Resampling.BOX))
-
-    def vectors(self, pixels):
+    def encode(self, pixels):
         return (np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255).astype(np.float32)
 
 

@@ -60,7 +60,7 @@ def test_from_photos_to_matches_in_two_commands(run, model, pictures, tmp_path):
 def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp_path):
     root = tmp_path / "photos"
     write_photos(root, 12)
-    index = model.index(tmp_path / "i")
+    index = open_collection(tmp_path / "i", model)
     assert index.add(root, label="bird").n_new == 12
     assert index.add(root).n_new == 0
     (root / "00" / "deep" / "000.jpg").rename(root / "moved.jpg")
@@ -77,12 +77,12 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
 def test_several_processes_make_the_same_index(run, model, tmp_path):
     root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
     write_photos(root, 70)  # three batches
-    model.index(alone).add(root)
+    open_collection(alone, model).add(root)
     done = processes.command("index", "add", together, root, "--model", run, "--processes", 2)
     assert done.returncode == 0, done.stderr
     assert "70 photos (70 embedded now)" in done.stdout
     query = next(root.rglob("*.jpg"))
-    first, second = (model.index(place).search(query, top=70, at_least=-1)[0].hits for place in (alone, together))
+    first, second = (open_collection(place, model).search(query, top=70, at_least=-1)[0].hits for place in (alone, together))
     assert [(hit.entry, hit.similarity) for hit in first] == [(hit.entry, hit.similarity) for hit in second]
     assert len(first) == 70
 
@@ -124,7 +124,7 @@ def test_a_model_that_changed_is_refused_and_the_command_that_it_names_embeds_ag
     done = invoke(*named)
     assert done.exit_code == 0, done.stderr
     assert "48 photos (48 embedded now)" in done.stdout
-    (match,) = facetric.load(changed).index(index).search(query, top=1)
+    (match,) = open_collection(index, facetric.load(changed)).search(query, top=1)
     assert (match.hits[0].entry.path, match.hits[0].entry.label) == (str(query), "class00")
     assert len(list(index.glob("*.sqlite"))) == 1
 
@@ -155,14 +155,14 @@ def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(tmp_path):
     done = processes.command(*command)
     assert done.returncode == 0, done.stderr
     assert f"160 photos ({160 - kept} embedded now, {kept} known)" in done.stdout
-    entries = facetric.load().index(index).entries()
+    entries = open_collection(index, facetric.load()).entries()
     assert [entry.path for entry in entries] == sorted(str(path) for path in root.rglob("*.jpg"))
     assert {entry.label for entry in entries} == {"bird"}
 
 
 def test_a_second_writer_is_one_line_and_readers_go_on(run, model, pictures, tmp_path):
     index = tmp_path / "i"
-    model.index(index).add(pictures)
+    open_collection(index, model).add(pictures)
     writer = IndexFolder(index)
     writer.lock()
     try:
@@ -190,7 +190,7 @@ def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
 @pytest.mark.parametrize("file", ["index.json", "sqlite"])
 def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path, file):
     index = tmp_path / "i"
-    model.index(index).add(pictures)
+    open_collection(index, model).add(pictures)
     broken = index / "index.json" if file == "index.json" else next(index.glob("*.sqlite"))
     broken.write_bytes(b"not what it was" * 1000)
     result = invoke("search", index, pictures / "class00" / "0.png", "--model", run)
@@ -202,7 +202,7 @@ def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
     run = make_run(tmp_path, root=pictures)
     evaluate_run(run, n_restarts=1, facility=False)
     loaded = facetric.load(run)
-    index = loaded.index(tmp_path / "i")
+    index = open_collection(tmp_path / "i", loaded)
     limit = 1 - loaded.calibration.threshold**2 / 2
     index.add(pictures / "class00")
     strange = tmp_path / "strange.png"
@@ -218,7 +218,7 @@ def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
 
 
 def test_neighbors_vote_for_the_label_that_most_have(model, pictures, tmp_path):
-    index = model.index(tmp_path / "i")
+    index = open_collection(tmp_path / "i", model)
     index.add(pictures, labels_from_folders=True)
     shutil.copy(pictures / "class00" / "0.png", tmp_path / "copy.png")
     (match,) = index.search(tmp_path / "copy.png", top=3, at_least=-1, classify=True)
@@ -229,7 +229,7 @@ def test_neighbors_vote_for_the_label_that_most_have(model, pictures, tmp_path):
 
 def test_a_label_that_is_more_likely_wrong_than_right_is_unknown(model, pictures, tmp_path):
     """Labels that have nothing to do with the pictures: no vote can be trusted, and the nearest photos are shown all the same."""
-    index, query = model.index(tmp_path / "i"), pictures / "class00" / "0.png"
+    index, query = open_collection(tmp_path / "i", model), pictures / "class00" / "0.png"
     for i, path in enumerate(sorted(pictures.rglob("*.png"))):
         index.add(path, label=f"label {i % 6}")
     (match,) = index.search(query, at_least=-1, classify=True)
@@ -244,7 +244,7 @@ def test_a_label_that_is_more_likely_wrong_than_right_is_unknown(model, pictures
 
 
 def test_a_broken_file_in_a_folder_is_left_out_and_named(model, pictures, tmp_path, caplog):
-    index, folder = model.index(tmp_path / "i"), pictures / "class00"
+    index, folder = open_collection(tmp_path / "i", model), pictures / "class00"
     index.add(pictures)
     (folder / "a broken one.png").write_bytes(b"text")
     assert [Path(match.photo).name for match in index.search(folder)] == [f"{i}.png" for i in range(4)]
@@ -255,7 +255,7 @@ def test_a_broken_file_in_a_folder_is_left_out_and_named(model, pictures, tmp_pa
 
 
 def test_without_labels_there_is_no_vote(model, pictures, tmp_path):
-    index = model.index(tmp_path / "i")
+    index = open_collection(tmp_path / "i", model)
     index.add(pictures)
     (match,) = index.search(pictures / "class00" / "0.png", classify=True)
     assert (match.vote, len(match.hits)) == (None, 10)
@@ -266,7 +266,7 @@ def test_the_page_holds_the_pictures_and_escapes_names(model, tmp_path):
     (root / "<b>owl").mkdir(parents=True)
     photo(0).save(root / "<b>owl" / "a&b.jpg")
     photo(1).save(root / "<b>owl" / "gone.jpg")
-    model.index(tmp_path / "i").add(root, labels_from_folders=True)
+    open_collection(tmp_path / "i", model).add(root, labels_from_folders=True)
     (root / "<b>owl" / "gone.jpg").rename(tmp_path / "query.jpg")
     result = invoke("search", tmp_path / "i", tmp_path / "query.jpg", "--page", tmp_path / "found.html", "--classify")
     assert result.exit_code == 0, result.stderr
@@ -300,7 +300,7 @@ def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
     assert "on Milvus, run the command several times at once" in several.stderr
     found = invoke("search", query, "--store", index, "--json", "--classify", "--at-least", "-1")
     assert found.exit_code == 0, found.stderr
-    facetric.load(run).index(tmp_path / "i").add(pictures, labels_from_folders=True)
+    open_collection(tmp_path / "i", facetric.load(run)).add(pictures, labels_from_folders=True)
     assert found.stdout == invoke("search", tmp_path / "i", query, "--json", "--classify", "--at-least", "-1").stdout
     query.unlink()
     assert "47 photos (0 embedded now, 47 known, 1 removed)" in invoke("index", "update", index, pictures).stdout
@@ -314,7 +314,7 @@ def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
 @pytest.mark.parametrize("address", ["milvus://host:19530", "milvus://host:19530/a-b", "milvus:///birds"])
 def test_an_address_that_is_none_is_refused(model, address):
     with pytest.raises(ValueError, match="an index on Milvus is milvus://host:19530/collection; got"):
-        model.index(address)
+        open_collection(address, model)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="such names cannot exist elsewhere")

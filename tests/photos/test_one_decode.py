@@ -11,7 +11,7 @@ import facetric
 from facetric.cli.main import app
 from facetric.embedder import Embedder
 from facetric.images import decoding, sketches
-from facetric.photos import Decisions, find_duplicates, ingest
+from facetric.photos import Decisions, find_duplicates, ingest, open_collection
 from photos.photo_files import photo, write_photos
 
 
@@ -25,19 +25,19 @@ def invoke(*arguments):
 def counted(monkeypatch):
     """How many files were decoded, and how many pictures embedded, since it was asked last."""
     counts = {"decoded": 0, "embedded": 0}
-    decode, vectors = decoding.decode_image, Embedder.vectors
+    decode, encode = decoding.decode_image, Embedder.encode
 
     def counting_decode(*arguments, **options):
         counts["decoded"] += 1
         return decode(*arguments, **options)
 
-    def counting_vectors(self, pixels, **options):
-        counts["embedded"] += len(pixels)
-        return vectors(self, pixels, **options)
+    def counting_encode(self, images, **options):
+        counts["embedded"] += len(images)
+        return encode(self, images, **options)
 
     for module in (decoding, ingest, sketches):
         monkeypatch.setattr(module, "decode_image", counting_decode)
-    monkeypatch.setattr(Embedder, "vectors", counting_vectors)
+    monkeypatch.setattr(Embedder, "encode", counting_encode)
 
     def since():
         found = tuple(counts.values())
@@ -111,7 +111,7 @@ def test_decisions_stay_in_the_output_and_are_found_without_an_option(run, tmp_p
 
 def test_an_index_that_one_thread_opened_is_searched_by_others(model, tmp_path):
     paths = write_photos(tmp_path / "photos", 12)
-    index = model.index(tmp_path / "i")
+    index = open_collection(tmp_path / "i", model)
     index.add(tmp_path / "photos")
     files = [tmp_path / "photos" / path for path in paths]
     assert len(index.entries()) == 12  # opened here
@@ -125,4 +125,4 @@ def test_an_output_of_0_2_is_refused_in_one_line(run, tmp_path):
     (tmp_path / "album" / "vectors").mkdir(parents=True)
     (tmp_path / "album" / "clusters.csv").write_text("path,cluster,medoid,doubt\n")
     with pytest.raises(ValueError, match=r"was written by facetric 0\.2 .*: run `facetric cluster PHOTOS --output "):
-        facetric.load(run).index(tmp_path / "album").entries()
+        open_collection(tmp_path / "album", facetric.load(run)).entries()

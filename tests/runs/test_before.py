@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import build_network, embed
-from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder import build_network, encode
+from facetric.embedder.heads import closed_form_head
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.report.run_record import read_run
 from facetric.runs import Run, compare_runs, evaluate_run
@@ -56,10 +56,10 @@ def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_
         ("pretrained features", 256),
         ("closed-form head", 8),
     ]
-    network = build_network("test_efficientnet", weights=run.config.model.weights)
+    network = build_network("test_efficientnet", dim=None, weights=run.config.model.weights, size=164)
     test, train = (run_images(run, split)[0] for split in ("test", "train"))
-    features = embed(network, test, features=True, size=164).vectors
-    known = embed(network, train, features=True, size=164).vectors
+    features = encode(network, test.images)
+    known = encode(network, train.images)
     assert same_scores(report.baselines["pretrained features"], evaluate(features, test.labels, n_restarts=2))
     closed = closed_form_head(known, train.labels, 8)
     assert same_scores(report.baselines["closed-form head"], evaluate(closed(features), test.labels, n_restarts=2))
@@ -117,10 +117,10 @@ def test_a_network_from_random_weights_is_scored_as_it_starts(tmp_path):
     report = evaluate_run(path, n_restarts=1).report
     assert list(report.baselines) == ["untrained network"]
     start = report.baselines["untrained network"]
-    orthogonal = build_network("glyphnet", dim=16, weights="none", seed=3)
+    orthogonal = build_network("glyphnet", dim=16, weights="none", size=36, seed=3)
     orthogonal.initialize_head(kind="orthogonal", seed=3)
     dataset, _ = run_images(Run(path), "test")
-    assert same_scores(start, evaluate(embed(orthogonal, dataset, size=36).vectors, dataset.labels, n_restarts=1))
+    assert same_scores(start, evaluate(encode(orthogonal, dataset.images), dataset.labels, n_restarts=1))
 
 
 def test_it_can_be_left_out(run, folder):

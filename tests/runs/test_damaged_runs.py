@@ -13,6 +13,7 @@ import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run
 from facetric.cli.main import app
 from facetric.clustering import calibrate
+from facetric.embedder import save_calibration
 from facetric.runs import ConfigError, Run, RunFolderError, evaluate_run, open_run, read_config
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
@@ -67,16 +68,16 @@ def test_a_run_of_0_2_is_refused_in_one_line_with_a_way_out(run):
 
 def test_a_damaged_calibration_is_refused_and_named_when_a_model_is_loaded(run, caplog):
     vectors = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    run.save_calibration(calibrate(vectors, np.arange(40) % 8, n_repeats=1), {"model": "x"})
-    run.calibration()
-    text = run.calibration_file.read_text()
+    weights = run.checkpoint()
+    save_calibration(weights, calibrate(vectors, np.arange(40) % 8, n_repeats=1), "eight classes")
+    assert facetric.load(run.path).calibrated_on == "eight classes"
+    kept = weights.with_name("best.calibration.json")
+    text = kept.read_text()
     digit = text.index("threshold") + len('threshold": 0.')
-    run.calibration_file.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
-    with pytest.raises(ValueError, match=r"calibration.json is damaged \(its checksum is wrong\): run `facetric evaluate"):
-        run.calibration()
+    kept.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
     with caplog.at_level(logging.WARNING, logger="facetric"):
-        facetric.load(run.path).calibration  # noqa: B018
-    assert "calibration.json is damaged" in caplog.text
+        assert facetric.load(run.path).calibration is None
+    assert "best.calibration.json is damaged (its checksum is wrong): run `facetric evaluate` again" in caplog.text
 
 
 def test_a_damaged_environment_is_said(run):

@@ -2,11 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import Embeddings
@@ -54,34 +52,18 @@ def test_splits_have_files_of_their_own_and_share_no_class(tmp_path, root):
     labels = {}
     for split in ("test", "validation", "train"):
         ending = "" if split == "test" else f"-{split}"
-        evaluate_run(run, split=split, n_restarts=1, facility=False, views=2)
+        evaluate_run(run, split=split, n_restarts=1, facility=False)
         labels[split] = set(Embeddings.load(run / f"embeddings{ending}.npz").labels.tolist())
         report = EvaluationReport.load(run / f"evaluation{ending}.json")
         assert report.source["split"] == split
-        assert report.source["views"] == "center crop and its flip"
         assert report.source["checkpoint"] == "last.safetensors"
     assert sum(map(len, labels.values())) == len(set.union(*labels.values())) == 12
-
-
-def test_two_processes_as_of_torchrun_give_what_one_gives(tmp_path, root):
-    alone, together = make_run(tmp_path, root=root), make_run(tmp_path, name="second", root=root)
-    evaluate_run(alone, n_restarts=1, facility=False)
-    logs = [tmp_path / "0.log", tmp_path / "1.log"]
-    children = processes.start_ranks("evaluate", together, "--restarts", 1, "--no-facility", logs=logs)
-    assert processes.wait_all(children) == [0, 0], [log.read_text() for log in logs]
-    assert [log.read_text().count("Written:") for log in logs] == [1, 0]
-    np.testing.assert_allclose(
-        Embeddings.load(together / "embeddings.npz").vectors, Embeddings.load(alone / "embeddings.npz").vectors, atol=1e-5
-    )
-    assert EvaluationReport.load(together / "evaluation.json").n_images == 24
-    assert not (together / "embedding").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--split", "tests"], "split must be one of test, validation, train; got 'tests'"),
-        (["--views", 3], "views must be one of"),
         (["--checkpoint", "first"], "checkpoint must be one of best, last"),
         (["--k", 24], r"K (24) exceeds the 23 images"),
         (["--memory", 0], "memory_gib must be above 0"),

@@ -4,9 +4,10 @@ import shutil
 
 import pytest
 
+import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.embedder import build_network
-from facetric.runs import Run, StaleResultError, evaluate_run
+from facetric.runs import Run, evaluate_run
 
 
 @pytest.fixture(scope="module")
@@ -19,12 +20,12 @@ def run(tmp_path_factory):
 
 def test_the_number_of_clusters_is_found_and_what_it_was_found_by_is_kept(run):
     report = run.evaluation()
-    calibration, source = run.calibration()
+    calibration = facetric.load(run.path).calibration
     used = {"method": "average_linkage", "threshold": calibration.threshold}
     assert report.calibrated.calibration | used == report.calibrated.calibration
     assert report.calibrated.calibration["expected"]["recall"] == pytest.approx(calibration.reached.pairwise_recall)
     assert report.calibrated.n_clusters > 1
-    assert source["model"] == report.source["model"]
+    assert facetric.load(run.path).calibrated_on == "the validation classes of first"
     assert "clusters for 12 classes" in str(report)
 
 
@@ -34,24 +35,22 @@ def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, m
     assert evaluate_run(run.path, n_restarts=0).report.calibrated == before
     monkeypatch.undo()
     run.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
-    with pytest.raises(StaleResultError, match=r"calibration\.json was made from an earlier best\.safetensors"):
-        run.calibration()
+    assert facetric.load(run.path).calibration is None
     evaluate_run(run.path, n_restarts=0)
-    assert run.calibration()[1]["model"] == run.evaluation().source["model"]
+    assert facetric.load(run.path).calibration is not None
 
 
 def test_a_damaged_calibration_is_made_again(run):
-    run.calibration_file.write_text("{")
-    with pytest.raises(ValueError, match="is damaged"):
-        run.calibration()
+    run.checkpoint().with_name("best.calibration.json").write_text("{")
+    assert facetric.load(run.path).calibration is None
     evaluate_run(run.path, n_restarts=0)
-    run.calibration()
+    assert facetric.load(run.path).calibration is not None
 
 
-def test_few_validation_classes_give_no_calibration(tmp_path):
+def test_few_validation_classes_are_not_calibrated_on_and_test_classes_only_for_others_photos(tmp_path):
     path = make_run(tmp_path, root=make_pictures(tmp_path / "pictures", n_classes=8))
     assert evaluate_run(path, n_restarts=0).report.calibrated is None
-    assert not Run(path).calibration_file.exists()
+    assert facetric.load(path).calibrated_on == "4 test classes of first"
 
 
 def test_without_its_validation_images_a_run_is_still_scored(tmp_path, caplog):

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import facetric
@@ -75,19 +74,6 @@ def test_a_flipped_bit_in_the_embeddings_is_one_line(evaluated, bit):
     file.write_bytes(content)
     with pytest.raises(ValueError, match="damaged or holds no embeddings"):
         Embeddings.load(file)
-
-
-def test_embedding_resumes_with_another_block_size(tmp_path):
-    """Blocks of another size used to be read as if they were these."""
-    root = make_pictures(tmp_path / "pictures")
-    embedder = build_network("glyphnet", dim=16, weights="none")
-    dataset = facetric.images.load_dataset("folder", root).select("test")
-    whole = facetric.embedder.embed(embedder, dataset, size=36)
-    blocks = tmp_path / "blocks"
-    facetric.embedder.embed(embedder, dataset, size=36, block_size=8, folder=blocks)
-    next(blocks.rglob("0000000008.npy")).unlink()  # as if killed
-    resumed = facetric.embedder.embed(embedder, dataset, size=36, block_size=16, folder=blocks)
-    np.testing.assert_allclose(resumed.vectors, whole.vectors, atol=1e-5)  # other batches, other last digits
 
 
 def test_a_damaged_row_costs_no_good_ones(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 from PIL import Image
 
 from facetric.clustering import AverageLinkage
+from facetric.images import Preprocessing
 from facetric.photos import open_collection
 from facetric.photos.index_groups import group_index
 from facetric.service.app import guarded_app
@@ -21,12 +22,9 @@ COLORS = {"red": (210, 40, 40), "green": (40, 200, 60), "<b>blue</b>": (40, 60, 
 class ColorEncoder:
     """The mean color of a picture, as a direction."""
 
-    fingerprint, dim, at_least = "c" * 64, 3, 16
+    fingerprint, dim, preprocessing = "c" * 64, 3, Preprocessing(size=8, crop=8)
 
-    def pixels(self, image):
-        return np.asarray(image.resize((8, 8), Image.Resampling.BOX))
-
-    def vectors(self, pixels):
+    def encode(self, pixels):
         mean = np.array(pixels).reshape(-1, 64, 3).mean(axis=1).astype(np.float32) + 1
         return mean / np.linalg.norm(mean, axis=1, keepdims=True)
 

@@ -160,9 +160,9 @@ def test_requests_beyond_the_limit_are_told_to_come_back_and_slow_ones_are_cut_o
     class Slow(ColorEncoder):
         wait = 0.0
 
-        def vectors(self, pixels):
+        def encode(self, pixels):
             time.sleep(self.wait)
-            return super().vectors(pixels)
+            return super().encode(pixels)
 
     encoder = Slow()
     color_index(tmp_path, n_each=3)

@@ -19,7 +19,7 @@ import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.cli.serve import serve
-from facetric.photos import Decisions
+from facetric.photos import Decisions, open_collection
 from facetric.service import Limits, create_app
 from service.running import client
 
@@ -29,7 +29,7 @@ def index(tmp_path_factory):
     """48 pictures of 12 classes, embedded by a small network."""
     place = tmp_path_factory.mktemp("served")
     run = make_run(place, root=make_pictures(place / "pictures"))
-    facetric.load(run).index(place / "birds.index").add(place / "pictures", labels_from_folders=True)
+    open_collection(place / "birds.index", facetric.load(run)).add(place / "pictures", labels_from_folders=True)
     return place / "birds.index"
 
 

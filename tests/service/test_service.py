@@ -66,7 +66,7 @@ def change(*rows, removed=()):
 def vector(data):
     """As a JPEG of the index is embedded: decoded at an eighth of its size."""
     image, _ = decode_image(io.BytesIO(data), Path("query"), at_least=16)
-    return ColorEncoder().vectors([ColorEncoder().pixels(image)])[0]
+    return ColorEncoder().encode([ColorEncoder.preprocessing.pixels(image)])[0]
 
 
 def ids_of(web, cluster=0):
@@ -107,12 +107,12 @@ def test_what_gathers_is_embedded_together_and_everyone_gets_their_own_answer(tm
     sizes = []
 
     class Slow(ColorEncoder):
-        def vectors(self, pixels):
+        def encode(self, pixels):
             import time
 
             sizes.append(len(pixels))
             time.sleep(0.1)
-            return super().vectors(pixels)
+            return super().encode(pixels)
 
     labels = [list(COLORS)[i % 3] for i in range(24)]
     with own_service(tmp_path, encoder=Slow()) as web, ThreadPoolExecutor(24) as pool:
@@ -125,10 +125,10 @@ def test_what_gathers_is_embedded_together_and_everyone_gets_their_own_answer(tm
 
 def test_one_request_that_fails_does_not_spoil_those_beside_it(tmp_path):
     class Fragile(ColorEncoder):
-        def vectors(self, pixels):
+        def encode(self, pixels):
             if any(int(one.min()) > 200 for one in pixels):
                 raise RuntimeError("white is too much")
-            return super().vectors(pixels)
+            return super().encode(pixels)
 
     with own_service(tmp_path, encoder=Fragile()) as web, ThreadPoolExecutor(8) as pool:
         pictures = [jpeg(), jpeg((255, 255, 255)), jpeg(), jpeg()] * 2

@@ -251,17 +251,14 @@ def test_folds_are_different_validation_classes(tmp_path):
     assert trial.objective == pytest.approx(sum((s["recall_at_1"] + s["nmi"]) / 4 for s in trial.scores))
 
 
-def test_a_kill_between_evaluation_and_cleaning_up_leaves_no_states_and_no_blocks(tmp_path):
+def test_a_kill_between_evaluation_and_cleaning_up_leaves_no_states(tmp_path):
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
     study.run()
     folder = study.final_folder("facility_location", 0)
     left = folder / "checkpoints" / "state_00000003.pt"
     left.write_bytes(b"left by a kill")
-    blocks = folder / "embedding" / "embedding-0123456789abcdef"
-    blocks.mkdir(parents=True)
     study.run()
     assert not left.exists()
-    assert not blocks.exists()
 
 
 def test_a_final_run_killed_at_its_start_is_begun_again_and_not_kept(tmp_path):

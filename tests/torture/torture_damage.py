@@ -28,7 +28,11 @@ def _loaded(place):
 
 def _run(place):
     run = open_run(place / "tiny")
-    return run.manifest.fingerprint, run.embeddings().fingerprint, run.evaluation().fingerprint, repr(run.calibration())
+    return (
+        run.manifest.fingerprint,
+        run.embeddings().fingerprint,
+        run.evaluation().fingerprint,
+    )
 
 
 def _state(place):
@@ -41,8 +45,8 @@ def _vectors(place):
 
 
 READERS = {
-    "weights": (_loaded, [f"{CHECKPOINTS}/best.safetensors"]),
-    "run": (_run, [f"tiny/{name}" for name in ("manifest.json", "embeddings.npz", "evaluation.json", "calibration.json")]),
+    "weights": (_loaded, [f"{CHECKPOINTS}/best.safetensors", f"{CHECKPOINTS}/best.calibration.json"]),
+    "run": (_run, [f"tiny/{name}" for name in ("manifest.json", "embeddings.npz", "evaluation.json")]),
     "resume state": (_state, [f"{CHECKPOINTS}/state_00000006.pt"]),
     "vectors": (_vectors, ["v.npz"]),
     "exported": (lambda place: facetric.load(place / "model.onnx").fingerprint, ["model.onnx"]),

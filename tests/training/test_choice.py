@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.embedder import build_network
-from facetric.embedder.activations import extract_features
-from facetric.embedder.closed_form import closed_form_head
+from facetric.embedder import build_network, encode
+from facetric.embedder.heads import closed_form_head
 from facetric.images import ImageDataset
 from facetric.runs import Run, read_config
 from facetric.runs.recipes import recipe
@@ -274,7 +273,7 @@ def try_out(photos, settings):
 def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
     session = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
     vectors = session.validator.embed(session.embedder)
-    features = extract_features(session.embedder, session.validator.cache, on_progress=lambda done, total: None)
+    features = encode(session.embedder, session.validator.cache, what="features")
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, units @ units.T, atol=1e-5)
 
@@ -289,6 +288,6 @@ def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitt
         np.testing.assert_allclose(tensor.double(), mean, atol=1e-6)
         moved += not np.array_equal(tensor, pretrained[name])
     assert moved > 10
-    features = extract_features(halfway, session.refit.cache, on_progress=lambda done, total: None)
+    features = encode(halfway, session.refit.cache, what="features")
     head = closed_form_head(features, session.refit.split.labels, halfway.dim)
     np.testing.assert_allclose(halfway.head.weight.detach().numpy(), head.weight, rtol=1e-4, atol=1e-6)

@@ -93,7 +93,7 @@ def test_a_configuration_that_cannot_be_a_run_leaves_no_folder(config_file, tmp_
 def test_pictures_that_would_fill_the_memory_are_refused(config_file):
     for setting, words in (
         ("data.options.size=100000", "size must be at most 256"),
-        ("data.pad=1024", "data.pad is too large: with 1024 pixels on every side"),
+        ("data.pad=1024", "data.pad: Input should be less than or equal to 64; got 1024"),
     ):
         assert words in refusal("train", config_file, "--set", "data.options.min_images=16", "--set", setting)
 

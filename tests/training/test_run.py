@@ -14,10 +14,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.embedder import load_network
-from facetric.embedder.activations import build_trunk_cache, extract_features
-from facetric.embedder.closed_form import closed_form_head
-from facetric.embedder.input_spec import image_format
+from facetric.embedder import encode, load_network
+from facetric.embedder.activations import build_trunk_cache
+from facetric.embedder.heads import closed_form_head
 from facetric.runs import RunFolderError, evaluate_run, open_run, read_config
 from facetric.runs.baselines import start_network
 from facetric.runs.run import DivergedError
@@ -227,8 +226,8 @@ def test_the_cached_trunk_trains_and_validates(tmp_path, monkeypatch, caplog):
 
 @pytest.fixture
 def _one_shrinkage(monkeypatch):
-    """The choice takes seconds for the 1,024 features of the small network; models/test_closed_form.py tests it."""
-    monkeypatch.setattr("facetric.embedder.closed_form._chosen_shrinkage", lambda units, classes, dim: 3.0)
+    """The choice takes seconds for the 1,024 features of the small network; embedder/test_closed_form.py tests it."""
+    monkeypatch.setattr("facetric.embedder.heads._chosen_shrinkage", lambda units, classes, dim: 3.0)
 
 
 @pytest.mark.usefixtures("_one_shrinkage")
@@ -244,9 +243,9 @@ def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monke
     result, _ = run(config)
     embedder = load_network(result.folder / "checkpoints" / "last.safetensors")
     training, _ = split_images(new_images(config.data, validate=False), config.data, validate=False)
-    form = image_format(embedder.input_spec, training.images)
+    form = embedder.preprocessing
     transform = training_transform(config.data, form)
-    features = extract_features(embedder, build_trunk_cache(embedder, training.half, n_views=1, transform=transform))
+    features = encode(embedder, build_trunk_cache(embedder, training.half, n_views=1, transform=transform), what="features")
     closed = closed_form_head(features, training.labels, embedder.dim)
     assert embedder.normalize_features
     np.testing.assert_allclose(embedder.head.weight.detach().numpy(), closed.weight, rtol=1e-4, atol=1e-4)
@@ -266,9 +265,9 @@ def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, mo
     last, own = (load_network(folder / "checkpoints" / "last.safetensors") for folder in (result.folder, plain.folder))
     images = training.images
     if model:
-        transform = training_transform(config.data, image_format(last.input_spec, images))
+        transform = training_transform(config.data, last.preprocessing)
         images = build_trunk_cache(last, training.half, n_views=2, center=True, transform=transform).take(training.rows)
-    closed = closed_form_head(extract_features(last, images), training.labels, last.dim)
+    closed = closed_form_head(encode(last, images, what="features"), training.labels, last.dim)
     np.testing.assert_allclose(last.head.weight.detach().numpy(), closed.weight, rtol=1e-3, atol=1e-4)
     assert (last.normalize_features, own.normalize_features) == (True, False)
     for name, tensor in own.backbone.state_dict().items():  # training did not notice

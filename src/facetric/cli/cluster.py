@@ -53,7 +53,7 @@ def cluster(
     with one_line_errors("cluster", when_interrupted="stopped; run it again to continue"):
         with said_if_slow("loading the model"):
             from facetric.embedder import load
-            from facetric.photos import Decisions
+            from facetric.photos import Decisions, cluster_folder
             from facetric.photos.photo_groups import check_target
 
             for target, how in folders:
@@ -61,12 +61,14 @@ def cluster(
             kept = Decisions.read_all(decisions or [], photos)
             loaded = load(model, device=device)
         with steps_shown() as on_step:
-            found = loaded.cluster(
+            clusterer, calibration, made_by = loaded.clusterer(clusters, coarser - finer)
+            found = cluster_folder(
                 photos,
-                output=output,
-                n_clusters=clusters,
-                finer=finer,
-                coarser=coarser,
+                loaded,
+                clusterer,
+                output,
+                calibration=calibration,
+                made_by=made_by,
                 decisions=kept,
                 n_processes=processes,
                 on_step=on_step,

@@ -14,7 +14,7 @@ from facetric.progress import progress_bar
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.embedder.loading import Engine
+    from facetric.embedder import Engine
     from facetric.images import Problem
 
 _SHOWN = 10  # broken photos on the screen; all of them are in a file

@@ -15,7 +15,6 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder, with config.toml and checkpoints/.", show_default=False)],
     split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
-    views: Annotated[int, typer.Option(help="1: center crop; 2, 5 or 10: average over crops and flips.")] = 1,
     k: Annotated[
         list[int] | None,
         typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.", show_default=False),
@@ -26,7 +25,7 @@ def evaluate(
     before: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Crops per forward pass; by default as suits the device.", show_default=False)
+        int | None, typer.Option(min=1, help="Images per forward pass; by default as suits the device.", show_default=False)
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON instead of the table.")] = False,
@@ -35,17 +34,14 @@ def evaluate(
 
     The split is the one that training used; images that were added, removed or changed since are named.
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
-
-    If it is killed, run it again to resume. Under torchrun the images are split among all processes.
     """
-    with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as on_progress:
+    with one_line_errors("evaluate"), steps_shown() as on_progress:
         from facetric.runs import evaluate_run
 
         found = evaluate_run(
             run,
             split=split,
             checkpoint=checkpoint,
-            views=views,
             ks=k,
             n_restarts=restarts,
             seed=seed,
@@ -56,8 +52,6 @@ def evaluate(
             device=device,
             on_progress=on_progress,
         )
-    if found.report is None:
-        return
     if json:
         typer.echo(found.report.to_json(), nl=False)
     else:

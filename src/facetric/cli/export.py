@@ -21,7 +21,7 @@ def export(
     ],
     check: Annotated[
         Path | None,
-        typer.Option(help="Photos to compare with torch on; the run's own images when left out.", show_default=False),
+        typer.Option(help="Photos to compare with torch on; those of the install when left out.", show_default=False),
     ] = None,
     input: Annotated[str, typer.Option(help="uint8: pictures, preprocessing in the graph. float32: normalized crops.")] = "uint8",
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
@@ -49,6 +49,6 @@ def export(
         found = made.description
         if found.calibration is None:
             say("export", f"there is no calibration to include: run `facetric evaluate {printable(runs[0])}` first to have one")
-    typer.echo(f"{printable(made.path)}: {found.network}, {found.dimensions} dimensions, {made.n_bytes / 1e6:.1f} MB")
+    typer.echo(f"{printable(made.path)}: {found.network}, {found.dim} dimensions, {made.n_bytes / 1e6:.1f} MB")
     typer.echo(f"input: {found.words()}")
     typer.echo(f"{found.n_checked} pictures differ from torch by at most {found.difference:.1e}")

@@ -116,10 +116,11 @@ def re_embed(
     with one_line_errors("index re-embed", when_interrupted=_RESUME):
         with said_if_slow("loading the model"):
             from facetric.embedder import load
+            from facetric.photos import open_collection
 
             loaded = load(model, device=device)
         with progress_bar("Embedding") as progress:
-            done = loaded.index(index).re_embed(n_processes=processes, on_progress=progress)
+            done = open_collection(index, loaded).re_embed(n_processes=processes, on_progress=progress)
     _print_change(index, done)
 
 
@@ -176,7 +177,9 @@ def search(
 
 
 def _opened(index: str, model: Path | None, device: str) -> Collection:
-    return opened_model(index, model, device).index(index)
+    from facetric.photos import open_collection
+
+    return open_collection(index, opened_model(index, model, device))
 
 
 def opened_model(index: str, model: Path | None, device: str) -> Embedder:

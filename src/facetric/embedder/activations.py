@@ -10,12 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
-from facetric.embedder.input_spec import image_format
 from facetric.embedder.network import WHOLE, Network
 from facetric.images.array_file import ArrayFile, cache_folder
 from facetric.images.cache_key import Description, activation_versions, described_files, images_key, preparation_versions
@@ -47,6 +46,7 @@ class TrunkCache:
     rows: NDArray[np.int64]  # (n_images,)
     n_views: int
     center_view: int | None
+    starts_at: ClassVar[str] = "activations"
 
     def __len__(self) -> int:
         """Images."""
@@ -73,6 +73,11 @@ class TrunkCache:
                     f"{what} must lie between 0 and {n - 1}; got {ids.min()} to {ids.max()}: pass those of this cache"
                 )
         return torch.from_numpy(self.activations[self.rows[images], chosen]).float()
+
+    def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+        """The central views of these images, view 0 where there is none: what `encode` takes from it."""
+        found: NDArray[np.float32] = self.batch(rows, np.full(len(rows), self.center_view or 0)).numpy()
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _mapped, (
@@ -111,7 +116,7 @@ def build_trunk_cache(
             f"a trunk cache needs at least one image and one view; got {len(images)} images, n_views={n_views} and "
             f"center={center}: 4 views are usual (--set model.cached_views=4)"
         )
-    transform = RandomCrop(image_format(embedder.input_spec, images)) if transform is None else transform
+    transform = RandomCrop(embedder.preprocessing) if transform is None else transform
     key = _key(embedder, images, transform, n_views=n_views, center=center, seed=seed)
     dtype = "float16" if n_views else "float32"
     ending = "f16" if n_views else "f32"
@@ -130,52 +135,6 @@ def build_trunk_cache(
 
     file.ensure(build)
     return _mapped(file, n_views, n_views if center else None)
-
-
-def extract_features(
-    embedder: Network,
-    images: Images | TrunkCache,
-    *,
-    form: Preprocessing | None = None,
-    batch_size: int | None = None,
-    on_progress: Progress | None = None,
-) -> NDArray[np.float32]:
-    """Pooled features of the backbone, (n, n_features), of each image's central crop, in eval mode.
-
-    From a TrunkCache only the second part of the network is run, on the central view, or view 0 where there is none.
-    """
-    batch_size = batch_size_for(embedder) if batch_size is None else batch_size
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}: leave it out for one that suits the device")
-    blocks = [np.arange(start, min(start + batch_size, len(images))) for start in range(0, len(images), batch_size)]
-    features = np.empty((len(images), embedder.n_features), dtype=np.float32)
-    bar = progress_bar("features", total=len(images)) if on_progress is None else nullcontext(on_progress)
-    with inference(embedder) as network, bar as progress:
-        run: Callable[[Tensor], Tensor]
-        tasks: Sequence[Callable[[], Tensor | NDArray[np.float32]]]
-        if isinstance(images, TrunkCache):
-            run, tasks = network.features_from_activations, _central_views(images, blocks)
-        else:
-            central = CenterCrop(form or image_format(embedder.input_spec, images))
-            run, tasks = network.features, [partial(views, images, rows, np.empty((len(rows), 0)), central) for rows in blocks]
-        for rows, found in zip(blocks, outputs_in_order(network, tasks, run), strict=True):
-            features[rows] = found.float().numpy()
-            progress(int(rows[-1]) + 1, len(images))
-    return features
-
-
-def embed_activations(embedder: Network, cache: TrunkCache) -> NDArray[np.float32]:
-    """The embeddings (n, d) of a cache's central crops, in eval mode."""
-    n_block = batch_size_for(embedder)
-    blocks = [np.arange(start, min(start + n_block, len(cache))) for start in range(0, len(cache), n_block)]
-    with inference(embedder) as network:
-        found = outputs_in_order(network, _central_views(cache, blocks), network.from_activations)
-        return np.concatenate([part.float().numpy() for part in found])
-
-
-def _central_views(cache: TrunkCache, blocks: list[NDArray[np.int64]]) -> list[partial[Tensor]]:
-    """Tasks that read the central view of the images in each block, or view 0 where there is none."""
-    return [partial(cache.batch, rows, np.full(len(rows), cache.center_view or 0)) for rows in blocks]
 
 
 def _activations(
@@ -252,8 +211,7 @@ def _description(embedder: Network, images: Images, transform: Crop, n_views: in
 
 
 def _activation_shape(embedder: Network, form: Preprocessing) -> tuple[int, ...]:
-    device = next(embedder.parameters()).device
-    return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=device)).shape[1:])
+    return tuple(embedder.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=embedder.device)).shape[1:])
 
 
 def _mapped(file: ArrayFile, n_views: int, center_view: int | None, rows: NDArray[np.int64] | None = None) -> TrunkCache:

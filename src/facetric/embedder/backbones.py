@@ -1,4 +1,4 @@
-"""Backbones by name: any of timm's, torchvision's googlenet (the paper's Inception with batch normalization), our glyphnet.
+"""`build_network`: any backbone of timm, torchvision's googlenet (the paper's Inception with batch normalization), our glyphnet.
 
 All of them have timm's two methods: `forward_features(images)` gives maps, `forward_head(maps, pre_logits=True)` pools them.
 """
@@ -8,14 +8,108 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torchvision.models import GoogLeNet as TorchvisionGoogLeNet  # type: ignore[import-untyped]
 
-from facetric.embedder.glyphnet import GlyphNet
-from facetric.embedder.input_spec import InputSpec
+from facetric.embedder.network import Network, Pooling
+from facetric.embedder.weights import default_weights, load_weights
+from facetric.images import Preprocessing
+
+_WIDTHS = (32, 64, 128, 256)  # of glyphnet
+
+
+def build_network(
+    name: str = "tf_efficientnet_lite0",
+    *,
+    dim: int | None = 64,
+    weights: str | Path | None = None,
+    image_size: int | None = None,
+    size: int | None = None,
+    pad: int = 0,
+    normalize: bool = True,
+    freeze_through: str | None = None,
+    normalize_features: bool = False,
+    pooling: Pooling = "average",
+    seed: int = 0,
+) -> Network:
+    """A network with `dim` dimensions, in training mode.
+
+    * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small grayscale images);
+    * `dim`: the length of an embedding; None for the pooled features themselves, without a head;
+    * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
+    * `image_size`: the side of the square input in pixels, the backbone's own unless given; position embeddings in weights of
+      another size are resampled;
+    * `size`, `pad`: images are stretched to size × size (256, or the input where that is larger) and get `pad` black pixels on
+      every side, before the input is cropped from them; glyphnet's are of the size of its input;
+    * `normalize`: whether embeddings have length 1, as the facility location and triplet losses expect;
+    * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";
+    * `normalize_features`: whether the head takes features of length one, as a whitened head does;
+    * `pooling`: "average", the network's own, or "gem", a power mean over the image that fine-grained classes gain from;
+    * `seed`: of the head, and of the backbone with weights "none"; torch's global generator is not touched.
+
+    Batch-norm statistics are frozen unless the weights are "none".
+    """
+    weights = default_weights(name) if weights is None else weights
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        backbone, preprocessing = create_backbone(name, image_size=image_size)
+        if size is not None or pad:
+            preprocessing = replace(preprocessing, size=preprocessing.size if size is None else size, pad=pad)
+        if weights != "none":
+            load_weights(backbone, name, weights)
+        return Network(
+            backbone,
+            preprocessing,
+            name=name,
+            dim=dim,
+            normalize=normalize,
+            freeze_through=freeze_through,
+            freeze_batchnorm=weights != "none",
+            normalize_features=normalize_features,
+            pooling=pooling,
+        )
+
+
+class GlyphNet(nn.Module):
+    """A small network for grayscale images of 32 to 48 pixels, to be trained from scratch on a CPU.
+
+    A stem at full size, then three stages that double the channels and halve the image; pooled over its quarters, since where a
+    stroke is tells characters apart. Images (m, 1, h, w) → features (m, 4 · 256).
+    """
+
+    feature_info = ({"reduction": 8},)  # as timm tells a network's stride
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*_convolution(1, _WIDTHS[0]), *_convolution(_WIDTHS[0], _WIDTHS[0]))
+        self.stages = nn.Sequential(*(_stage(before, after) for before, after in pairwise(_WIDTHS)))
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")  # the untrained network keeps its signal
+
+    def forward_features(self, images: Tensor) -> Tensor:
+        """(m, 1, h, w) → (m, 256, ⌊h/8⌋, ⌊w/8⌋)"""
+        features: Tensor = self.stages(self.stem(images))
+        return features
+
+    def forward_head(self, maps: Tensor, *, pre_logits: bool = True) -> Tensor:
+        """Pooled and flattened, (m, 4 · 256); `pre_logits` is there for timm's signature."""
+        pooled: Tensor = self.pool(maps)
+        return pooled.flatten(1)
+
+
+def _stage(n_before: int, n_after: int) -> nn.Sequential:
+    return nn.Sequential(nn.MaxPool2d(2), *_convolution(n_before, n_after), *_convolution(n_after, n_after))
+
+
+def _convolution(n_before: int, n_after: int) -> list[nn.Module]:
+    return [nn.Conv2d(n_before, n_after, 3, padding=1, bias=False), nn.BatchNorm2d(n_after), nn.ReLU()]
 
 
 class GoogLeNet(TorchvisionGoogLeNet):
@@ -41,19 +135,19 @@ class GoogLeNet(TorchvisionGoogLeNet):
         return last
 
     def forward_head(self, maps: Tensor, *, pre_logits: bool = True) -> Tensor:
-        """Averaged over the picture, (m, 1024); `pre_logits` is there for timm's signature."""
+        """Averaged over the image, (m, 1024); `pre_logits` is there for timm's signature."""
         pooled: Tensor = self.avgpool(maps)
         return pooled.flatten(1)
 
 
-OWN: dict[str, tuple[type[nn.Module], InputSpec]] = {
-    "glyphnet": (GlyphNet, InputSpec(size=32, channels=1, mean=(0.5,), std=(0.5,))),
-    "googlenet": (GoogLeNet, InputSpec(size=227, channels=3, mean=(0.5,) * 3, std=(0.5,) * 3)),
+_OWN: dict[str, tuple[type[nn.Module], Preprocessing]] = {
+    "glyphnet": (GlyphNet, Preprocessing(size=32, crop=32, channels=1, mean=(0.5,), std=(0.5,))),
+    "googlenet": (GoogLeNet, Preprocessing(size=256, crop=227, channels=3, mean=(0.5,) * 3, std=(0.5,) * 3)),
 }
 
 
-def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Module, InputSpec]:
-    """The network with random weights (torch's global generator draws them) and the images it expects.
+def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Module, Preprocessing]:
+    """The network with random weights (torch's global generator draws them) and how images become its input.
 
     `image_size`, the side of its square input, is the network's own unless given; a ValueError if it cannot take that.
     """
@@ -61,34 +155,35 @@ def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Mod
     if image_size is None:
         return _built(name)
     try:
-        network, spec = _built(name, image_size)
-        reason = _misfit(network, spec)
+        network, preprocessing = _built(name, image_size)
+        reason = _misfit(network, preprocessing)
     except Exception as error:  # a network can raise nearly anything at a size that it was not made for
         reason = str(error).split("\n", maxsplit=1)[0] or type(error).__name__
     if reason:
         raise ValueError(
             f"{name} cannot take images of {image_size} pixels, {reason}: choose another size (--set model.image_size=…)"
         )
-    return network, spec
+    return network, preprocessing
 
 
 def _check_name(name: str) -> None:
-    if name in OWN:
+    if name in _OWN:
         return
     import timm
 
     if not timm.is_model(name):
-        near = get_close_matches(name, [*OWN, *timm.list_models()], n=3)
+        near = get_close_matches(name, [*_OWN, *timm.list_models()], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
         raise ValueError(
             f"backbone must be a model of timm, googlenet or glyphnet; got {name!r}: {hint} (--set model.backbone=…)"
         )
 
 
-def _built(name: str, image_size: int | None = None) -> tuple[nn.Module, InputSpec]:
-    if name in OWN:
-        network, spec = OWN[name]
-        return network(), replace(spec, size=image_size or spec.size)
+def _built(name: str, image_size: int | None = None) -> tuple[nn.Module, Preprocessing]:
+    if name in _OWN:
+        network, own = _OWN[name]
+        crop = image_size or own.crop
+        return network(), replace(own, size=crop if name == "glyphnet" else max(256, crop), crop=crop)
     import timm
 
     settings = timm.get_pretrained_cfg(name)
@@ -98,23 +193,26 @@ def _built(name: str, image_size: int | None = None) -> tuple[nn.Module, InputSp
     made: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
     expected = made.pretrained_cfg
     assert isinstance(expected, dict)
-    channels, size, _ = expected["input_size"]
-    return made, InputSpec(image_size or size, channels, mean=tuple(expected["mean"]), std=tuple(expected["std"]))
+    channels, own_crop, _ = expected["input_size"]
+    crop = image_size or own_crop
+    return made, Preprocessing(
+        size=max(256, crop), crop=crop, channels=channels, mean=tuple(expected["mean"]), std=tuple(expected["std"])
+    )
 
 
-def _misfit(network: nn.Module, spec: InputSpec) -> str | None:
+def _misfit(network: nn.Module, preprocessing: Preprocessing) -> str | None:
     """Why the network cannot take these images; None if it can, an exception of its own if it fails on them."""
+    crop = preprocessing.crop
     patches: Any = getattr(network, "patch_embed", None)
     patch = patches.patch_size[0] if type(patches).__name__ == "PatchEmbed" else 1  # timm's; others may pad, or overlap
-    if rest := spec.size % patch:
-        below = spec.size - rest
-        multiples = " or ".join(str(size) for size in (below, below + patch) if size)
+    if rest := crop % patch:
+        multiples = " or ".join(str(side) for side in (crop - rest, crop - rest + patch) if side)
         return f"which is not a multiple of its patch size {patch} ({multiples} would be)"
     stages = getattr(network, "feature_info", ())
     stride = max((int(stage["reduction"]) for stage in stages), default=1)
-    if spec.size < stride:
+    if crop < stride:
         return f"which is below its stride {stride}"
     forward_features: Callable[[Tensor], Tensor] = network.eval().forward_features  # type: ignore[assignment]
     with torch.no_grad():
-        forward_features(torch.zeros(1, spec.channels, spec.size, spec.size))
+        forward_features(torch.zeros(1, preprocessing.channels, crop, crop))
     return None

@@ -1,9 +1,13 @@
-"""An embedder in a file: its tensors as safetensors, and what is needed to rebuild it in the file's metadata, with a checksum."""
+"""A network in a file: its tensors as safetensors, and what is needed to rebuild and feed it in the metadata, with a checksum.
+
+The checksum is the fingerprint of the network. NAME.calibration.json beside NAME.safetensors says how to cluster its vectors.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,60 +18,98 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from facetric.clustering import Calibration
 from facetric.embedder.backbones import create_backbone
-from facetric.embedder.input_spec import InputSpec
 from facetric.embedder.network import Network
 from facetric.embedder.weights import WeightsError
-from facetric.files import write_atomically
+from facetric.files import sealed, unsealed, write_atomically
+from facetric.images import Preprocessing
 
-_FORMAT = 2  # 1 had a checksum of the tensors alone
+_FORMAT = 3  # those of 0.2 did not say how images become the network's input
+_log = logging.getLogger("facetric")
 
 
-def save_network(embedder: Network, path: str | Path) -> None:
+def save_network(network: Network, path: str | Path) -> None:
     """Write the file atomically: a reader finds the old file or the new one, never a part of it."""
-    path = Path(path)
-    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in embedder.state_dict().items()}
-    spec = {
-        "format": _FORMAT,
-        "backbone": embedder.name,
-        "dim": embedder.dim,
-        "normalize": embedder.normalize,
-        "freeze_through": embedder.freeze_through,
-        "freeze_batchnorm": embedder.freeze_batchnorm,
-        "input": asdict(embedder.input_spec),
-    }
-    if embedder.normalize_features:  # not in the files of other heads, so that theirs stay as they are
-        spec["normalize_features"] = True
-    if embedder.pooling != "average":
-        spec["pooling"] = embedder.pooling
+    tensors, spec = _described(network)
     content = save(tensors, metadata={"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
-    write_atomically(path, content)
+    write_atomically(Path(path), content)
 
 
 def load_network(path: str | Path) -> Network:
-    """The embedder that `save_network` wrote, in eval mode. A WeightsError if the file is missing, damaged or does not fit."""
+    """The network that `save_network` wrote, in eval mode. A WeightsError if the file is missing, damaged or does not fit."""
     path = Path(path)
     spec, tensors = _read(path)
     try:
-        input_spec = InputSpec(**{**spec["input"], "mean": tuple(spec["input"]["mean"]), "std": tuple(spec["input"]["std"])})
+        preprocessing = Preprocessing(**spec["preprocessing"])
         with torch.random.fork_rng(devices=[]):
-            backbone, _ = create_backbone(spec["backbone"], image_size=input_spec.size)
-            embedder = Network(
-                backbone,
-                input_spec,
-                name=spec["backbone"],
-                dim=spec["dim"],
-                normalize=spec["normalize"],
-                freeze_through=spec["freeze_through"],
-                freeze_batchnorm=spec["freeze_batchnorm"],
-                normalize_features=spec.get("normalize_features", False),
-                pooling=spec.get("pooling", "average"),
-            )
-    except (KeyError, TypeError, ValueError) as error:
-        raise WeightsError(f"{path} describes an embedder that cannot be built here ({error}): save it again") from error
-    _check_shapes(path, embedder.state_dict(), tensors)
-    embedder.load_state_dict(tensors)
-    return embedder.eval()
+            backbone, _ = create_backbone(spec["backbone"], image_size=preprocessing.crop)
+            options = ("dim", "normalize", "freeze_through", "freeze_batchnorm", "normalize_features", "pooling")
+            network = Network(backbone, preprocessing, name=spec["backbone"], **{name: spec[name] for name in options})
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # torch's, where shapes do not fit
+        raise WeightsError(f"{path} describes a network that cannot be built here ({error}): save it again") from error
+    _check_shapes(path, network.state_dict(), tensors)
+    network.load_state_dict(tensors)
+    return network.eval()
+
+
+def network_fingerprint(network: Network | Path) -> str:
+    """Which network this is: a hash of its tensors and of how it is built and fed. Of a file it is read, not computed."""
+    if isinstance(network, Network):
+        return _digest(*_described(network))
+    try:
+        with safe_open(network, framework="pt") as file:
+            return str(json.loads((file.metadata() or {})["facetric"])["sha256"])
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise WeightsError(
+            f"{network} is damaged or was not written by facetric ({error}): restore it, or train again"
+        ) from error
+
+
+def calibration_file(weights: Path) -> Path:
+    """Where the calibration of the network in this file is kept."""
+    return weights.with_suffix(".calibration.json")
+
+
+def save_calibration(weights: Path, calibration: Calibration | None, classes: str) -> None:
+    """Keep how to cluster the vectors of the network in this file, and the classes that it was chosen on, in words; None where
+    there were too few of them."""
+    found = None if calibration is None else calibration.as_dict()
+    record = {"model": network_fingerprint(weights), "calibration": found, "classes": classes}
+    write_atomically(calibration_file(weights), sealed(record))
+
+
+def read_calibration(path: Path, fingerprint: str) -> tuple[Calibration | None, str]:
+    """The calibration of the network with this fingerprint, and the classes it was chosen on; (None, "") if there is none.
+
+    A damaged file is named in a warning.
+    """
+    try:
+        record = unsealed(path.read_bytes(), required=False)
+        if record["model"] != fingerprint:
+            return None, ""
+        found = record["calibration"]
+        return (None if found is None else Calibration.from_dict(found)), str(record["classes"])
+    except FileNotFoundError:
+        return None, ""
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        _log.warning("%s is damaged (%s): run `facetric evaluate` again", path, error)
+        return None, ""
+
+
+def _described(network: Network) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
+    return tensors, {
+        "format": _FORMAT,
+        "backbone": network.name,
+        "dim": network.dim if any(name.startswith("head.") for name in tensors) else None,
+        "normalize": network.normalize,
+        "freeze_through": network.freeze_through,
+        "freeze_batchnorm": network.freeze_batchnorm,
+        "normalize_features": network.normalize_features,
+        "pooling": network.pooling,
+        "preprocessing": asdict(network.preprocessing),
+    }
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -76,10 +118,10 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
-        raise WeightsError(f"there is no embedder {path}: check the path") from error
+        raise WeightsError(f"there is no network {path}: check the path") from error
     except (OSError, SafetensorError) as error:
         raise WeightsError(
-            f"{path} is damaged or not a safetensors file ({error}): restore it, or save the embedder again"
+            f"{path} is damaged or not a safetensors file ({error}): restore it, or save the network again"
         ) from error
     if "facetric" not in metadata:
         raise WeightsError(
@@ -88,17 +130,17 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         )
     try:
         spec: dict[str, Any] = json.loads(metadata["facetric"])
-    except json.JSONDecodeError as error:
+        found = spec["format"]
+    except (json.JSONDecodeError, TypeError, LookupError) as error:
+        raise WeightsError(f"{path} is damaged, its description cannot be read: restore it, or save the network again") from error
+    if found != _FORMAT:
+        writer = "facetric 0.2" if found in (1, 2) else f"another facetric (format {found})"
         raise WeightsError(
-            f"{path} is damaged, its description cannot be read: restore it, or save the embedder again"
-        ) from error
-    if not isinstance(spec, dict) or spec.get("format") not in (1, _FORMAT):
-        raise WeightsError(
-            f"{path} has a format that this version does not read (1 and {_FORMAT}): use the facetric that wrote it"
+            f"{path} was written by {writer}, this version reads those of 0.3: train it again, or install the version that "
+            "wrote it: pip install 'facetric<0.3'"
         )
-    described = {key: value for key, value in spec.items() if key != "sha256"}
-    if spec.get("sha256") != _digest(tensors, {} if spec["format"] == 1 else described):
-        raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the embedder again")
+    if spec.pop("sha256", None) != _digest(tensors, spec):
+        raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the network again")
     return spec, tensors
 
 
@@ -113,18 +155,9 @@ def _check_shapes(path: Path, own: Mapping[str, Tensor], tensors: Mapping[str, T
 
 
 def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
-    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode() if description else b"")
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def network_fingerprint(path: Path) -> str:
-    """The checksum in an embedder's file, without reading its tensors: which model this is."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return str(json.loads((file.metadata() or {})["facetric"])["sha256"])
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise WeightsError(f"{path} is damaged or was not written by facetric ({error}): restore it, or train again") from error

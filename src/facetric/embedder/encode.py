@@ -1,4 +1,4 @@
-"""Many images through a network, in order, without gradients."""
+"""`encode`: images through a network, in order and without gradients. The only loop that does so."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -14,59 +15,113 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network
-from facetric.images.sources import made_ahead
+from facetric.images import ImageSource
+from facetric.images.sources import Images, made_ahead, source_of
 
-# Crops per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
+if TYPE_CHECKING:
+    from facetric.embedder.activations import TrunkCache
+    from facetric.embedder.onnx_engine import OnnxNetwork
+
+# Images per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
 CPU_BATCH, GPU_BATCH = 8, 256
+What = Literal["embedding", "features", "activations"]
+Batch = Tensor | NDArray[Any]
 _this_thread, _lock = threading.local(), threading.Lock()
 
 
-def usable_device(name: str) -> str:
-    """An available device; with several GPUs, that of this process. "auto" is cuda, else mps, else cpu."""
-    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
-    if name == "auto":
-        name = next(device for device, usable in there.items() if usable)
-    if not there.get(name, False):
-        offer = ", ".join(["auto", *(device for device, usable in there.items() if usable)])
-        raise ValueError(f"device must be one of {offer} on this machine; got {name!r}: choose one of these")
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name
+def encode(
+    network: Network | OnnxNetwork,
+    images: ImageSource | Images | TrunkCache,
+    *,
+    what: What = "embedding",
+    batch_size: int | None = None,
+    n_threads: int | None = None,
+    step: str = "Embedding",
+    progress: Callable[[str, int, int], None] | None = None,
+) -> NDArray[np.float32]:
+    """The embeddings (n, dim) of all images, in order, from their center crops; the network's mode is left as it is.
+
+    * `what`: or the pooled "features" (n, n_features), or the "activations" (n, …) of the frozen part. From a source of cached
+      activations only the rest of the network is run.
+    * `batch_size`: images per forward pass, by default as many as suit the device.
+    * `n_threads`: on a CPU each of them makes a batch and runs the network on it; as many as torch has unless given. For a GPU
+      they make batches ahead, one per core.
+    * `progress`: called with (`step`, done, n).
+    """
+    source = source_of(images)  # type: ignore[arg-type]
+    if batch_size is None:
+        batch_size = batch_size_for(network)
+    if batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1; got {batch_size}: leave it out for one that suits the device")
+    blocks = [np.arange(start, min(start + batch_size, len(source))) for start in range(0, len(source), batch_size)]
+    found: list[NDArray[np.float32]] = []
+    with inference(network) as ready:
+        crop, run = ready.crop, _part(ready, what, from_activations=getattr(source, "starts_at", "") == "activations")
+        tasks = (partial(source.inputs, rows, crop) for rows in blocks)
+        for rows, vectors in zip(blocks, outputs_in_order(ready, tasks, run, n_threads), strict=True):
+            found.append(vectors.float().numpy())
+            if progress is not None:
+                progress(step, int(rows[-1]) + 1, len(source))
+    if not found:
+        return np.empty((0, network.n_features if what == "features" else network.dim), dtype=np.float32)
+    return np.concatenate(found)
 
 
-def batch_size_for(embedder: Network) -> int:
-    """Crops per forward pass that suit the device."""
-    return CPU_BATCH if _device(embedder).type == "cpu" else GPU_BATCH
+def batch_size_for(network: Network | OnnxNetwork) -> int:
+    """Images per forward pass that suit the device."""
+    return CPU_BATCH if network.device.type == "cpu" else GPU_BATCH
 
 
 @contextmanager
-def inference(embedder: Network) -> Iterator[Network]:
-    """The embedder to embed with (`Network.for_inference`); the mode of the one given is restored."""
-    was_training = embedder.training
+def inference(network: Any) -> Iterator[Any]:
+    """The network to encode with (`Network.for_inference`); the mode of the one given is restored."""
+    if not isinstance(network, Network):
+        yield network
+        return
+    was_training = network.training
     try:
-        yield embedder.for_inference()
+        yield network.for_inference()
     finally:
-        embedder.train(was_training)
+        network.train(was_training)
+
+
+def _part(network: Any, what: What, *, from_activations: bool) -> Callable[[Tensor], Tensor]:
+    """What is run on a batch."""
+    parts: dict[tuple[str, bool], str] = {
+        ("embedding", False): "__call__",
+        ("features", False): "features",
+        ("activations", False): "trunk",
+        ("embedding", True): "from_activations",
+        ("features", True): "features_from_activations",
+    }
+    run: Callable[[Tensor], Tensor] = getattr(network, parts[what, from_activations])
+    return run
 
 
 def outputs_in_order(
-    embedder: Network, batches: Iterable[Callable[[], Tensor | NDArray[np.float32]]], run: Callable[[Tensor], Tensor]
+    network: Network | OnnxNetwork,
+    batches: Iterable[Callable[[], Batch]],
+    run: Callable[[Tensor], Tensor],
+    n_threads: int | None = None,
 ) -> Iterator[Tensor]:
     """run(batch) for every batch, in order, on the host.
 
     On a CPU a thread makes a batch and runs the network on it by itself: decoding overlaps with the network, no thread waits for
-    another within a layer, and the numbers do not depend on how many there are. For a GPU two threads make batches ahead.
+    another within a layer, and the numbers do not depend on how many there are. For a GPU threads make batches ahead.
     """
-    device = _device(embedder)
+    device = network.device
     if device.type != "cpu":
-        for batch in made_ahead(batches, 2):
+        for batch in made_ahead(batches, n_threads):
             with torch.inference_mode():
                 yield run(torch.as_tensor(batch).to(device)).cpu()
         return
-    with _lock:
-        n_threads = torch.get_num_threads()
+    if n_threads is None:
+        with _lock:
+            n_threads = torch.get_num_threads()
     yield from made_ahead((partial(_made_and_run, make, run) for make in batches), n_threads)
 
 
-def _made_and_run(make: Callable[[], Tensor | NDArray[np.float32]], run: Callable[[Tensor], Tensor]) -> Tensor:
+def _made_and_run(make: Callable[[], Batch], run: Callable[[Tensor], Tensor]) -> Tensor:
     _run_alone()
     with torch.inference_mode():
         return run(torch.as_tensor(make()))
@@ -89,5 +144,12 @@ def _run_alone() -> None:
     _this_thread.is_alone = True
 
 
-def _device(embedder: Network) -> torch.device:
-    return next(embedder.parameters()).device
+def usable_device(name: str) -> str:
+    """An available device; with several GPUs, that of this process. "auto" is cuda, else mps, else cpu."""
+    there = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available(), "cpu": True}
+    if name == "auto":
+        name = next(device for device, usable in there.items() if usable)
+    if not there.get(name, False):
+        offer = ", ".join(["auto", *(device for device, usable in there.items() if usable)])
+        raise ValueError(f"device must be one of {offer} on this machine; got {name!r}: choose one of these")
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if name == "cuda" else name

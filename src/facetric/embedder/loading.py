@@ -1,4 +1,4 @@
-"""`load`: a trained run, an exported file or the packaged network, as a model."""
+"""`load`: a run folder, a checkpoint, an exported file or the packaged network, as an `Embedder`."""
 
 from __future__ import annotations
 
@@ -6,50 +6,80 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from facetric.embedder.backbones import build_network
+from facetric.embedder.checkpoint import calibration_file, load_network, network_fingerprint, read_calibration
 from facetric.embedder.embedder import Embedder
 from facetric.embedder.encode import usable_device
-from facetric.embedder.encoder import PictureFormat
-from facetric.embedder.saved import saved_network
-from facetric.runs import RunFolderError
 
 Engine = Literal["torch", "onnx"]
+CHECKPOINTS = ("best", "last")
+_PACKAGED = "tf_efficientnet_lite0"
 
 
 def load(
-    run: str | os.PathLike[str] | None = None,
+    path: str | os.PathLike[str] | None = None,
     *,
     checkpoint: str = "best",
     device: str = "auto",
     engine: Engine | None = None,
 ) -> Embedder:
-    """The model of a run folder (its best checkpoint, or the last where there is no best) or of a file that `facetric export`
-    wrote, ready to use.
+    """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
+    birds.safetensors, or of a file that `facetric export` wrote.
 
-    Without a run: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
+    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
     With engine "onnx" the network is exported in memory, compared with torch and run by onnxruntime on the CPU: the same vectors
     up to rounding, and the same fingerprint. An exported file is always run by onnxruntime.
     """
-    if run is not None and not isinstance(run, str | os.PathLike):
-        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(run).__name__}: pass runs/photos, say")
-    where = None if run is None else Path(run).expanduser()
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
+    where = None if path is None else Path(path).expanduser()
     is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
     _check_engine(engine, device, is_exported=is_exported)
     origin = (None if where is None else str(where.absolute()), checkpoint, device, engine)
     if where is not None and is_exported:
-        from facetric.embedder import read_network
+        from facetric.embedder.onnx_engine import read_network
 
-        network = read_network(where)
-        return Embedder(network, PictureFormat(network.description.size), network.description.fingerprint, source=origin)
+        return Embedder(read_network(where), origin=origin)
     place = usable_device(device)
-    found = saved_network(where, checkpoint)
-    if engine == "onnx":
-        from facetric.embedder import exported_network
-        from facetric.embedder.samples import sample_pictures
+    if where is None:
+        network = build_network(_PACKAGED, dim=None, weights="packaged").eval()
+        kept = Path(__file__).with_name("packaged_calibration.json")
+    else:
+        weights = checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
+        network, kept = load_network(weights), calibration_file(weights)
+    fingerprint = network_fingerprint(network)
+    calibration, classes = read_calibration(kept, fingerprint)
+    found = Embedder(network.to(place), fingerprint=fingerprint, calibration=calibration, calibrated_on=classes, origin=origin)
+    return found.in_onnxruntime() if engine == "onnx" else found
 
-        network = exported_network(found, sample_pictures())
-        return Embedder(network, PictureFormat(found.form.size), found.fingerprint, source=origin)
-    embedder = found.network.to(place).for_inference()
-    return Embedder(embedder, found.form, found.fingerprint, features=found.features, source=origin)
+
+def checkpoint_file(run: Path, wanted: str = "best") -> Path:
+    """The file of a run's best network (the last one where there is no best), or of the last one."""
+    if wanted not in CHECKPOINTS:
+        raise ValueError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: choose one of these")
+    if not run.is_dir():
+        what = "is a file, not a run folder" if run.exists() else "does not exist"
+        raise ValueError(f"{run} {what}: pass a run folder such as runs/photos")
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        raise ValueError(f"{run} has no checkpoints, so it is not a run: pass one that `facetric train` made")
+    names = CHECKPOINTS if wanted == "best" else ("last",)
+    for name in names:
+        if (path := folder / f"{name}.safetensors").is_file():
+            return path
+    raise ValueError(
+        f"{run} has no checkpoint yet: there is no {' or '.join(names)}.safetensors in {folder}; finish training with "
+        f"`facetric resume {run}`"
+    )
+
+
+def restored(origin: tuple[Any, ...], fingerprint: str) -> Embedder:
+    """An embedder from its pickle: the arguments of `load`, and the fingerprint that it had."""
+    path, checkpoint, device, engine = origin
+    found = load(path, checkpoint=checkpoint, device=device, engine=engine)
+    if found.fingerprint != fingerprint:
+        raise OSError(f"{path or 'the packaged network'} is no longer the model that it was: load it again")
+    return found
 
 
 def _check_engine(engine: str | None, device: str, *, is_exported: bool) -> None:
@@ -59,12 +89,3 @@ def _check_engine(engine: str | None, device: str, *, is_exported: bool) -> None
         raise ValueError("an exported file is run by onnxruntime, not by torch: leave --engine out, or pass the run folder")
     if (is_exported or engine == "onnx") and device not in ("auto", "cpu"):
         raise ValueError(f"onnxruntime is used on the CPU only; got device {device!r}: leave --device out, or use torch")
-
-
-def restored(source: tuple[Any, ...], fingerprint: str) -> Embedder:
-    """A model from its pickle: the arguments of `load`, and the fingerprint that it had."""
-    run, checkpoint, device, engine = source
-    model = load(run, checkpoint=checkpoint, device=device, engine=engine)
-    if model.fingerprint != fingerprint:
-        raise RunFolderError(f"{run or 'the packaged network'} is no longer the model that it was: load it again")
-    return model

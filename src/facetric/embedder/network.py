@@ -1,10 +1,10 @@
-"""The embedding: backbone → pooling → linear head, with a first part that can be frozen and run apart."""
+"""`Network`: backbone → pooling → linear head, with a first part that can be frozen and run apart."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import torch
 from numpy.typing import ArrayLike
@@ -14,32 +14,35 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from facetric.embedder.fused import fused
 from facetric.embedder.fused_training import fused_to_train
 from facetric.embedder.heads import initialize
-from facetric.embedder.input_spec import InputSpec
-from facetric.embedder.pooling import Pooling, pool_by_gem
 from facetric.embedder.split import NetworkSplit, feature_maps, first_part, second_part, split_after
+from facetric.images import CenterCrop, Preprocessing
 
 WHOLE = "all"  # freeze_through: the whole backbone
+Pooling = Literal["average", "gem"]
+_POWER, _LEAST = 3.0, 1e-6
+_AVERAGES = ("global_pool", "avgpool")  # the module that averages: timm's name, torchvision's
 
 
 class Network(nn.Module):
-    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_network` or `load_network`.
+    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_network`.
 
+    `preprocessing` says how an image becomes its input. Without `dim` there is no head: embeddings are the pooled features.
     With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen (the position
-    embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `embedder(x)` equals
-    `embedder.from_activations(embedder.trunk(x))`, so that the activations of the frozen part can be cached.
+    embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `network(x)` equals
+    `network.from_activations(network.trunk(x))`, so that the activations of the frozen part can be cached.
     `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
     With `normalize_features` the head takes features of length one, as a whitened head does.
-    `pooling` "gem" replaces the average over the last maps (`pooling.py`).
+    `pooling` "gem" replaces the average over the last maps (`GeM`).
     With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 
     def __init__(
         self,
         backbone: nn.Module,
-        input_spec: InputSpec,
+        preprocessing: Preprocessing,
         *,
         name: str,
-        dim: int = 64,
+        dim: int | None = 64,
         normalize: bool = True,
         freeze_through: str | None = None,
         freeze_batchnorm: bool = True,
@@ -47,7 +50,7 @@ class Network(nn.Module):
         pooling: Pooling = "average",
     ) -> None:
         super().__init__()
-        if dim < 1:
+        if dim is not None and dim < 1:
             raise ValueError(
                 f"dim, the length of an embedding, must be at least 1; got {dim}: 64 is the paper's (--set model.dim=64)"
             )
@@ -57,7 +60,7 @@ class Network(nn.Module):
                 "(--set model.pooling=gem)"
             )
         self.name = name
-        self.input_spec = input_spec
+        self.preprocessing = preprocessing
         self.normalize = normalize
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
@@ -66,13 +69,14 @@ class Network(nn.Module):
         self.normalize_features = normalize_features
         self.pooling = pooling
         if pooling == "gem":
-            pool_by_gem(backbone, name)
+            _pool_by_gem(backbone, name)
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         probe = self._probe()
         self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
         with torch.no_grad():
             self.n_features: int = self.features(probe).shape[1]
-        self.head = nn.Linear(self.n_features, dim)
+        self.dim: int = self.n_features if dim is None else dim
+        self.head = nn.Identity() if dim is None else nn.Linear(self.n_features, dim)
         frozen = self.trunk_state()
         for parameter_name, parameter in self.backbone.named_parameters():
             if parameter_name in frozen:
@@ -80,9 +84,14 @@ class Network(nn.Module):
         self.train()
 
     @property
-    def dim(self) -> int:
-        """Length of an embedding."""
-        return self.head.out_features
+    def device(self) -> torch.device:
+        """Where it runs."""
+        return next(self.parameters()).device
+
+    @property
+    def crop(self) -> CenterCrop:
+        """What it sees of an image when nothing is random."""
+        return CenterCrop(self.preprocessing)
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (m, C, H, W) → embeddings (m, dim)"""
@@ -119,10 +128,10 @@ class Network(nn.Module):
         return self._pooled(second_part(network, self._split, activations))
 
     def for_inference(self) -> Network:
-        """A copy in eval mode to embed many images with; this embedder is put in eval mode too.
+        """A copy in eval mode to encode many images with; this network is put in eval mode too.
 
         On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal
-        up to rounding. What is not fused is shared with this embedder: make another copy once it has been trained further.
+        up to rounding. What is not fused is shared with this network: make another copy once it has been trained further.
         """
         if self._for_inference:
             return self
@@ -130,7 +139,7 @@ class Network(nn.Module):
         other = copy.copy(self)
         other._for_inference = True
         with torch.inference_mode(False):  # where tensors have versions, which tell what follows what
-            probe = _channels_last(self._probe().to(next(self.parameters()).device))
+            probe = _channels_last(self._probe().to(self.device))
             other._modules = {**self._modules, "backbone": fused(self.backbone, probe, apart=self.freeze_through)}
         return other
 
@@ -155,9 +164,11 @@ class Network(nn.Module):
         *,
         labels: ArrayLike | None = None,
     ) -> None:
-        """Fill the head: "pca", the half-whitened PCA of training features (n, n_features) that `models/head.py` writes out;
-        "whitened", the closed form of `models/closed_form.py`, of features and labels; "orthogonal", orthonormal rows and no
-        bias; or torch's "default". The last two come from the seed, without features. `normalize_features` follows the kind."""
+        """Fill the head: "pca", the half-whitened PCA of training features (n, n_features); "whitened", `closed_form_head` of
+        features and labels; "orthogonal", orthonormal rows and no bias; or torch's "default". The last two come from the seed,
+        without features. `normalize_features` follows the kind."""
+        if not isinstance(self.head, nn.Linear):
+            raise ValueError("this network has no head to fill: build it with dim, the length of an embedding")
         initialize(self.head, features, kind, seed, labels)
         self.normalize_features = kind == "whitened"
 
@@ -165,7 +176,7 @@ class Network(nn.Module):
         """The same network, which it shares, with a whitened head fitted to its training features (n, n_features)."""
         other = copy.copy(self)
         other._modules = dict(self._modules)
-        other.head = nn.Linear(self.n_features, self.dim, device=self.head.weight.device)
+        other.head = nn.Linear(self.n_features, self.dim, device=self.device)
         other.initialize_head(features, kind="whitened", labels=labels)
         return other
 
@@ -196,7 +207,7 @@ class Network(nn.Module):
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
         if mode and self._for_inference:
-            raise ValueError("a copy for inference has no gradients: train the embedder that it was made from")
+            raise ValueError("a copy for inference has no gradients: train the network that it was made from")
         super().train(mode)
         if self.freeze_batchnorm:
             for module in self.backbone.modules():
@@ -218,9 +229,9 @@ class Network(nn.Module):
         return self._trained[0]
 
     def _probe(self) -> Tensor:
-        """A picture of noise to try the network on."""
-        spec, generator = self.input_spec, torch.Generator().manual_seed(0)
-        return torch.randn(1, spec.channels, spec.size, spec.size, generator=generator)
+        """An image of noise to try the network on."""
+        crop, generator = self.preprocessing.crop, torch.Generator().manual_seed(0)
+        return torch.randn(1, self.preprocessing.channels, crop, crop, generator=generator)
 
     def _pooled(self, maps: Tensor) -> Tensor:
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
@@ -236,3 +247,43 @@ class Network(nn.Module):
 def _channels_last(values: Tensor) -> Tensor:
     """The order in which convolutions on a CPU are fastest, by 1.4 times for the default backbone."""
     return values.contiguous(memory_format=torch.channels_last) if values.ndim == 4 else values
+
+
+class GeM(nn.Module):
+    """Generalized mean (Radenović, Tolias and Chum 2018), with a fixed power.
+
+        f_c = (1/hw · Σ x_c³)^(1/3),   x at least 10⁻⁶
+
+    A power of 1 is the average, ∞ the maximum. It has no parameters.
+    """
+
+    def __init__(self, *, flat: bool) -> None:
+        super().__init__()
+        self.flat = flat
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """(m, C, h, w) → (m, C), or (m, C, 1, 1) unless `flat`"""
+        pooled = maps.clamp(min=_LEAST).pow(_POWER).mean(dim=(2, 3), keepdim=True).pow(1 / _POWER)
+        return pooled.flatten(1) if self.flat else pooled
+
+
+def _pool_by_gem(network: nn.Module, name: str) -> None:
+    """Put GeM in the place of the average over the whole image; a ValueError if the network has none."""
+    places = [place for place, module in network.named_modules() if _averages(place, module)]
+    if len(places) != 1:
+        raise ValueError(
+            f"{name} does not average its last maps over the image, so there is nothing that GeM can replace: use its own "
+            "pooling (--set model.pooling=average)"
+        )
+    parent, _, attribute = places[0].rpartition(".")
+    flat = isinstance(getattr(network.get_submodule(places[0]), "flatten", None), nn.Flatten)  # timm's may flatten too
+    setattr(network.get_submodule(parent), attribute, GeM(flat=flat))
+
+
+def _averages(place: str, module: nn.Module) -> bool:
+    """timm's pooling knows its kind; torchvision's is torch's own."""
+    if place.rpartition(".")[2] not in _AVERAGES:
+        return False
+    if isinstance(module, nn.AdaptiveAvgPool2d):
+        return module.output_size in (1, (1, 1))
+    return getattr(module, "pool_type", None) == "avg"

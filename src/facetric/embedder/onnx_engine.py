@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from facetric.embedder.input_spec import InputSpec
 from facetric.embedder.onnx_file import OnnxDescription, OnnxFileError, read_description
 from facetric.embedder.onnx_graph import INPUT, OUTPUT
-from facetric.images import CenterCrop, Preprocessing
-from facetric.images.sources import made_ahead
+from facetric.images import CenterCrop, Crop, Preprocessing
 from facetric.text import printable
 
 
@@ -55,14 +53,29 @@ def require_onnxruntime() -> Any:
     return onnxruntime
 
 
+@dataclass(frozen=True)
+class _WholeImages:
+    """A crop that leaves images as they are: padding, crop and normalization are in the graph."""
+
+    preprocessing: Preprocessing
+    n_draws: ClassVar[int] = 0
+
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[Any]:
+        return images
+
+    def apply(
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+    ) -> NDArray[Any]:
+        return images if rows is None else images[rows]
+
+
 class OnnxNetwork:
-    """Pictures in, vectors out, as an `Network` does it; what `Embedder` asks of an embedder has the same names here."""
+    """An exported network, with what `encode` and `Embedder` ask of a `Network`."""
+
+    device: ClassVar[torch.device] = torch.device("cpu")
 
     def __init__(self, session: Any, description: OnnxDescription) -> None:
         self.session, self.description = session, description
-        spec = description.input_spec
-        side = description.size + 2 * description.pad
-        self._crop = CenterCrop(Preprocessing(size=side, crop=spec.size, mean=spec.mean, std=spec.std, channels=spec.channels))
 
     @property
     def name(self) -> str:
@@ -72,7 +85,9 @@ class OnnxNetwork:
     @property
     def dim(self) -> int:
         """The length of a vector."""
-        return self.description.dimensions
+        return self.description.dim
+
+    n_features = dim
 
     @property
     def normalize(self) -> bool:
@@ -80,27 +95,14 @@ class OnnxNetwork:
         return self.description.unit_length
 
     @property
-    def input_spec(self) -> InputSpec:
-        return self.description.input_spec
+    def preprocessing(self) -> Preprocessing:
+        return self.description.preprocessing
 
-    def vectors(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[np.float32]:
-        """The vectors of pictures (size, size, channels): one picture in a call, so that none depends on the others.
+    @property
+    def crop(self) -> Crop:
+        """What the graph takes of images."""
+        return (_WholeImages if self.description.kind == "uint8" else CenterCrop)(self.preprocessing)
 
-        torch's number of threads says how many are run side by side.
-        """
-        tasks = (partial(self.run, self.inputs([picture])) for picture in pixels)
-        found = list(made_ahead(tasks, torch.get_num_threads()))
-        return np.concatenate(found) if found else np.empty((0, self.dim), dtype=np.float32)
-
-    def inputs(self, pixels: Sequence[NDArray[np.uint8]]) -> NDArray[Any]:
-        """Pictures as the graph takes them."""
-        pictures = np.stack(pixels)
-        if self.description.kind == "uint8":
-            return pictures
-        pad = (self.description.pad, self.description.pad)
-        return np.ascontiguousarray(self._crop(np.pad(pictures, ((0, 0), pad, pad, (0, 0)))))
-
-    def run(self, inputs: NDArray[Any]) -> NDArray[np.float32]:
+    def __call__(self, images: Tensor) -> Tensor:
         """One call of onnxruntime."""
-        found: NDArray[np.float32] = self.session.run([OUTPUT], {INPUT: inputs})[0]
-        return found
+        return torch.from_numpy(self.session.run([OUTPUT], {INPUT: np.ascontiguousarray(images.numpy())})[0])

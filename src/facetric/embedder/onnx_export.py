@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Network
-from facetric.embedder.encoder import PictureFormat, picture_pixels, picture_vectors
+from facetric.embedder.encode import encode
+from facetric.embedder.network import Network
 from facetric.embedder.onnx_engine import OnnxNetwork, onnx_session, require_onnxruntime
 from facetric.embedder.onnx_file import OnnxDescription, with_description
 from facetric.embedder.onnx_graph import InputKind, PictureGraph, onnx_graph
 from facetric.files import write_atomically
+from facetric.images import Files
 from facetric.text import printable
 
 TOLERANCE = 1e-4  # of the distance between two vectors of a picture, relative to their length; rounding makes about 1e-6
@@ -40,9 +41,7 @@ class Source:
     """What is exported: an embedder as it was loaded (not a copy for inference), and what is known of it."""
 
     network: Network
-    form: PictureFormat
     fingerprint: str
-    features: bool = False  # the backbone's features of length one, instead of embeddings
     calibration: Mapping[str, Any] | None = None
     calibrated_on: str = ""
 
@@ -99,13 +98,10 @@ def _checked(source: Source, pictures: Sequence[Any], kind: InputKind) -> tuple[
 
 def difference(source: Source, network: OnnxNetwork, pictures: Sequence[Any]) -> float:
     """The largest distance of a picture's two vectors, relative to their length; in batches and, for a few, one by one."""
-    ours = [picture_pixels(source.network, picture, source.form) for picture in pictures]
-    theirs = [picture_pixels(source.network, picture, PictureFormat(source.form.size)) for picture in pictures]
-    embedder = source.network.for_inference()
-    expected = picture_vectors(embedder, ours, features=source.features)
-    batches = [theirs[start : start + BATCH] for start in range(0, len(theirs), BATCH)]
-    together = np.concatenate([network.run(network.inputs(batch)) for batch in batches])
-    alone = network.vectors(theirs[:4])
+    images = Files(pictures)
+    expected = encode(source.network, images)
+    together = encode(network, images, batch_size=BATCH)
+    alone = encode(network, images.take(range(min(4, len(images)))), batch_size=1)
     return max(_largest(expected, together), _largest(expected[:4], alone))
 
 
@@ -120,12 +116,10 @@ def _description(source: Source, kind: InputKind) -> OnnxDescription:
     return OnnxDescription(
         fingerprint=source.fingerprint,
         network=embedder.name,
-        dimensions=embedder.n_features if source.features else embedder.dim,
-        unit_length=source.features or embedder.normalize,
+        dim=embedder.dim,
+        unit_length=embedder.normalize,
         kind=kind,
-        size=source.form.size,
-        pad=source.form.pad,
-        input_spec=embedder.input_spec,
+        preprocessing=embedder.preprocessing,
         calibration=source.calibration,
         calibrated_on=source.calibrated_on,
         n_checked=0,
@@ -135,7 +129,7 @@ def _description(source: Source, kind: InputKind) -> OnnxDescription:
 
 def _graph(source: Source, kind: InputKind) -> bytes:
     try:
-        return onnx_graph(PictureGraph(source.network, source.form, kind=kind, features=source.features))
+        return onnx_graph(PictureGraph(source.network, kind=kind))
     except ModuleNotFoundError as error:
         raise ValueError(f"ONNX needs {error.name}, which is not installed: pip install 'facetric[onnx]'") from None
     except Exception as error:  # of torch's exporter, of many kinds

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from facetric.embedder.input_spec import InputSpec
 from facetric.embedder.onnx_graph import InputKind
 from facetric.files import sealed, unsealed
+from facetric.images import Preprocessing
 from facetric.text import printable
 
 KEY = "facetric"
-_FORMAT = 1
+_FORMAT = 2
 _RECORD = b'{\n "sha256"'  # how `sealed` begins
 _BROKEN = "export it again with `facetric export`"
 
@@ -35,12 +35,12 @@ class OnnxDescription:
 
     fingerprint: str  # of the model: equal to that of the run, whose vectors these are
     network: str  # the backbone
-    dimensions: int
+    dim: int
     unit_length: bool  # whether vectors have length one
     kind: InputKind  # "uint8": pictures (n, size, size, channels); "float32": normalized crops (n, channels, crop, crop)
-    size: int  # pictures are stretched to size × size (bilinear, antialiased), upright
-    pad: int  # black pixels added on every side then; in the graph for "uint8"
-    input_spec: InputSpec  # the center crop and (v/255 − mean) / std; in the graph for "uint8"
+    preprocessing: (
+        Preprocessing  # upright pictures are stretched to size × size (bilinear, antialiased); the rest is in the graph
+    )
     calibration: Mapping[str, Any] | None  # `Calibration.as_dict`
     calibrated_on: str
     n_checked: int  # pictures on which the file was compared with torch
@@ -48,15 +48,15 @@ class OnnxDescription:
 
     def words(self) -> str:
         """What the file takes, in a sentence."""
-        spec = self.input_spec
-        color = "RGB" if spec.channels == 3 else "gray"
-        picture = f"an upright {color} picture, stretched to {self.size} × {self.size} (bilinear, antialiased)"
+        form = self.preprocessing
+        color = "RGB" if form.channels == 3 else "gray"
+        picture = f"an upright {color} picture, stretched to {form.size} × {form.size} (bilinear, antialiased)"
         if self.kind == "uint8":
-            return f"uint8 (n, {self.size}, {self.size}, {spec.channels}): {picture}"
-        padded = f", {self.pad} black pixels added on every side" if self.pad else ""
+            return f"uint8 (n, {form.size}, {form.size}, {form.channels}): {picture}"
+        padded = f", {form.pad} black pixels added on every side" if form.pad else ""
         return (
-            f"float32 (n, {spec.channels}, {spec.size}, {spec.size}): {picture}{padded}, its center crop of {spec.size} pixels, "
-            f"(v/255 − mean) / std with mean {list(spec.mean)} and std {list(spec.std)}"
+            f"float32 (n, {form.channels}, {form.crop}, {form.crop}): {picture}{padded}, its center crop of {form.crop} pixels, "
+            f"(v/255 − mean) / std with mean {list(form.mean)} and std {list(form.std)}"
         )
 
 
@@ -93,9 +93,7 @@ def read_description(path: Path, content: bytes) -> tuple[bytes, OnnxDescription
         if hashlib.sha256(graph).hexdigest() != record.pop("graph_sha256"):
             raise ValueError("the checksum of its model is wrong")
         del record["made_by"], record["input"]
-        spec = record.pop("input_spec")
-        spec = InputSpec(**{**spec, "mean": tuple(spec["mean"]), "std": tuple(spec["std"])})
-        return graph, OnnxDescription(**record, input_spec=spec)
+        return graph, OnnxDescription(**{**record, "preprocessing": Preprocessing(**record["preprocessing"])})
     except OnnxFileError:
         raise
     except (KeyError, TypeError, ValueError) as error:

@@ -12,8 +12,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor, nn
 
-from facetric.embedder import Network
-from facetric.embedder.encoder import PictureFormat
+from facetric.embedder.network import Network
 from facetric.embedder.split import feature_maps
 
 InputKind = Literal["uint8", "float32"]
@@ -27,37 +26,34 @@ class PictureGraph(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, embedder: Network, form: PictureFormat, *, kind: InputKind, features: bool) -> None:
+    def __init__(self, embedder: Network, *, kind: InputKind) -> None:
         super().__init__()
-        spec = embedder.input_spec
-        self.kind, self.features, self.spec, self.form = kind, features, spec, form
+        self.kind, self.form = kind, embedder.preprocessing
         self.normalize, self.normalize_features = embedder.normalize, embedder.normalize_features
         self.backbone = copy.deepcopy(embedder.backbone).to("cpu").to(memory_format=torch.contiguous_format)
         self.head = copy.deepcopy(embedder.head).to("cpu")
-        self.register_buffer("mean", torch.tensor(spec.mean))
-        self.register_buffer("std", torch.tensor(spec.std))
+        self.register_buffer("mean", torch.tensor(self.form.mean))
+        self.register_buffer("std", torch.tensor(self.form.std))
         self.eval()
 
     def forward(self, pictures: Tensor) -> Tensor:
         pool = cast(Callable[..., Tensor], self.backbone.forward_head)
         images = self._crops(pictures) if self.kind == "uint8" else pictures
         features = pool(feature_maps(self.backbone, images), pre_logits=True)
-        if self.features:
-            return nn.functional.normalize(features, dim=1)
         vectors: Tensor = self.head(nn.functional.normalize(features, dim=1) if self.normalize_features else features)
         return nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
 
     def example(self) -> Tensor:
         """Two pictures of noise."""
-        spec, noise = self.spec, torch.Generator().manual_seed(0)
+        form, noise = self.form, torch.Generator().manual_seed(0)
         if self.kind == "float32":
-            return torch.randn(2, spec.channels, spec.size, spec.size, generator=noise)
-        shape = (2, self.form.size, self.form.size, spec.channels)
+            return torch.randn(2, form.channels, form.crop, form.crop, generator=noise)
+        shape = (2, form.size, form.size, form.channels)
         return torch.randint(0, 256, shape, dtype=torch.uint8, generator=noise)
 
     def _crops(self, pictures: Tensor) -> Tensor:
         """Padded, cropped at the center and normalized, with the rounding of `Preprocessing.values`."""
-        pad, crop = self.form.pad, self.spec.size
+        pad, crop = self.form.pad, self.form.crop
         if pad:
             pictures = nn.functional.pad(pictures.float(), (0, 0, pad, pad, pad, pad))
         start = (self.form.size + 2 * pad - crop) // 2

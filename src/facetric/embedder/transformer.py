@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin  # type: ignore[import-untyped]
 
-from facetric.embedder.embedder import Embedder
+from facetric.embedder.embedder import Embedder, ImageLike
 from facetric.embedder.loading import load
-from facetric.embedder.pictures import Photos
 
 
 class Embedding(TransformerMixin, BaseEstimator):
@@ -30,12 +29,12 @@ class Embedding(TransformerMixin, BaseEstimator):
         self.checkpoint = checkpoint
         self.device = device
 
-    def fit(self, X: Photos, y: Any = None) -> Self:
+    def fit(self, X: ImageLike, y: Any = None) -> Self:
         """Load the model, so that a wrong path is found now."""
         self._model()
         return self
 
-    def transform(self, X: Photos) -> NDArray[np.float32]:
+    def transform(self, X: ImageLike) -> NDArray[np.float32]:
         """The vectors (n, dim) of photos."""
         return self._model().encode(X)
 

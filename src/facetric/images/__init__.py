@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from facetric.images.prepared import PreparedCacheError, PreparedImages, prepare
     from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
     from facetric.images.readers.load_dataset import load_dataset
-    from facetric.images.sources import Arrays, Files, ImageSource, as_source, made_ahead, views_in_order
+    from facetric.images.sources import Arrays, Files, ImageSource, as_source, made_ahead, source_of
 
 __all__ = [
     "Arrays",
@@ -38,7 +38,7 @@ __all__ = [
     "made_ahead",
     "open_image",
     "prepare",
-    "views_in_order",
+    "source_of",
 ]
 
 _HOMES = {
@@ -65,7 +65,7 @@ _HOMES = {
     "made_ahead": "sources",
     "open_image": "decoding",
     "prepare": "prepared",
-    "views_in_order": "sources",
+    "source_of": "sources",
 }
 
 __getattr__, __dir__ = loaded_on_use(__name__, _HOMES, __all__)

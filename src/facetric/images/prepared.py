@@ -23,7 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from facetric.images.array_file import ArrayFile, PreparedCacheError, cache_folder
 from facetric.images.cache_key import Description, described_files, images_key, preparation_versions
 from facetric.images.decoding import open_image
-from facetric.images.preprocessing import Preprocessing
+from facetric.images.preprocessing import Crop, Preprocessing
 from facetric.machine import available_cores
 
 __all__ = ["PreparedCacheError", "PreparedImages", "cache_folder", "prepare"]
@@ -48,6 +48,14 @@ class PreparedImages:
     def take(self, image_ids: ArrayLike) -> PreparedImages:
         """The images with these positions, in this order, from the same file."""
         return replace(self, rows=self.rows[np.asarray(image_ids)])
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{self.path.name}#{row}" for row in self.rows]
+
+    def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
+        """What the network takes for these images, as any `ImageSource` gives it."""
+        return crop.apply(self.pixels, np.empty((len(rows), 0)) if draws is None else draws, rows=self.rows[rows])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _mapped, (self.file, self.rows)  # another process maps the file instead of copying it

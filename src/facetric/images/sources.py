@@ -11,7 +11,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
@@ -27,7 +27,7 @@ from facetric.images.preprocessing import Crop
 from facetric.machine import available_cores
 
 Result = TypeVar("Result")
-_TAKES = "a path of an image or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
+_TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
 
 class ImageSource(Protocol):
@@ -134,6 +134,14 @@ def as_source(images: Any) -> ImageSource:
     return Files(_each(images))
 
 
+def source_of(images: ImageSource | Images) -> ImageSource:
+    """The images of a dataset as a source: paths, an array (n, height, width) or (n, height, width, channels), or prepared."""
+    if hasattr(images, "inputs"):
+        source: ImageSource = images  # type: ignore[assignment]
+        return source
+    return Arrays(images) if isinstance(images, np.ndarray) else Files(images)  # type: ignore[arg-type]
+
+
 def _each(images: Any) -> Iterator[Path | Image.Image]:
     """Every image in turn; folders and lists are opened, files are not."""
     if isinstance(images, str | os.PathLike):
@@ -156,6 +164,8 @@ def _each(images: Any) -> Iterator[Path | Image.Image]:
 
 def _image(array: NDArray[Any]) -> Image.Image:
     is_gray, is_color = array.ndim == 2, array.ndim == 3 and array.shape[2] == 3
+    if array.ndim == 3 and array.shape[2] == 1:
+        array, is_gray = array[:, :, 0], True
     if array.dtype != np.uint8 or not (is_gray or is_color) or 0 in array.shape:
         raise ValueError(
             f"an image is a uint8 array of shape (height, width) or (height, width, 3), values 0 to 255; got {array.dtype} of "
@@ -193,23 +203,10 @@ def _draws(crop: Crop, draws: NDArray[np.float64] | None, n: int) -> NDArray[np.
 Images = NDArray[np.uint8] | PreparedImages | Sequence[Path]
 
 
-def views_in_order(images: Images, crop: Crop, *, batch_size: int = 128) -> Iterator[partial[NDArray[np.float32]]]:
-    """Tasks that make every image once, in order, as float32 (≤ batch_size, channels, crop, crop): what evaluation embeds."""
-    if crop.n_draws:
-        raise ValueError(f"{type(crop).__name__} is random; images are evaluated as they are: use CenterCrop")
-    if batch_size < 1:
-        raise ValueError(f"batch_size must be at least 1; got {batch_size}: 128 is customary")
-    starts = range(0, len(images), batch_size)
-    blocks = (np.arange(start, min(start + batch_size, len(images))) for start in starts)
-    return (partial(views, images, rows, np.empty((len(rows), 0)), crop) for rows in blocks)
-
-
 def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], crop: Crop) -> NDArray[np.float32]:
     """The images in these rows, cropped with their draws (len(rows), n_draws): float32 (len(rows), channels, crop, crop)."""
-    if isinstance(images, PreparedImages):
-        return crop.apply(images.pixels, draws, rows=images.rows[rows])
-    if isinstance(images, np.ndarray):
-        return Arrays(images).inputs(rows, crop, draws)
+    if isinstance(images, np.ndarray | PreparedImages):
+        return source_of(images).inputs(rows, crop, draws)
     return Files(images[row] for row in rows).inputs(np.arange(len(rows)), crop, draws)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.images.listing import PhotoList, Problem, list_photos, not_empty
 from facetric.photos.contract import About, Entry, Hit, Store
 from facetric.photos.ingest import Embedded, embed_list
@@ -53,7 +53,7 @@ class Added:
 
 
 def open_collection(
-    address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
+    address: str | os.PathLike[str], encoder: Embedder, *, run: str | None = None, near_enough: float | None = None
 ) -> Collection:
     """The index in a folder, or at milvus://host:19530/collection; it is made with the first photo.
 
@@ -69,7 +69,7 @@ class Collection:
     """An index opened with a model. Any number of processes, and threads with this object, search it while one changes it."""
 
     def __init__(
-        self, address: str | os.PathLike[str], encoder: Encoder, *, run: str | None = None, near_enough: float | None = None
+        self, address: str | os.PathLike[str], encoder: Embedder, *, run: str | None = None, near_enough: float | None = None
     ) -> None:
         self.address = str(address)
         self.near_enough = near_enough
@@ -197,7 +197,6 @@ class Collection:
 
         `finer` and `coarser` move the calibration's threshold by steps. `decisions` are kept to.
         """
-        from facetric.embedder import Embedder
         from facetric.photos.index_groups import group_index
 
         if not isinstance(self._encoder, Embedder):

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.embedder.vector_file import readable
 from facetric.files import sealed, unsealed, write_atomically
 from facetric.images.listing import PhotoList, Problem, list_photos
@@ -91,7 +91,7 @@ def check_table(path: Path, *, overwrite: bool) -> None:
 
 def find_duplicates(
     photos: str | os.PathLike[str],
-    encoder: Encoder | None = None,
+    encoder: Embedder | None = None,
     *,
     collection: str | os.PathLike[str] | None = None,
     on_step: OnStep | None = None,
@@ -128,7 +128,7 @@ def find_duplicates(
 
 @contextmanager
 def _opened(
-    collection: str | os.PathLike[str] | None, encoder: Encoder | None, photos: str | os.PathLike[str] | None, step: OnStep
+    collection: str | os.PathLike[str] | None, encoder: Embedder | None, photos: str | os.PathLike[str] | None, step: OnStep
 ) -> Iterator[tuple[SqliteStore | None, Path | None]]:
     """The store that holds the photos, with those that are new if there is an encoder, and its folder."""
     if collection is None and (encoder is None or photos is None):
@@ -164,7 +164,7 @@ def _sketches(listed: PhotoList, store: SqliteStore | None, step: OnStep) -> tup
 
 
 def _look_alikes(
-    root: Path, sketches: Sequence[Sketch], store: SqliteStore, place: Path, encoder: Encoder, step: OnStep
+    root: Path, sketches: Sequence[Sketch], store: SqliteStore, place: Path, encoder: Embedder, step: OnStep
 ) -> tuple[list[Group], float]:
     """Groups of photos that look alike, and the similarity that counts as alike."""
     known = store.known({sketch.content for sketch in sketches})
@@ -175,7 +175,7 @@ def _look_alikes(
     return _groups("look-alike", sketches, found), similarity
 
 
-def _similarity(photos: Sequence[Path], vectors: NDArray[np.float32], place: Path, encoder: Encoder) -> float:
+def _similarity(photos: Sequence[Path], vectors: NDArray[np.float32], place: Path, encoder: Embedder) -> float:
     """What counts as alike, measured on a sample of these photos; kept in the folder until there are twice as many."""
     file = place / _SIMILARITY
     try:

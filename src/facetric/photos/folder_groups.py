@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock, Timeout
 
 from facetric.clustering import Calibration
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.images.fingerprints import content_digest
 from facetric.images.listing import PhotoList, list_photos, not_empty
@@ -39,7 +39,7 @@ _WRITTEN = ".clusters.json"  # what the table was when it was written: edits of 
 
 def cluster_folder(
     photos: str | os.PathLike[str],
-    encoder: Encoder,
+    encoder: Embedder,
     clusterer: Clusterer,
     output: str | os.PathLike[str] | None = None,
     *,
@@ -202,7 +202,7 @@ def _owned(place: Path | None, root: Path, decisions: Decisions) -> Iterator[Ind
 
 
 @contextmanager
-def _store(folder: IndexFolder, photos: Path, encoder: Encoder) -> Iterator[SqliteStore]:
+def _store(folder: IndexFolder, photos: Path, encoder: Embedder) -> Iterator[SqliteStore]:
     """The store of this model. That of another model gives its labels, and is removed when this block has succeeded."""
     before = folder.known()
     about = About(encoder.fingerprint, encoder.dim, getattr(encoder, "run", None))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.embedder.vector_file import (
     PhotoVectors,
     check_suffix,
@@ -46,7 +46,7 @@ class FolderEmbedding:
 
 def embed_folder(
     photos: str | os.PathLike[str],
-    encoder: Encoder,
+    encoder: Embedder,
     output: str | os.PathLike[str],
     *,
     n_processes: int = 1,
@@ -89,7 +89,7 @@ def _check_parent(output: Path) -> None:
         raise ValueError(f"the folder {printable(output.parent)} does not exist: create it, or choose another place (--output)")
 
 
-def _existing(output: Path, encoder: Encoder, *, overwrite: bool) -> PhotoVectors | None:
+def _existing(output: Path, encoder: Embedder, *, overwrite: bool) -> PhotoVectors | None:
     """The vectors that the output holds already, for use again; a ValueError where it must not be replaced."""
     if not output.exists():
         return None
@@ -130,7 +130,7 @@ def _workplace(output: Path) -> Iterator[Path]:
         lock.release()
 
 
-def _store(place: Path, encoder: Encoder) -> VectorStore:
+def _store(place: Path, encoder: Embedder) -> VectorStore:
     """The store of this model: what another one left unfinished is not touched before this one is done."""
     path = place / f"{encoder.fingerprint[:16]}.sqlite"
     return VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dim)

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from facetric.embedder.encoder import BATCH, Encoder
+from facetric.embedder import Embedder
 from facetric.images.decoding import ImageError, decode_image, open_file
 from facetric.images.fingerprints import content_digest
 from facetric.images.listing import PhotoList, Problem
@@ -27,6 +27,8 @@ from facetric.photos.looks import look_of
 from facetric.photos.store import EmbeddedPhoto, PhotoStore, VectorStore, file_state, unchanged
 from facetric.progress import Progress
 from facetric.text import printable
+
+BATCH = 32  # photos decoded at a time
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ class _Picture:
 
 
 def embed_list(
-    listed: PhotoList, encoder: Encoder, store: PhotoStore, *, n_processes: int = 1, on_progress: Progress | None = None
+    listed: PhotoList, encoder: Embedder, store: PhotoStore, *, n_processes: int = 1, on_progress: Progress | None = None
 ) -> Embedded:
     """Give every photo of the list a vector in the store, where it has none; each batch is kept when it is done."""
     if n_processes < 1:
@@ -79,7 +81,7 @@ def embed_list(
 Done = list[EmbeddedPhoto | Problem]
 
 
-def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: PhotoStore) -> Iterator[Done]:
+def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Embedder, store: PhotoStore) -> Iterator[Done]:
     """In this process: threads read and decode ahead of the network."""
     contents = store.contents()
     read = (partial(_read_all, root, batch, encoder, contents, looks=store.keeps_looks) for batch in batches)
@@ -87,11 +89,11 @@ def _alone(root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, stor
         yield _embedded(pictures, encoder, store)
 
 
-def _read_all(root: Path, photos: Sequence[Path], encoder: Encoder, known: Set[bytes], *, looks: bool) -> list[_Picture]:
+def _read_all(root: Path, photos: Sequence[Path], encoder: Embedder, known: Set[bytes], *, looks: bool) -> list[_Picture]:
     return [_read(root, photo, encoder, known, looks=looks) for photo in photos]
 
 
-def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes], *, looks: bool) -> _Picture:
+def _read(root: Path, photo: Path, encoder: Embedder, known: Set[bytes], *, looks: bool) -> _Picture:
     """The file is read and decoded once: hash, pixels, thumbnail and sketch are of the same bytes. A known content is not."""
     path = root / photo
     state = file_state(path)  # before reading: a file that changes meanwhile is read again next time
@@ -101,19 +103,21 @@ def _read(root: Path, photo: Path, encoder: Encoder, known: Set[bytes], *, looks
         content = content_digest(data)
         if content in known:
             return _Picture(photo, state, content)
-        image, _ = decode_image(io.BytesIO(data), path, at_least=encoder.at_least)
-        return _Picture(photo, state, content, encoder.pixels(image), look_of(image, data).packed() if looks else b"")
+        image, _ = decode_image(io.BytesIO(data), path, at_least=encoder.preprocessing.at_least)
+        return _Picture(
+            photo, state, content, encoder.preprocessing.pixels(image), look_of(image, data).packed() if looks else b""
+        )
     except ImageError as error:
         return _Picture(photo, problem=str(error))
     except OSError as error:  # a read error of the disk
         return _Picture(photo, problem=f"{printable(path)} cannot be read ({error.strerror}): check the disk")
 
 
-def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: PhotoStore) -> Done:
+def _embedded(pictures: Sequence[_Picture], encoder: Embedder, store: PhotoStore) -> Done:
     """Vectors for the contents that have none yet, each once."""
     known = store.known({picture.content for picture in pictures if picture.pixels is not None})
     new = {p.content: p.pixels for p in pictures if p.pixels is not None and p.content not in known}
-    vectors = dict(zip(new, encoder.vectors(list(new.values())), strict=True))
+    vectors = dict(zip(new, encoder.encode(list(new.values())), strict=True))
     looks = {picture.content: picture.look for picture in pictures}
     return [
         Problem(picture.path, picture.problem)
@@ -127,11 +131,11 @@ def _embedded(pictures: Sequence[_Picture], encoder: Encoder, store: PhotoStore)
 
 # Several processes: each has a model of its own and reads the store; this one writes.
 
-_worker: tuple[Path, Encoder, VectorStore, Set[bytes], bool] | None = None
+_worker: tuple[Path, Embedder, VectorStore, Set[bytes], bool] | None = None
 
 
 def _together(
-    root: Path, batches: Sequence[Sequence[Path]], encoder: Encoder, store: PhotoStore, n_processes: int
+    root: Path, batches: Sequence[Sequence[Path]], encoder: Embedder, store: PhotoStore, n_processes: int
 ) -> Iterator[Done]:
     """Batches as they are finished, with a few waiting for every process."""
     assert isinstance(store, VectorStore)  # the others open its file
@@ -160,7 +164,7 @@ def _together(
         pool.shutdown(cancel_futures=True)
 
 
-def _start_worker(root: Path, encoder: Encoder, store: Path, n_threads: int, looks: bool) -> None:
+def _start_worker(root: Path, encoder: Embedder, store: Path, n_threads: int, looks: bool) -> None:
     global _worker  # noqa: PLW0603
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the first process, which stops the others
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -15,7 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.images import open_image
 from facetric.metrics import unit_rows
 from facetric.photos.near import join, roots
@@ -27,10 +27,10 @@ _CROP, _DARKER, _QUALITY = 0.05, 0.9, 50  # of each side; brightness; JPEG
 _BLOCK = 1024
 
 
-def similarity_of_copies(photos: Sequence[Path], vectors: NDArray[np.float32], encoder: Encoder) -> float:
+def similarity_of_copies(photos: Sequence[Path], vectors: NDArray[np.float32], encoder: Embedder) -> float:
     """The cosine similarity above which two photos look alike to this model, from a sample of these photos (n) and vectors."""
     sample = np.unique(np.linspace(0, len(photos) - 1, N_SAMPLE).astype(np.int64))
-    copies = encoder.vectors([encoder.pixels(altered(open_image(photos[i]))) for i in sample])
+    copies = encoder.encode([encoder.preprocessing.pixels(altered(open_image(photos[i]))) for i in sample])
     return float(np.quantile((unit_rows(copies) * unit_rows(vectors[sample])).sum(axis=1), QUANTILE))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.images.decoding import ImageError, open_image
 from facetric.photos.contract import Hit
 from facetric.photos.vote import Vote
@@ -42,19 +42,19 @@ def check_search(top: int, at_least: float | None, foreign: float) -> None:
         raise ValueError(f"the share of foreign photos is at least 0 and below 1; got {foreign}: try --foreign 0.5")
 
 
-def embedded_photos(encoder: Encoder, paths: Sequence[Path]) -> tuple[list[Path], NDArray[np.float32]]:
+def embedded_photos(encoder: Embedder, paths: Sequence[Path]) -> tuple[list[Path], NDArray[np.float32]]:
     """Those that can be opened, and their vectors; a warning for each of the others, or an ImageError where all are broken."""
     opened, vectors, broken = [], [], []
     for start in range(0, len(paths), 32):
         pixels = []
         for path in paths[start : start + 32]:
             try:
-                pixels.append(encoder.pixels(open_image(path, at_least=encoder.at_least)))
+                pixels.append(encoder.preprocessing.pixels(open_image(path, at_least=encoder.preprocessing.at_least)))
                 opened.append(path)
             except ImageError as error:
                 broken.append(error)
         if pixels:
-            vectors.append(encoder.vectors(pixels))
+            vectors.append(encoder.encode(pixels))
     if not opened:
         raise broken[0]
     for reason in broken:

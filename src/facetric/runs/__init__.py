@@ -17,7 +17,7 @@ from facetric.runs.manifest import DataChanges, Manifest
 from facetric.runs.recipes import FEWEST_TO_CHOOSE, FEWEST_TO_VALIDATE, PAPER_RATIOS, batch_shape, recipe
 from facetric.runs.run import DivergedError, Run, RunFolderError, StaleResultError, open_run
 from facetric.runs.scoring import RunEvaluation, evaluate_run
-from facetric.runs.splits import SPLITS, new_images, padded, padded_pictures, resumed_images, run_images
+from facetric.runs.splits import SPLITS, new_images, resumed_images, run_images, size_and_pad
 from facetric.runs.states import (
     MetricsLog,
     read_newest_state,
@@ -55,8 +55,6 @@ __all__ = [
     "first_difference",
     "new_images",
     "open_run",
-    "padded",
-    "padded_pictures",
     "parse_config",
     "parse_override",
     "read_config",
@@ -70,6 +68,7 @@ __all__ = [
     "resumed_images",
     "run_images",
     "set_key",
+    "size_and_pad",
     "states",
     "write_state",
 ]

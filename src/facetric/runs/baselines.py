@@ -15,18 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Network, build_network
-from facetric.embedder.activations import TrunkCache, build_trunk_cache, embed_activations
-from facetric.embedder.closed_form import ClosedForm, closed_form_head
-from facetric.embedder.heads import FITTED_KINDS
-from facetric.embedder.input_spec import image_format
-from facetric.embedder.network import WHOLE
-from facetric.embedder.weights import default_weights
-from facetric.images import ImageDataset, RandomCrop
+from facetric.embedder import FITTED_KINDS, WHOLE, ClosedForm, Network, build_network, closed_form_head, default_weights, encode
+from facetric.embedder.activations import TrunkCache, build_trunk_cache
+from facetric.images import ImageDataset
 from facetric.images.sources import Images
 from facetric.progress import OnStep
 from facetric.runs.run import Run
-from facetric.runs.splits import padded, run_images
+from facetric.runs.splits import run_images, size_and_pad
 
 FEATURES, CLOSED_FORM = "pretrained features", "closed-form head"
 PIXELS, UNTRAINED, CLOSED_FORM_ON_PIXELS = "raw pixels", "untrained network", "closed-form head on pixels"
@@ -43,7 +38,7 @@ class Start:
 
 
 def starts(run: Run, dataset: ImageDataset, *, device: str, on_step: OnStep) -> Iterator[Start]:
-    """What a run is compared with, on the images of `dataset` (padded, one center crop each).
+    """What a run is compared with, on the images of `dataset` (one center crop each).
 
     What cannot be computed any more (weights or training images are gone) is left out with a warning.
     """
@@ -60,11 +55,14 @@ def starts(run: Run, dataset: ImageDataset, *, device: str, on_step: OnStep) -> 
 def start_network(run: Run) -> Network:
     """The run's network before its first step, frozen as a whole. A head that is fitted to features is left at random."""
     model, seed = run.config.model, run.config.run.seed
+    size, pad = size_and_pad(run.config.data)
     network = build_network(
         model.backbone,
         dim=model.dim,
         weights=model.weights or default_weights(model.backbone),
         image_size=model.image_size,
+        size=size,
+        pad=pad,
         pooling=model.pooling,
         freeze_through=WHOLE,
         seed=seed,
@@ -75,10 +73,10 @@ def start_network(run: Run) -> Network:
 
 def _pretrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
     source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
-    features = _features(_cache(run, network, dataset.images, "Pretrained features", on_step))
+    features = _features(_cache(network, dataset.images, "Pretrained features", on_step))
     yield Start(FEATURES, features, source)
     training = _training_images(run)
-    known = _features(_cache(run, network, training.images, "Pretrained features of training images", on_step))
+    known = _features(_cache(network, training.images, "Pretrained features of training images", on_step))
     head = _head(known, training.labels, network.dim, on_step)
     yield Start(CLOSED_FORM, head(features), {**source, "shrinkage": head.shrinkage})
 
@@ -86,22 +84,24 @@ def _pretrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnSt
 def _untrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
     in_memory = isinstance(dataset.images, np.ndarray)  # pictures of one size
     if in_memory:
-        yield Start(PIXELS, _pixels(dataset))
-    cache = _cache(run, network, dataset.images, "Untrained network", on_step)
-    yield Start(UNTRAINED, embed_activations(network, cache), {"backbone": network.name, "views": "center crop"})
+        pixels = _pixels(dataset, network)
+        yield Start(PIXELS, pixels)
+    cache = _cache(network, dataset.images, "Untrained network", on_step)
+    yield Start(UNTRAINED, encode(network, cache), {"backbone": network.name, "views": "center crop"})
     if in_memory:
         training = _training_images(run)
-        head = _head(_pixels(training), training.labels, network.dim, on_step)
-        yield Start(CLOSED_FORM_ON_PIXELS, head(_pixels(dataset)), {"shrinkage": head.shrinkage})
+        head = _head(_pixels(training, network), training.labels, network.dim, on_step)
+        yield Start(CLOSED_FORM_ON_PIXELS, head(pixels), {"shrinkage": head.shrinkage})
 
 
 def _training_images(run: Run) -> ImageDataset:
-    training, _ = run_images(run, "train")
-    return padded(training, run.config.data.pad)
+    return run_images(run, "train")[0]
 
 
-def _pixels(dataset: ImageDataset) -> NDArray[np.float32]:
-    return np.asarray(dataset.images, dtype=np.float32).reshape(len(dataset), -1)
+def _pixels(dataset: ImageDataset, network: Network) -> NDArray[np.float32]:
+    """Of images in memory, with the black border that the network sees."""
+    pad = (network.preprocessing.pad, network.preprocessing.pad)
+    return np.pad(np.asarray(dataset.images, dtype=np.float32), ((0, 0), pad, pad)).reshape(len(dataset), -1)
 
 
 def _head(known: NDArray[np.float32], labels: NDArray[np.int64], dim: int, on_step: OnStep) -> ClosedForm:
@@ -114,16 +114,8 @@ def _head(known: NDArray[np.float32], labels: NDArray[np.int64], dim: int, on_st
     return head
 
 
-def _cache(run: Run, network: Network, images: Images, title: str, on_step: OnStep) -> TrunkCache:
-    crops = RandomCrop(image_format(network.input_spec, images, size=run.config.data.size))
-    return build_trunk_cache(
-        network,
-        images,
-        n_views=0,
-        center=True,
-        transform=crops,
-        on_progress=lambda done, total: on_step(title, done, total),
-    )
+def _cache(network: Network, images: Images, title: str, on_step: OnStep) -> TrunkCache:
+    return build_trunk_cache(network, images, n_views=0, center=True, on_progress=lambda done, total: on_step(title, done, total))
 
 
 def _features(cache: TrunkCache) -> NDArray[np.float32]:

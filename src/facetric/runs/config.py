@@ -98,7 +98,7 @@ class DataTable(Table):
     )
     size: int = Field(256, ge=8, le=4096, description="Image files are resized to size × size before cropping.")
     pad: int = Field(
-        0, ge=0, le=1024, description="Black pixels added on every side of in-memory images, so that random crops shift them."
+        0, ge=0, le=64, description="Black pixels added on every side of in-memory images, so that random crops shift them."
     )
     augment: Literal["crop", "resized_crop", "none"] = Field(
         "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."

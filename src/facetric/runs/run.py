@@ -5,10 +5,10 @@
     environment.json      versions, seed, device, git commit of the code
     choice.json           the scores by which `run.choose_minutes` chose the recipe in config.toml
     metrics.jsonl         a row per logged step and per validation
-    checkpoints/          best.safetensors and last.safetensors (embedders), and the states for an exact resume
+    checkpoints/          best.safetensors and last.safetensors (networks), the states for an exact resume, and
+                          best.calibration.json: how to cluster such images when their number of classes is unknown
     embeddings.npz        vectors, labels and image names of the test classes (embeddings-SPLIT.npz of another split)
     evaluation.json       every score, and how it was computed (evaluation-SPLIT.json)
-    calibration.json      how to cluster such images when their number of classes is unknown, from the validation classes
     figures/, report.html
     tensorboard/, wandb/  when asked for (run.loggers)
 
@@ -31,17 +31,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.clustering import Calibration
-from facetric.embedder import Network, load_network, save_network
-from facetric.embedder.checkpoint import network_fingerprint
-from facetric.embedder.embeddings import Embeddings, read_fingerprint
+from facetric.embedder import Embeddings, Network, checkpoint_file, load_network, network_fingerprint, save_network
+from facetric.embedder.embeddings import read_fingerprint
 from facetric.evaluation import EvaluationReport
-from facetric.files import refuse_links, remove_stale_parts, sealed, unsealed, write_atomically
+from facetric.files import refuse_links, remove_stale_parts, unsealed, write_atomically
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, to_toml
 from facetric.runs.manifest import Manifest
 
-CHECKPOINTS = ("best", "last")
 _MADE_FROM = re.compile(rb'<meta name="facetric-made-from" content="([0-9a-f ]*)">')
 
 
@@ -83,7 +80,6 @@ class Run:
         self.wandb = self.path / "wandb"
         self.figures = self.path / "figures"
         self.report_file = self.path / "report.html"
-        self.calibration_file = self.path / "calibration.json"
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -255,17 +251,8 @@ class Run:
     # Checkpoints and results, each tied to what it was made from
 
     def checkpoint(self, wanted: str = "best") -> Path:
-        """The file of the best embedder (the last one where there is no best), or of the last one."""
-        if wanted not in CHECKPOINTS:
-            raise ValueError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: choose one of these")
-        names = CHECKPOINTS if wanted == "best" else ("last",)
-        for name in names:
-            if (path := self.embedder_file(name)).is_file():
-                return path
-        raise ValueError(
-            f"{self.path} has no checkpoint yet: there is no {' or '.join(names)}.safetensors in {self.checkpoints}; finish "
-            f"training with `{self.resume_command}`"
-        )
+        """The file of the best network (the last one where there is no best), or of the last one."""
+        return checkpoint_file(self.path, wanted)
 
     def embedder_file(self, name: str) -> Path:
         return self.checkpoints / f"{name}.safetensors"
@@ -283,10 +270,6 @@ class Run:
 
     def evaluation_file(self, split: str = "test") -> Path:
         return self.path / f"evaluation{_ending(split)}.json"
-
-    def blocks_folder(self, split: str = "test") -> Path:
-        """Where embeddings are kept while they are computed."""
-        return self.path / f"embedding{_ending(split)}"
 
     def embeddings(self, split: str = "test") -> Embeddings:
         """The saved embeddings of a split; a StaleResultError if they are of another checkpoint."""
@@ -311,24 +294,6 @@ class Run:
                 f"`{self.evaluate_command(split)}` again"
             )
         return report
-
-    def calibration(self) -> tuple[Calibration, dict[str, Any]]:
-        """The saved calibration and its source; a StaleResultError if it is of another checkpoint."""
-        path = self.calibration_file
-        try:
-            record = unsealed(path.read_bytes(), required=False)
-            found, source = Calibration.from_dict(record["calibration"]), dict(record["source"])
-        except FileNotFoundError:
-            raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command()}` first") from None
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise ValueError(f"{path} is damaged ({error}): run `{self.evaluate_command()}` again") from None
-        self._refuse_other_checkpoint(path, source, "test")
-        return found, source
-
-    def save_calibration(self, calibration: Calibration, source: dict[str, Any]) -> None:
-        """`source` names the checkpoint that it was made from, as that of embeddings does."""
-        with self.writing():
-            write_atomically(self.calibration_file, sealed({"calibration": calibration.as_dict(), "source": source}))
 
     def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
         if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:

@@ -5,29 +5,35 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from facetric.clustering import Calibration, calibrate
-from facetric.embedder import Network, load_network
-from facetric.embedder.checkpoint import network_fingerprint
-from facetric.embedder.embedding import embed, embed_cached, remove_blocks
-from facetric.embedder.embeddings import Embeddings
-from facetric.embedder.encode import usable_device
+from facetric.embedder import (
+    WHOLE,
+    Embeddings,
+    Network,
+    calibration_file,
+    encode,
+    load_network,
+    network_fingerprint,
+    read_calibration,
+    save_calibration,
+    usable_device,
+)
+from facetric.embedder.activations import build_trunk_cache
 from facetric.evaluation import EvaluationReport, evaluate
-from facetric.images import ImageDataset
+from facetric.images import ImageDataset, source_of
 from facetric.metrics import Metric, checked_ks, count_incomparable
 from facetric.progress import OnStep
 from facetric.runs.baselines import starts
 from facetric.runs.manifest import DataChanges
-from facetric.runs.run import DivergedError, Run, RunFolderError, open_run
-from facetric.runs.splits import SPLITS, padded, run_images
+from facetric.runs.run import DivergedError, Run, open_run
+from facetric.runs.splits import SPLITS, run_images
 
 MIN_CLASSES = 4  # what `calibrate` asks for
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
@@ -38,7 +44,7 @@ _log = logging.getLogger("facetric")
 class RunEvaluation:
     """What was found, and where it was written."""
 
-    report: EvaluationReport | None  # None for every process of torchrun but the first
+    report: EvaluationReport
     report_path: Path
     embeddings_path: Path
     changes: DataChanges  # of the dataset since training
@@ -49,7 +55,6 @@ def evaluate_run(
     *,
     split: str = "test",
     checkpoint: str = "best",
-    views: int = 1,
     ks: Sequence[int] | None = None,
     n_restarts: int = 5,
     seed: int = 0,
@@ -58,7 +63,6 @@ def evaluate_run(
     memory_gib: float = 1.0,
     batch_size: int | None = None,
     device: str = "auto",
-    use_cache: bool = False,
     on_progress: OnStep | None = None,
 ) -> RunEvaluation:
     """Embed one split of the run's data with its best (else its last) checkpoint, score it, and write both files.
@@ -66,11 +70,10 @@ def evaluate_run(
     The split is the manifest's, as training saw it; images that were added, removed or changed since are counted and named in
     a warning, and added ones are left out. The test split writes embeddings.npz and evaluation.json, another one
     embeddings-SPLIT.npz and evaluation-SPLIT.json. Neighbors are by cosine when the model normalizes its embeddings, else
-    Euclidean. Under torchrun all processes embed. `use_cache`: activations of the frozen part are cached, for evaluating
-    many models that share it.
+    Euclidean.
 
     A run with four validation classes or more is also clustered without the number of classes, as `calibrate` advises on these;
-    calibration.json keeps the advice. `facility=False` leaves that and the clustering from medoids out.
+    best.calibration.json keeps the advice. `facility=False` leaves that and the clustering from medoids out.
 
     `before`: also score what there was before training (`runs/before.py`), in the report's `before`.
     """
@@ -79,7 +82,6 @@ def evaluate_run(
     opened = open_run(run)
     weights = opened.checkpoint(checkpoint)
     dataset, changes = run_images(opened, split)
-    dataset = padded(dataset, opened.config.data.pad)
     n_others = len(dataset) - 1
     usual = [k for k in (PRODUCTS_KS if opened.config.data.name == "products" else OTHER_KS) if k <= n_others]
     ks = checked_ks(ks or usual or (1,), n_others)  # fail now, not hours later
@@ -90,44 +92,28 @@ def evaluate_run(
         )
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images (--memory 1)")
-    rank = _join_processes()
-    if rank == 0:
-        for line in changes.lines():
-            _log.warning("%s", line)
-    with opened.locked("evaluated") if rank == 0 else nullcontext():
-        model = network_fingerprint(weights)
+    for line in changes.lines():
+        _log.warning("%s", line)
+    with opened.locked("evaluated"):
         embedder = load_network(weights).to(usable_device(device))
-        if network_fingerprint(weights) != model:
-            raise RunFolderError(f"{weights} was replaced while it was read, the run is still training: evaluate it again")
-        blocks = opened.blocks_folder(split)
-        result = RunEvaluation(None, opened.evaluation_file(split), opened.embeddings_file(split), changes)
-        if use_cache and views == 1 and embedder.freeze_through is not None:
-            embeddings = embed_cached(embedder, dataset, opened.config.data.size)
-        else:
-            embeddings = embed(
-                embedder,
-                dataset,
-                views=views,
-                size=opened.config.data.size,
-                batch_size=batch_size,
-                folder=blocks,
-                on_progress=None if on_progress is None else lambda done, total: on_progress("Embedding", done, total),
-            )
-        if rank > 0:
-            _barrier()
-            return result
         source = {
-            **embeddings.source,
+            "views": "center crop",
+            "n_views": 1,
+            "crop": embedder.preprocessing.crop,
             "dataset": opened.config.data.name,
             "split": split,
             "checkpoint": weights.name,
-            "model": model,
+            "model": network_fingerprint(embedder),
             "manifest": opened.manifest.fingerprint,
         }
-        embeddings = Embeddings(embeddings.vectors, embeddings.labels, embeddings.images, source)
+        images = source_of(dataset.images)
+        is_cached = embedder.freeze_through == WHOLE  # what comes before the head is the same for all runs on these images
+        inputs = build_trunk_cache(embedder, dataset.images, n_views=0, center=True) if is_cached else images
+        vectors = encode(embedder, inputs, batch_size=batch_size, progress=on_progress)
+        embeddings = Embeddings(vectors, dataset.labels, np.array(images.names), source)
+        report_path, embeddings_path = opened.evaluation_file(split), opened.embeddings_file(split)
         with opened.writing():
-            embeddings.save(result.embeddings_path)
-        _barrier()  # the others have read their blocks too
+            embeddings.save(embeddings_path)
         on_step = on_progress or (lambda name, done, total: None)
         metric: Metric = "cosine" if embedder.normalize else "euclidean"
         if n_bad := count_incomparable(embeddings.vectors, metric):
@@ -137,7 +123,7 @@ def evaluate_run(
             )
         calibration = None
         if facility and split == "test":
-            calibration = run_calibration(opened, embedder, source, on_step=on_step)
+            calibration = run_calibration(opened, embedder, weights, on_step=on_step)
         scored = partial(
             evaluate, labels=embeddings.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )
@@ -146,9 +132,18 @@ def evaluate_run(
         if before:
             report = replace(report, baselines=_before(opened, dataset, scored, usable_device(device), on_step))
         with opened.writing():
-            report.save(result.report_path)
-        remove_blocks(blocks)  # only now: whatever stopped it, the same command resumes
-    return replace(result, report=report)
+            if split == "test" and calibration is None:
+                _calibrate_on_test(opened, weights, embeddings)
+            report.save(report_path)
+    return RunEvaluation(report, report_path, embeddings_path, changes)
+
+
+def _calibrate_on_test(run: Run, weights: Path, embeddings: Embeddings) -> None:
+    """For runs without validation classes: kept for `load`, never used to score these classes."""
+    found = None
+    with suppress(ValueError):  # too few classes
+        found = calibrate(embeddings.vectors, embeddings.labels)
+    save_calibration(weights, found, f"{len(np.unique(embeddings.labels)):,} test classes of {run.path.name}")
 
 
 def _before(
@@ -165,62 +160,35 @@ def _before(
     return found
 
 
-def _join_processes() -> int:
-    """The rank of this process under torchrun, with the process group joined; 0 for a single process."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return 0
-    import torch.distributed as processes
+def run_calibration(run: Run, embedder: Network, weights: Path, *, on_step: OnStep) -> Calibration | None:
+    """The calibration beside the checkpoint if it is of its validation classes, else a new one, which is saved there.
 
-    if not processes.is_initialized():
-        processes.init_process_group("gloo", timeout=timedelta(hours=24))
-    return processes.get_rank()
-
-
-def _barrier() -> None:
-    """Wait for the other processes, if there are any."""
-    import torch.distributed as processes
-
-    if processes.is_initialized():
-        processes.barrier()
-
-
-def run_calibration(run: Run, embedder: Network, source: dict[str, Any], *, on_step: OnStep) -> Calibration | None:
-    """The calibration in the run folder if it is of this embedder, else a new one, which is saved there.
-
-    `source` is that of the embeddings to cluster. None for a run with fewer than four validation classes: training classes are
-    no measure of how far apart new classes lie. None, with a warning, where validation images are gone or cannot be read.
+    None for a run with fewer than four validation classes: training classes are no measure of how far apart new classes lie.
+    None, with a warning, where validation images are gone or cannot be read.
     """
-    with suppress(ValueError):  # missing, damaged or of another checkpoint
-        kept, kept_source = run.calibration()
-        if kept_source == source:
-            return kept
+    classes = f"the validation classes of {run.path.name}"
+    kept, kept_classes = read_calibration(calibration_file(weights), network_fingerprint(embedder))
+    if kept is not None and kept_classes == classes:
+        return kept
     if run.manifest.count("validation")[1] < MIN_CLASSES:
         return None
     try:
         dataset, _ = run_images(run, "validation")
-        return _calibrated(run, embedder, dataset, source, on_step)
+        found = _calibrated(embedder, dataset, on_step)
     except (OSError, ValueError) as error:
         _log.warning("the number of clusters is not looked for, validation images cannot be used: %s", error)
         return None
+    if found is not None:
+        with run.writing():
+            save_calibration(weights, found, classes)
+    return found
 
 
-def _calibrated(
-    run: Run, embedder: Network, dataset: ImageDataset, source: dict[str, Any], on_step: OnStep
-) -> Calibration | None:
+def _calibrated(embedder: Network, dataset: ImageDataset, on_step: OnStep) -> Calibration | None:
     if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
         return None
-    dataset = padded(dataset, run.config.data.pad)
-    found = embed(
-        embedder,
-        dataset,
-        views=source["n_views"],
-        size=run.config.data.size,
-        rank=0,
-        world_size=1,
-        on_progress=lambda done, total: on_step("Embedding validation classes", done, total),
-    )
+    vectors = encode(embedder, dataset.images, step="Embedding validation classes", progress=on_step)
     on_step("Calibration", 0, 1)
-    calibration = calibrate(found.vectors, found.labels)
-    run.save_calibration(calibration, source)
+    calibration = calibrate(vectors, dataset.labels)
     on_step("Calibration", 1, 1)
     return calibration

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from facetric.images import ImageDataset
 from facetric.images.readers import load_dataset, load_present
@@ -16,7 +15,6 @@ from facetric.runs.manifest import DataChanges
 from facetric.runs.run import Run
 
 SPLITS = ("test", "validation", "train")
-_MOST_PADDED = 8_000_000_000  # bytes
 
 
 def new_images(data: DataTable, *, validate: bool) -> ImageDataset:
@@ -90,20 +88,11 @@ def load_run_dataset(data: DataTable) -> ImageDataset:
     return load_dataset(data.name, data.root, **data.options)
 
 
-def padded(dataset: ImageDataset, pad: int) -> ImageDataset:
-    """Pictures in memory get `pad` black pixels on every side, so that crops shift them; files stay as they are."""
-    if not pad or not isinstance(dataset.images, np.ndarray):
-        return dataset
-    return replace(dataset, images=padded_pictures(dataset.images, pad))
+def size_and_pad(data: DataTable) -> tuple[int, int]:
+    """The size of the images of a configuration before the crop, and the black pixels on every side.
 
-
-def padded_pictures(pictures: NDArray[np.uint8], pad: int) -> NDArray[np.uint8]:
-    """Pictures (n, height, width) with `pad` black pixels on every side; a ValueError if they would fill the memory."""
-    n, height, width = pictures.shape
-    n_bytes = n * (height + 2 * pad) * (width + 2 * pad)
-    if n_bytes > _MOST_PADDED:
-        raise ValueError(
-            f"data.pad is too large: with {pad} pixels on every side {n:,} pictures of {height} × {width} take "
-            f"{n_bytes / 1e9:.0f} GB of memory, {_MOST_PADDED / 1e9:.0f} at most: lower it (--set data.pad=2)"
-        )
-    return np.pad(pictures, ((0, 0), (pad, pad), (pad, pad)))
+    Files are stretched to data.size; drawings are of the size that they are drawn at, and padded so that crops shift them.
+    """
+    if data.name == "glyphs":
+        return int(data.options.get("size", 32)), data.pad
+    return data.size, 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.embedder.vector_file import readable
 from facetric.photos import Collection, Hit
 from facetric.photos.index_groups import common_folder
@@ -27,8 +27,6 @@ MOST_AT_ONCE = 32  # images
 N_VOTERS = 10  # neighbors that vote for a label, however many are shown
 _LOOK_EVERY = 10.0  # seconds without requests after which a change of the index is looked for
 _log = logging.getLogger("facetric")
-
-Embed = Callable[[Sequence[NDArray[np.uint8]]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +70,10 @@ class _Job:
 class Engine:
     """Answers about images. `start` opens the index and runs the network once; `catalog` is then there, and kept up to date."""
 
-    def __init__(self, index: Collection, encoder: Encoder, embed: Embed) -> None:
+    def __init__(self, index: Collection, encoder: Embedder) -> None:
         self.encoder = encoder
         self.catalog = Catalog(-1, Path("/"), {}, 0)
         self._index = index
-        self._embed = embed
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._is_ready: Future[None] = Future()
         self._thread = Thread(target=self._run, name="facetric-engine", daemon=True)
@@ -103,7 +100,7 @@ class Engine:
     def _run(self) -> None:
         try:
             self._look()
-            self._answer([_Job(self.encoder.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
+            self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
         except Exception as error:
             self._is_ready.set_exception(error)
             return
@@ -156,7 +153,7 @@ class Engine:
     def _answer(self, jobs: Sequence[_Job]) -> None:
         if not jobs:
             return
-        vectors = self._embed([job.pixels for job in jobs])
+        vectors = self.encoder.encode([job.pixels for job in jobs])
         searching = [row for row, job in enumerate(jobs) if job.top]
         most = max((max(jobs[row].top, N_VOTERS) for row in searching), default=0)
         found = dict(zip(searching, self._index.nearest(vectors[searching], top=most), strict=True)) if searching else {}

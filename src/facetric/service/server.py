@@ -10,6 +10,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
 from facetric.embedder import Embedder
+from facetric.photos import Decisions, PhotoGroups, open_collection
 from facetric.photos.places import existing
 from facetric.service.service import Limits, Service
 
@@ -38,7 +39,7 @@ def create_app(
     """An ASGI application that serves an index, for a server that you run; it opens the index when that starts.
 
     It asks for the `token` if there is one, and answers to localhost, IP addresses and the names in `allow_hosts`. `decisions` is
-    the file that keeps them; other arguments are those of `Embedder.cluster`.
+    the file that keeps them; other arguments are those of `Collection.cluster`.
     """
     service = _service(model, index, decisions, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
     return _app_of(service, token, allow_hosts)
@@ -82,14 +83,12 @@ def _service(
     **grouping: Any,
 ) -> Service:
     existing(index)
-    return Service(
-        model.index(index),
-        model,
-        lambda decided: model.cluster_index(index, decisions=decided, **grouping),
-        embed=lambda pixels: model.vectors(pixels, padded=False),
-        decisions=decisions,
-        limits=limits,
-    )
+
+    def grouped(decided: Decisions) -> PhotoGroups:
+        with closing(open_collection(index, model)) as opened:
+            return opened.cluster(decisions=decided, **grouping)
+
+    return Service(open_collection(index, model), model, grouped, decisions=decisions, limits=limits)
 
 
 def _app_of(service: Service, token: str | None, hosts: Collection[str]) -> ASGIApp:

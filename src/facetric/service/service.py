@@ -16,14 +16,14 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.encoder import Encoder
+from facetric.embedder import Embedder
 from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file
 from facetric.images.fingerprints import content_digest
 from facetric.machine import available_cores
 from facetric.photos import Collection, Decisions, PhotoGroups
 from facetric.photos.looks import THUMBNAIL_SIDE, thumbnail_of
 from facetric.service.decisions_file import DecisionsFile
-from facetric.service.engine import Answer, Embed, Engine
+from facetric.service.engine import Answer, Engine
 from facetric.service.live_groups import LiveGroups
 from facetric.text import printable
 
@@ -75,24 +75,22 @@ class Limits:
 class Service:
     """An index, its model and its decisions.
 
-    `group` makes groups that keep to decisions; it is called in a thread, with an index of its own. `embed` turns what
-    `encoder.pixels` gave into vectors; without it, `encoder.vectors` does.
+    `group` makes groups that keep to decisions; it is called in a thread, with an index of its own.
     """
 
     def __init__(
         self,
         index: Collection,
-        encoder: Encoder,
+        encoder: Embedder,
         group: Callable[[Decisions], PhotoGroups],
         *,
-        embed: Embed | None = None,
         decisions: str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._index = index
         self.title = printable(Path(index.address).name)
-        self.engine = Engine(index, encoder, embed or encoder.vectors)
+        self.engine = Engine(index, encoder)
         self.decisions = DecisionsFile(_decisions_path(index.address, decisions))
         self.groups = LiveGroups(group, lambda: (self.engine.catalog.version, self.decisions.decisions))
         self._decoders = ThreadPoolExecutor(available_cores(), thread_name_prefix="facetric-decode")
@@ -162,7 +160,7 @@ def _decisions_path(address: str, given: str | os.PathLike[str] | None) -> Path:
     return Path(address).expanduser().absolute() / "decisions.json"
 
 
-def image_pixels(data: bytes, encoder: Encoder, max_pixels: int) -> NDArray[np.uint8]:
+def image_pixels(data: bytes, encoder: Embedder, max_pixels: int) -> NDArray[np.uint8]:
     """The encoder's input; an ImageError for bytes that are no image, or one of too many pixels."""
     if not data:
         raise ImageError("the request has no body: send the bytes of an image", fault="empty")
@@ -170,8 +168,8 @@ def image_pixels(data: bytes, encoder: Encoder, max_pixels: int) -> NDArray[np.u
         raise ImageError(
             "the image is not JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC: save it as one of these", fault="not an image"
         )
-    image, _ = decode_image(io.BytesIO(data), _UPLOAD, at_least=encoder.at_least, max_pixels=max_pixels)
-    return encoder.pixels(image)
+    image, _ = decode_image(io.BytesIO(data), _UPLOAD, at_least=encoder.preprocessing.at_least, max_pixels=max_pixels)
+    return encoder.preprocessing.pixels(image)
 
 
 def photo_bytes(paths: Iterable[str], content: str) -> bytes | None:

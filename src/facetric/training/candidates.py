@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Network
-from facetric.embedder.network import WHOLE
+from facetric.embedder import WHOLE, Network
 from facetric.images import ImageDataset
 from facetric.metrics import Metric, retrieval_by_class
 from facetric.runs import DivergedError, TrainConfig, batch_shape, parse_config

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.closed_form import can_span
+from facetric.embedder import can_span
 from facetric.files import sealed, unsealed
 from facetric.images import ImageDataset
 from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig

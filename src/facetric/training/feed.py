@@ -16,7 +16,7 @@ from facetric.embedder.activations import TrunkCache
 from facetric.images import CenterCrop, Crop, ImageDataset, Preprocessing, RandomCrop, RandomResizedCrop, made_ahead, prepare
 from facetric.images.sources import Images, take_images, views
 from facetric.losses import ClassBalancedBatches
-from facetric.runs import BatchTable, DataTable, padded_pictures
+from facetric.runs import BatchTable, DataTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,7 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
     kept = np.flatnonzero(dataset.splits != "test")
     half: Images
     if isinstance(dataset.images, np.ndarray):
-        half = padded_pictures(dataset.images[kept], config.pad)
+        half = dataset.images[kept]
     else:
         paths = [dataset.images[i] for i in kept.tolist()]
         half = prepare(paths, size=config.size, name=dataset.name, n_threads=config.threads) if paths else paths

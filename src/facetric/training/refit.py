@@ -8,9 +8,8 @@ from typing import Self
 
 from torch import Tensor
 
-from facetric.embedder import Network
-from facetric.embedder.activations import TrunkCache, extract_features
-from facetric.images import Preprocessing
+from facetric.embedder import Network, encode
+from facetric.embedder.activations import TrunkCache
 from facetric.runs import DivergedError
 from facetric.training.feed import LabeledImages
 from facetric.training.health import CALMER
@@ -25,7 +24,6 @@ class HeadRefit:
 
     split: LabeledImages
     cache: TrunkCache | None
-    form: Preprocessing
     pretrained: Mapping[str, Tensor]  # the backbone before training; empty where it does not train
     pretrained_fraction: float = 0.0
 
@@ -37,7 +35,7 @@ class HeadRefit:
         if self.pretrained and self.pretrained_fraction:
             embedder = embedder.interpolated(self.pretrained, self.pretrained_fraction)
         images = self.split.images if self.cache is None else self.cache
-        features = extract_features(embedder, images, form=self.form, on_progress=lambda done, total: None)
+        features = encode(embedder, images, what="features")
         try:
             return embedder.with_whitened_head(features, self.split.labels)
         except ValueError:  # that there are enough images was checked before training

@@ -19,17 +19,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.embedder import Network, build_network
-from facetric.embedder.activations import TrunkCache, build_trunk_cache, extract_features
-from facetric.embedder.closed_form import check_fit
-from facetric.embedder.encode import usable_device
-from facetric.embedder.heads import FITTED_KINDS
-from facetric.embedder.input_spec import image_format
-from facetric.embedder.network import WHOLE
-from facetric.images import ImageDataset, Preprocessing
+from facetric.embedder import FITTED_KINDS, WHOLE, Network, build_network, check_fit, encode, usable_device
+from facetric.embedder.activations import TrunkCache, build_trunk_cache
+from facetric.images import ImageDataset
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
-from facetric.runs import RunTable, TrainConfig, new_images
+from facetric.progress import steps_shown
+from facetric.runs import RunTable, TrainConfig, new_images, size_and_pad
 from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
 from facetric.training.processes import Processes, share_batch_norm
 from facetric.training.refit import HeadRefit
@@ -176,32 +172,31 @@ class Plan:
     training: LabeledImages
     held_out: LabeledImages | None
     embedder: Network
-    format: Preprocessing
     sampler: ClassBalancedBatches
     loss: nn.Module
 
 
 def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> Plan:
     """Build and validate the parts; no communication between processes."""
-    run = config.run
+    run, (size, pad) = config.run, size_and_pad(config.data)
     embedder = build_network(
         config.model.backbone,
         dim=config.model.dim,
         weights=config.model.weights,
         image_size=config.model.image_size,
+        size=size,
+        pad=pad,
         normalize=bool(config.loss.normalize),
         freeze_through=config.model.freeze_through,
         normalize_features=config.model.head_init == "whitened",
         pooling=config.model.pooling,
         seed=run.seed,
     )
-    if not isinstance(dataset.images, np.ndarray) and embedder.input_spec.channels != 3:
+    if not isinstance(dataset.images, np.ndarray) and embedder.preprocessing.channels != 3:
         raise ValueError(
-            f"photos are read in color; the backbone {embedder.name} takes pictures of {embedder.input_spec.channels} channel: "
+            f"photos are read in color; the backbone {embedder.name} takes {embedder.preprocessing.channels} channel: "
             "choose another (--set model.backbone=tf_efficientnet_lite0)"
         )
-    if config.data.root is not None:
-        image_format(embedder.input_spec, (), size=config.data.size)  # refuses a crop that is too large before images are read
     training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
     if config.model.head_refit or config.model.head_init == "whitened":
         check_fit(embedder.n_features, training.labels, embedder.dim)
@@ -210,8 +205,7 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
     )
     fabric.to_device(embedder)
-    form = image_format(embedder.input_spec, training.images)
-    return Plan(training, held_out, embedder, form, sampler, loss)
+    return Plan(training, held_out, embedder, sampler, loss)
 
 
 def build_session(
@@ -280,7 +274,7 @@ def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
         n_views=config.model.cached_views,
         seed=config.model.views_seed,
         center=config.model.head_refit and not views_are_central,
-        transform=training_transform(config.data, plan.format),
+        transform=training_transform(config.data, plan.embedder.preprocessing),
     )
     return replace(cache, center_view=0) if views_are_central else cache
 
@@ -292,13 +286,15 @@ def _refit(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> HeadRef
     pretrained = {}
     if plan.embedder.freeze_through != WHOLE:
         pretrained = {name: tensor.detach().clone() for name, tensor in plan.embedder.backbone.state_dict().items()}
-    return HeadRefit(plan.training, cache, plan.format, pretrained, config.model.pretrained_fraction)
+    return HeadRefit(plan.training, cache, pretrained, config.model.pretrained_fraction)
 
 
 def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
     kind, features = config.model.head_init, None
     if kind in FITTED_KINDS:
-        features = extract_features(plan.embedder, plan.training.images if cache is None else cache, form=plan.format)
+        images = plan.training.images if cache is None else cache
+        with steps_shown() as progress:
+            features = encode(plan.embedder, images, what="features", step="features", progress=progress)
     plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed, labels=plan.training.labels)
     with torch.no_grad():
         for weights in plan.embedder.head.parameters():
@@ -308,7 +304,7 @@ def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) 
 def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:
     if cache is not None:
         return CachedFeed(plan.training, plan.sampler, cache)
-    transform = training_transform(config.data, plan.format)
+    transform = training_transform(config.data, plan.embedder.preprocessing)
     return LiveFeed(plan.training, plan.sampler, transform, n_threads=config.data.threads)
 
 

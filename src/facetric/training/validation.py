@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Network
-from facetric.embedder.activations import TrunkCache, embed_activations
+from facetric.embedder import Network, encode
+from facetric.embedder.activations import TrunkCache
 from facetric.training.feed import LabeledImages
 from facetric.training.health import refuse_bad_embeddings
 
@@ -48,11 +48,7 @@ class Validator:
 
     def embed(self, embedder: Network) -> NDArray[np.float32]:
         """The embeddings (n, d); from the cached activations where the first part of the network is frozen."""
-        from facetric.embedder import embed
-
-        if self.cache is None:
-            return embed(embedder, self.split.images, rank=0, world_size=1).vectors
-        return embed_activations(embedder, self.cache)
+        return encode(embedder, self.split.images if self.cache is None else self.cache)
 
 
 def check_validation(labels: NDArray[np.int64]) -> None:

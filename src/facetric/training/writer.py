@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from facetric.embedder import Network, load_network
-from facetric.embedder.weights import WeightsError
+from facetric.embedder import Network, WeightsError, load_network
 from facetric.runs import MetricsLog, Run, TrainConfig, remove_earlier_states, write_state
 from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights

@@ -24,7 +24,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.embedder.embedding import remove_blocks
 from facetric.evaluation import Comparison
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.runs import (
@@ -211,7 +210,7 @@ class Study:
         else:
             try:
                 train_or_resume(config)
-                report = evaluate_run(folder, checkpoint="last", facility=False, before=seed == 0, use_cache=True).report
+                report = evaluate_run(folder, checkpoint="last", facility=False, before=seed == 0).report
             except DivergedError:
                 raise RuntimeError(
                     f"{name}, seed {seed} has diverged with the hyper-parameters that its search found "
@@ -223,7 +222,6 @@ class Study:
             spent = time.perf_counter() - start
             said = f"NMI {100 * report.nmi:.2f}, R@1 {100 * report.recall_at_k[1]:.2f} in {spent:.0f} s"
         remove_states(run.checkpoints)  # a finished run needs only its network
-        remove_blocks(run.blocks_folder())  # of a process that was killed just after it wrote the scores
         say(f"{name}, seed {seed}: {said}")
 
     def _supersede(self, folder: Path) -> Path:

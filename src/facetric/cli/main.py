@@ -13,11 +13,10 @@ from facetric.cli.data import app as data_app
 from facetric.cli.demo import demo
 from facetric.cli.duplicates import duplicates
 from facetric.cli.embed import embed
-from facetric.cli.evaluate import compare, evaluate
+from facetric.cli.evaluate import compare, evaluate, report
 from facetric.cli.export import export
 from facetric.cli.index import IndexCommand, search
 from facetric.cli.index import app as index_app
-from facetric.cli.report import report
 from facetric.cli.reproduce import reproduce
 from facetric.cli.serve import serve
 from facetric.cli.train import resume, train

@@ -74,7 +74,6 @@ class Session:
             "embedder": self.embedder.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
-            "decay": None if self.decay is None else self.decay.state_dict(),
             "feed": self.feed.state_dict(),
             "loss": self.loss.state_dict(),
             "random": self.processes.all_gather(_random_state(self.fabric.device)),
@@ -85,7 +84,7 @@ class Session:
         self.optimizer.load_state_dict(state["optimizer"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
         if self.decay is not None:
-            self.decay.load_state_dict(state["decay"])
+            self.decay.load_state_dict({"n_steps": state["step"]})
         self.feed.load_state_dict(state["feed"])
         self.loss.load_state_dict(state["loss"])
         if len(state["random"]) == self.processes.n:  # otherwise the number of processes has changed: keep the fresh seeds

@@ -242,16 +242,9 @@ class Study:
 
     def _protocol(self) -> dict[str, Any]:
         """What decides the runs; refuses a folder whose runs were decided by something else."""
-        setting = self.setting
-        tables = real_paths(setting.tables)
-        shared = {
-            "tables": tables,
-            "overrides": setting.overrides,
-            "tied": setting.tied,
-            "n_folds": setting.n_folds,
-            "trial_steps": setting.trial_steps,
-        }
-        own = {name: {"method": asdict(method), "space": _plain(self.space(name))} for name, method in self.methods.items()}
+        shared = asdict(replace(self.setting, tables=real_paths(self.setting.tables)))
+        shared = {key: value for key, value in shared.items() if key not in {"n_trials", "n_seeds"}}  # more extend a study
+        own = {name: {"method": asdict(method)} for name, method in self.methods.items()}
         now: dict[str, Any] = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"
         if path.is_file():
@@ -291,10 +284,6 @@ def _images_clustered(tables: dict[str, dict[str, Any]]) -> int:
     """In one clustering: those of a batch, or of a subset of it."""
     size, loss = int(tables["batches"]["size"]), tables["loss"]
     return int(loss.get("subset_size") or size // 2) if loss.get("n_subsets") else size
-
-
-def _plain(space: Space) -> dict[str, Any]:
-    return {key: asdict(where) if isinstance(where, Range) else list(where) for key, where in space.items()}
 
 
 def _differences(before: Any, now: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from facetric.clustering import Agreement, calibrate
-from facetric.embedder import read_vectors
+from facetric.embedder import Vectors
 from facetric.embedder.heads import USUAL_SHRINKAGE, closed_form_head
 from facetric.metrics.retrieval import retrieval
 from facetric.photos.decisions import Constraints
@@ -29,8 +29,8 @@ PER_CLASS, N_ANSWERS, SMALLEST_NAMED = 20, 10, 5
 
 
 def load(path):
-    found = read_vectors(path)
-    return found.vectors, np.unique([name.split("/")[0] for name in found.paths], return_inverse=True)[1]
+    found = Vectors.load(path)
+    return found.vectors, np.unique([name.split("/")[0] for name in found.names], return_inverse=True)[1]
 
 
 def named(labels, classes):

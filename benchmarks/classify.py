@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.metrics import roc_auc_score
 
 import facetric
-from facetric.embedder import read_vectors
+from facetric.embedder import Vectors
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import EmbeddedPhoto
 from facetric.photos.vote import Votes
@@ -91,8 +91,8 @@ def main():
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--classes", type=int, nargs=2, default=(101, 200), help="the first and the last")
     options = parser.parse_args()
-    found = read_vectors(options.vectors)
-    labels = np.array([int(path.split("/")[0][:3]) for path in found.paths])
+    found = Vectors.load(options.vectors)
+    labels = np.array([int(path.split("/")[0][:3]) for path in found.names])
     rows = (labels >= options.classes[0]) & (labels <= options.classes[1])
     vectors, labels = found.vectors[rows], labels[rows]
     limit = 1 - facetric.load().calibration.threshold ** 2 / 2

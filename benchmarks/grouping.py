@@ -31,7 +31,7 @@ from sklearn.cluster import HDBSCAN, KMeans
 
 import facetric
 from facetric.clustering import Agreement, calibrate
-from facetric.embedder import read_vectors
+from facetric.embedder import Vectors
 from facetric.embedder.heads import closed_form_head
 from facetric.images.listing import list_photos
 from facetric.images.readers import load_dataset
@@ -44,8 +44,8 @@ N_ROUNDS, N_ANSWERS = 10, 10
 
 def cub(path):
     """(name, calibrating, test) for features as they are, and for a head; classes are numbered in the names of their folders."""
-    found = read_vectors(path)
-    classes = np.array([int(name.split("/")[0][:3]) for name in found.paths])
+    found = Vectors.load(path)
+    classes = np.array([int(name.split("/")[0][:3]) for name in found.names])
     vectors = found.vectors / np.linalg.norm(found.vectors, axis=1, keepdims=True)
     fitting, calibrating, test = classes <= 50, (classes > 50) & (classes <= 100), classes > 100
     yield "CUB, without training", (vectors[classes <= 100], classes[classes <= 100]), (vectors[test], classes[test])

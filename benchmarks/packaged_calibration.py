@@ -18,7 +18,7 @@ import numpy as np
 
 from facetric.clustering import Agreement, Calibration, calibrate
 from facetric.clustering.expected import PairRates
-from facetric.embedder import read_vectors
+from facetric.embedder import Vectors
 
 TARGET = Path(__file__).parent.parent / "src" / "facetric" / "inference" / "packaged_calibration.json"
 
@@ -72,8 +72,8 @@ def main():
         "--check", action="store_true", help="print what the stored calibration promises and keeps; write nothing"
     )
     options = parser.parse_args()
-    found = read_vectors(options.vectors)
-    classes = np.array([int(path.split("/")[0][:3]) for path in found.paths])
+    found = Vectors.load(options.vectors)
+    classes = np.array([int(path.split("/")[0][:3]) for path in found.names])
     if options.check:
         check(found.vectors, classes)
         return

@@ -12,9 +12,7 @@ import time
 from pathlib import Path
 from typing import get_args
 
-import numpy as np
-
-from facetric.embedder import Embeddings, build_network, encode
+from facetric.embedder import Vectors, build_network, encode
 from facetric.embedder.heads import closed_form_head
 from facetric.embedder.network import Pooling
 from facetric.evaluation import evaluate
@@ -42,7 +40,7 @@ def main():
     found = {}
     for split in splits:
         part = dataset.select(split)
-        found[split] = Embeddings(encode(network, part.images), part.labels, np.array(list(map(str, part.images))))
+        found[split] = Vectors(encode(network, part.images), tuple(map(str, part.images)), part.labels)
     print(f"Frozen {options.backbone}, {options.pooling} pooling, embedded in {time.perf_counter() - start:.1f} s")
     test = found["test"]
     options.out.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from facetric import open_run
-from facetric.embedder import encode, read_vectors
+from facetric.embedder import Vectors, encode
 from facetric.embedder.heads import closed_form_head
 from facetric.images.glyphs import load_glyphs
 from facetric.runs import new_images
@@ -34,8 +34,8 @@ def save(folder, name, split, vectors, labels):
 
 
 def cub(path, folder):
-    found = read_vectors(path)
-    classes = np.array([int(name.split("/")[0][:3]) for name in found.paths])
+    found = Vectors.load(path)
+    classes = np.array([int(name.split("/")[0][:3]) for name in found.names])
     head = closed_form_head(found.vectors[classes <= 50], classes[classes <= 50], DIMENSION)
     for split, rows in {"validation": (classes > 50) & (classes <= 100), "test": classes > 100}.items():
         save(folder, "cub", split, head(found.vectors[rows]), classes[rows])

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from facetric.embedder import Embeddings
+from facetric.embedder import Vectors
 from facetric.images.readers import load_dataset
 from facetric.report.figures import draw_curves, write_plot
 from facetric.report.map import draw_map, tsne_positions
@@ -48,7 +48,7 @@ def glyphs(folder, run):
         kept = np.flatnonzero(np.isin(dataset.labels, np.unique(dataset.labels)[:N_CLASSES]))
         vectors, where = principal_components(dataset.images[kept]), "pixels, before training"
     else:
-        embeddings = Embeddings.load(run / "embeddings.npz")
+        embeddings = Vectors.load(run / "embeddings.npz")
         if not np.array_equal(embeddings.labels, dataset.labels):
             raise SystemExit(
                 f"{run} is not a run on the test split of the built-in glyphs as they are: pass one of configs/glyphs.toml"

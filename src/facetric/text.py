@@ -1,15 +1,21 @@
-"""Words for messages: a path as one line, the nearest known name."""
+"""Words for messages and tables: a path as one line, the nearest known name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 def printable(path: object) -> str:
     """The path as one line that any terminal can show: control characters and undecodable bytes are escaped."""
     text = str(path)
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def readable(path: Path) -> str:
+    """A relative path as every format can hold it: with slashes, and undecodable bytes escaped as \\udcXX."""
+    return path.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.embedder import Embeddings, build_network, encode
+from facetric.embedder import Vectors, build_network, encode
 from facetric.embedder.encode import usable_device
 
 
@@ -97,17 +97,17 @@ def test_nothing_is_nothing_and_small_images_are_refused(network, images):
         encode(network, images, batch_size=0)
 
 
-def test_embeddings_survive_their_file_and_a_wrong_file_is_refused(tmp_path):
-    kept = Embeddings(np.ones((2, 3), dtype=np.float32), np.array([2**53 + 1, 4]), np.array(["a", "ü"]), {"views": "center crop"})
+def test_vectors_survive_their_file_and_a_wrong_file_is_refused(tmp_path):
+    kept = Vectors(np.ones((2, 3), dtype=np.float32), ("a", "ü"), np.array([2**53 + 1, 4]), source={"views": "center crop"})
     kept.save(tmp_path / "embeddings.npz")
-    found = Embeddings.load(tmp_path / "embeddings.npz")
+    found = Vectors.load(tmp_path / "embeddings.npz")
     np.testing.assert_array_equal(found.vectors, kept.vectors)
-    assert (found.labels.tolist(), found.images.tolist(), found.source) == (kept.labels.tolist(), ["a", "ü"], kept.source)
+    assert (found.labels.tolist(), found.names, found.source) == (kept.labels.tolist(), ("a", "ü"), kept.source)
     (tmp_path / "embeddings.npz").write_text("no zip")
-    with pytest.raises(ValueError, match="holds no embeddings"):
-        Embeddings.load(tmp_path / "embeddings.npz")
+    with pytest.raises(ValueError, match="holds no vectors"):
+        Vectors.load(tmp_path / "embeddings.npz")
     with pytest.raises(ValueError, match="equal length"):
-        Embeddings(np.ones((2, 3), dtype=np.float32), np.array([1]), np.array(["a", "b"]))
+        Vectors(np.ones((2, 3), dtype=np.float32), ("a", "b"), np.array([1]))
 
 
 @pytest.mark.parametrize(("cuda", "mps", "expected"), [(True, True, "cuda:0"), (False, True, "mps"), (False, False, "cpu")])

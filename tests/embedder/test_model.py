@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.clustering import FacilityLocation
-from facetric.embedder import Embeddings, build_network
+from facetric.embedder import Vectors, build_network
 from facetric.images.readers import load_dataset
 from facetric.photos import open_collection
 from facetric.runs import Manifest, Run, evaluate_run
@@ -46,9 +46,9 @@ def photo(seed=0, size=(300, 200)):
 
 def test_the_vectors_are_those_of_evaluate(run):
     evaluate_run(run, n_restarts=1, facility=False)
-    kept = Embeddings.load(run / "embeddings.npz")
+    kept = Vectors.load(run / "embeddings.npz")
     model = facetric.load(run)
-    np.testing.assert_allclose(model.encode(kept.images.tolist()), kept.vectors, atol=1e-6)
+    np.testing.assert_allclose(model.encode(list(kept.names)), kept.vectors, atol=1e-6)
     assert model.fingerprint == kept.source["model"]
     assert model.dim == kept.vectors.shape[1] == 16
 

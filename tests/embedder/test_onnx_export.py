@@ -18,7 +18,7 @@ import facetric
 import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import OnnxNetwork, build_network, encode, read_network, read_vectors
+from facetric.embedder import OnnxNetwork, Vectors, build_network, encode, read_network
 from facetric.embedder import onnx_export as writing
 from facetric.embedder.onnx_export import Source, exported_network, write_export
 from facetric.embedder.onnx_graph import PictureGraph, onnx_graph
@@ -200,8 +200,8 @@ def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(
     for name, options in {"engine": ("--model", run, "--engine", "onnx"), "file": ("--model", exported)}.items():
         result = invoke("embed", photos, *options, "-o", tmp_path / f"{name}.npz")
         assert result.exit_code == 0, result.stderr
-        found, expected = read_vectors(tmp_path / f"{name}.npz"), read_vectors(tmp_path / "torch.npz")
-        assert (found.paths, found.contents, found.model) == (expected.paths, expected.contents, expected.model)
+        found, expected = Vectors.load(tmp_path / f"{name}.npz"), Vectors.load(tmp_path / "torch.npz")
+        assert (found.names, found.hashes, found.model) == (expected.names, expected.hashes, expected.model)
         np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-6)
     assert "(0 embedded now" in invoke("embed", photos, "--model", exported, "-o", tmp_path / "torch.npz").stdout
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from facetric.embedder import PhotoVectors, read_vectors, write_vectors
+from facetric.embedder import Vectors
 from facetric.photos.arrangement import RECORD, Placed, arrange
 from facetric.photos.contract import About
 from facetric.photos.sqlite_store import IndexFolder
@@ -16,37 +16,27 @@ VECTORS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 CONTENTS = [bytes([i]) * 16 for i in range(6)]
 
 
-@pytest.mark.parametrize("suffix", ["npz", "csv", "parquet"])
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
 def test_a_damaged_file_of_vectors_is_refused(tmp_path, suffix):
     path, rng = tmp_path / f"v.{suffix}", np.random.default_rng(0)
     paths = tuple(f"{i}, é\n.jpg" for i in range(6))
-    before = PhotoVectors(paths, tuple(content.hex() for content in CONTENTS), "m" * 64, VECTORS)
-    write_vectors(path, before)
+    before = Vectors(VECTORS, paths, hashes=tuple(content.hex() for content in CONTENTS), model="m" * 64)
+    before.save(path)
     data = path.read_bytes()
-    assert read_vectors(path).fingerprint == before.fingerprint
+    assert Vectors.load(path).fingerprint == before.fingerprint
     said = []
     for _ in range(150):
         hurt = bytearray(data)
         hurt[rng.integers(len(hurt))] ^= 1 << rng.integers(8)
         path.write_bytes(bytes(hurt))
         try:
-            found = read_vectors(path)
+            found = Vectors.load(path)
         except ValueError as error:
             said.append(str(error))
         else:
             assert found.fingerprint == before.fingerprint  # in bytes that say nothing
     assert len(said) > 40
     assert all(len(line.splitlines()) == 1 for line in said)
-
-
-def test_a_csv_that_is_cut_at_the_end_of_a_row_is_refused(tmp_path):
-    path = tmp_path / "v.csv"
-    write_vectors(path, PhotoVectors(tuple("abcdef"), tuple(content.hex() for content in CONTENTS), "m" * 64, VECTORS))
-    lines = path.read_text().splitlines(keepends=True)
-    for n in range(len(lines)):
-        path.write_text("".join(lines[:n]))
-        with pytest.raises(ValueError, match=r"rows are missing|has no rows|v\.csv"):
-            read_vectors(path)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import facetric
 import processes
 from evaluation.run_folders import make_run
 from facetric.cli.main import app
-from facetric.embedder import read_vectors
+from facetric.embedder import Vectors
 from facetric.images.fingerprints import content_digest
 from facetric.photos import embed_folder
 from images.broken_files import write_broken_files
@@ -35,9 +35,9 @@ def test_a_row_holds_path_content_model_and_vector(run, model, tmp_path, suffix)
     result = invoke("embed", root, "--model", run, "--output", output)
     assert result.exit_code == 0, result.stderr
     assert "35 photos, 16 dimensions (35 embedded now)" in result.stdout
-    found = read_vectors(output)
-    assert list(found.paths) == paths
-    assert list(found.contents) == [content_digest((root / path).read_bytes()).hex() for path in paths]
+    found = Vectors.load(output)
+    assert list(found.names) == paths
+    assert list(found.hashes) == [content_digest((root / path).read_bytes()).hex() for path in paths]
     assert found.model == model.fingerprint
     np.testing.assert_allclose(found.vectors, model.encode(root), atol=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", output.name]  # nothing else is left
@@ -48,9 +48,9 @@ def test_the_formats_hold_the_same_vectors_to_the_last_bit(model, tmp_path):
     found = []
     for suffix in FORMATS:
         embed_folder(tmp_path / "photos", model, tmp_path / f"vectors.{suffix}")
-        found.append(read_vectors(f"{tmp_path}/vectors.{suffix}"))
+        found.append(Vectors.load(f"{tmp_path}/vectors.{suffix}"))
     for other in found[1:]:
-        assert (other.paths, other.contents, other.model) == (found[0].paths, found[0].contents, found[0].model)
+        assert (other.names, other.hashes, other.model) == (found[0].names, found[0].hashes, found[0].model)
         np.testing.assert_array_equal(other.vectors, found[0].vectors)
 
 
@@ -66,7 +66,7 @@ def test_broken_files_are_listed_and_the_others_embedded(run, tmp_path):
         listed = dict(csv.reader(file))
     assert listed.keys() - {"path"} == broken
     assert "is truncated: copy or download it again" in listed["half.jpg"]
-    assert set(paths) < set(read_vectors(tmp_path / "vectors.csv").paths)
+    assert set(paths) < set(Vectors.load(tmp_path / "vectors.csv").names)
     for name in broken:
         (root / name).unlink()
     assert invoke("embed", root, "--model", run, "--output", tmp_path / "vectors.csv").exit_code == 0
@@ -92,8 +92,8 @@ def test_only_new_contents_are_embedded_later(model, tmp_path):
     photo(99).save(root / "new.jpg")
     after = embed_folder(root, model, output)
     assert (before.n_photos, before.n_new, after.n_photos, after.n_new) == (12, 12, 13, 1)
-    found = read_vectors(output)
-    rows = {path: row for row, path in enumerate(found.paths)}
+    found = Vectors.load(output)
+    rows = {path: row for row, path in enumerate(found.names)}
     np.testing.assert_array_equal(found.vectors[rows["moved.jpg"]], found.vectors[rows["copy.jpg"]])
     fresh = embed_folder(root, model, tmp_path / "fresh.npz")
     assert (fresh.n_new, output.read_bytes()) == (12, (tmp_path / "fresh.npz").read_bytes())  # the copy is embedded once
@@ -108,7 +108,7 @@ def test_names_that_are_not_unicode_are_embedded_and_written_escaped(model, tmp_
     (root / os.fsdecode(b"bad\xe9.jpg")).write_bytes(b"text")
     found = embed_folder(root, model, tmp_path / f"vectors.{suffix}")
     assert (found.n_photos, len(found.problems)) == (1, 1)
-    assert read_vectors(found.output).paths == ("caf\\udce9, \n2.jpg",)
+    assert Vectors.load(found.output).names == ("caf\\udce9, \n2.jpg",)
     assert embed_folder(root, model, found.output).n_new == 0
 
 
@@ -173,7 +173,7 @@ def test_a_file_that_it_did_not_write_is_not_touched(run, tmp_path, name):
     assert "not written by" in result.stderr
     assert (tmp_path / name).read_text() == "path,label\na.jpg,owl\n"
     assert invoke("embed", tmp_path / "photos", "--model", run, "-o", output, "--overwrite").exit_code == 0
-    assert len(read_vectors(output)) == 2
+    assert len(Vectors.load(output)) == 2
 
 
 def test_vectors_of_another_model_are_not_replaced_unasked(run, model, tmp_path):
@@ -183,7 +183,7 @@ def test_vectors_of_another_model_are_not_replaced_unasked(run, model, tmp_path)
     with pytest.raises(ValueError, match=r"holds vectors of another model .*: choose another --output, or pass --overwrite"):
         embed_folder(tmp_path / "photos", other, tmp_path / "v.npz")
     embed_folder(tmp_path / "photos", other, tmp_path / "v.npz", overwrite=True)
-    assert read_vectors(tmp_path / "v.npz").model == other.fingerprint
+    assert Vectors.load(tmp_path / "v.npz").model == other.fingerprint
 
 
 @pytest.mark.parametrize(
@@ -248,7 +248,7 @@ def test_heic_and_avif_photos_are_embedded_where_their_plugin_is_installed(model
     photo(0).save(tmp_path / "photos" / "a.avif", quality=95)
     found = embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
     assert (found.n_photos, found.problems) == (3, ())
-    vectors = read_vectors(found.output).vectors
+    vectors = Vectors.load(found.output).vectors
     assert (vectors @ vectors.T).min() > 0.99
 
 
@@ -273,4 +273,4 @@ def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
     assert [line.startswith("facetric embed: ") for line in done.stderr.splitlines() if "loading" not in line] == [True]
     assert not (tmp_path / "v.npz").exists()
     assert invoke("embed", tmp_path / "photos", "--model", run, "-o", tmp_path / "v.npz").exit_code == 0
-    assert len(read_vectors(tmp_path / "v.npz")) == 64
+    assert len(Vectors.load(tmp_path / "v.npz")) == 64

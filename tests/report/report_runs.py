@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 from PIL import Image
 
-from facetric.embedder import Embeddings
+from facetric.embedder import Vectors
 from facetric.evaluation import evaluate
 from facetric.report.run_record import ShownImages
 from facetric.report.sprites import Thumbnails
@@ -31,7 +31,7 @@ def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None,
     images = clumps(n_images, n_classes, seed=seed)
     paths = np.array(names or [f"/data/class {label}/{i}.jpg" for i, label in enumerate(images.class_labels)])
     source = {"dataset": dataset, "split": "test"}
-    Embeddings(images.vectors, images.class_labels.astype(np.int64), paths, source).save(folder / "embeddings.npz")
+    Vectors(images.vectors, tuple(paths), images.class_labels.astype(np.int64), source=source).save(folder / "embeddings.npz")
     evaluate(images.vectors, images.class_labels, n_restarts=2).save(folder / "evaluation.json")
     if config:
         (folder / "config.toml").write_text(f'[run]\nname = "tried"\n\n[data]\nname = "{dataset}"\n')

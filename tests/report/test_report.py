@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_run
 from facetric.cli.main import app
-from facetric.embedder import Embeddings
+from facetric.embedder import Vectors
 from facetric.report import page as writer
 from facetric.report import write_report
 from facetric.report.cards import panels
@@ -114,7 +114,7 @@ def test_tiny_and_one_class_runs_have_a_report(tmp_path, n_images, n_classes):
     images = clumps(n_images, n_classes)
     labels = images.class_labels.astype(np.int64)
     Image.fromarray(gray(1)[0]).save(tmp_path / "photo.png")
-    Embeddings(images.vectors, labels, np.array([str(tmp_path / "photo.png")] * n_images)).save(folder / "embeddings.npz")
+    Vectors(images.vectors, (str(tmp_path / "photo.png"),) * n_images, labels).save(folder / "embeddings.npz")
     made = write_report(folder)
     page = about(made.page)
     assert [figure.name for figure in made.figures] == ["curves.png", "tsne_map.png"]
@@ -125,7 +125,7 @@ def test_tiny_and_one_class_runs_have_a_report(tmp_path, n_images, n_classes):
 def test_vectors_that_are_no_numbers_are_noted(tmp_path):
     folder = write_run(tmp_path / "run", n_images=12, n_classes=3)
     vectors = np.full((4, 3), np.nan, dtype=np.float32)
-    Embeddings(vectors, np.array([0, 0, 1, 1]), np.array(list("abcd"))).save(folder / "embeddings.npz")
+    Vectors(vectors, tuple("abcd"), np.array([0, 0, 1, 1])).save(folder / "embeddings.npz")
     assert any("NaN" in note for note in about(quick_report(folder))["notes"])
 
 
@@ -243,7 +243,7 @@ def test_the_command_joins_the_run_with_its_dataset(tmp_path):
     folder = make_run(tmp_path, name="run", root=root, checkpoint=None, validate=False)
     write_run(folder, n_images=12, n_classes=3, config=False)
     vectors = np.random.default_rng(0).normal(size=(len(test), 4)).astype(np.float32)
-    Embeddings(vectors, test.labels, np.array([str(path) for path in test.images])).save(folder / "embeddings.npz")
+    Vectors(vectors, tuple(map(str, test.images)), test.labels).save(folder / "embeddings.npz")
     result = command(folder)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[-1].startswith(f"{folder / 'report.html'} (")

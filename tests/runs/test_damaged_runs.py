@@ -172,7 +172,7 @@ def test_images_whose_names_are_not_utf8_are_evaluated_and_reported(tmp_path):
     run = make_run(tmp_path, root=root)
     found = evaluate_run(run, n_restarts=1)
     assert found.report.n_images == 16
-    assert all("\udce9" in name for name in Run(run).embeddings().images.tolist())
+    assert all("\udce9" in name for name in Run(run).embeddings().names)
     result = invoke("report", run)
     assert result.exit_code == 0, result.stderr
     assert Run(run).report_file.is_file()

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import Embeddings
+from facetric.embedder import Vectors
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import evaluate_run
 
@@ -25,7 +25,7 @@ def test_a_run_is_embedded_scored_and_printed(tmp_path, root):
     run = make_run(tmp_path, root=root)
     result = invoke("evaluate", run, "--restarts", 2)
     assert result.exit_code == 0, result.output
-    report, kept = EvaluationReport.load(run / "evaluation.json"), Embeddings.load(run / "embeddings.npz")
+    report, kept = EvaluationReport.load(run / "evaluation.json"), Vectors.load(run / "embeddings.npz")
     assert (report.n_images, report.n_classes, kept.vectors.shape) == (24, 6, (24, 16))
     assert report.source["checkpoint"] == "best.safetensors"
     assert report.source["views"] == "center crop"
@@ -53,7 +53,7 @@ def test_splits_have_files_of_their_own_and_share_no_class(tmp_path, root):
     for split in ("test", "validation", "train"):
         ending = "" if split == "test" else f"-{split}"
         evaluate_run(run, split=split, n_restarts=1, facility=False)
-        labels[split] = set(Embeddings.load(run / f"embeddings{ending}.npz").labels.tolist())
+        labels[split] = set(Vectors.load(run / f"embeddings{ending}.npz").labels.tolist())
         report = EvaluationReport.load(run / f"evaluation{ending}.json")
         assert report.source["split"] == split
         assert report.source["checkpoint"] == "last.safetensors"

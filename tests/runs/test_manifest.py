@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from evaluation.run_folders import make_pictures, make_run
-from facetric.embedder import Embeddings
+from facetric.embedder import Vectors
 from facetric.images.readers import load_dataset
 from facetric.runs import Manifest, evaluate_run, open_run
 from facetric.runs.splits import resumed_images
@@ -16,7 +16,7 @@ from facetric.runs.splits import resumed_images
 
 def classes_of(path):
     """Names of the classes that embeddings.npz holds, by the folders of the images."""
-    return {name.split("/")[-2] for name in Embeddings.load(path).images.tolist()}
+    return {name.split("/")[-2] for name in Vectors.load(path).names}
 
 
 def trained_classes(run):

@@ -3,13 +3,14 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run, nothing
-from facetric.embedder import Embeddings, build_network
+from facetric.embedder import Vectors, build_network
 from facetric.files import part_of, remove_stale_parts, sealed
 from facetric.report import write_report
 from facetric.report.run_record import read_run
@@ -36,7 +37,7 @@ def test_the_public_door_gives_config_manifest_embedder_embeddings_and_evaluatio
 def test_scores_of_other_embeddings_are_noticed_by_compare_and_report(evaluated):
     """A kill between embeddings and scores used to leave old scores beside new embeddings, and the report mixed them."""
     found = evaluated.embeddings()
-    Embeddings(found.vectors[:, ::-1].copy(), found.labels, found.images, found.source).save(evaluated.embeddings_file())
+    replace(found, vectors=found.vectors[:, ::-1].copy()).save(evaluated.embeddings_file())
     with pytest.raises(StaleResultError, match=r"scores of other embeddings .*facetric evaluate .* again"):
         evaluated.evaluation()
     with pytest.raises(StaleResultError):
@@ -72,8 +73,8 @@ def test_a_flipped_bit_in_the_embeddings_is_one_line(evaluated, bit):
     content = bytearray(file.read_bytes())
     content[len(content) // 3 if bit == "middle" else bit] ^= 4
     file.write_bytes(content)
-    with pytest.raises(ValueError, match="damaged or holds no embeddings"):
-        Embeddings.load(file)
+    with pytest.raises(ValueError, match="damaged or holds no vectors"):
+        Vectors.load(file)
 
 
 def test_a_damaged_row_costs_no_good_ones(tmp_path):

@@ -132,7 +132,7 @@ def command_lines(draw):
 
 def arrays(draw):
     """Files of embeddings made by hand: what is not one of ours is a ValueError of one line."""
-    from facetric.embedder import Embeddings, read_vectors
+    from facetric.embedder import Vectors
 
     _, _, (vectors, _), (labels, _) = batch(draw)
     names = ["vectors", "labels", "paths", "source", "sha256", "contents", "model", "about"]
@@ -143,8 +143,7 @@ def arrays(draw):
         with suppress(ValueError, TypeError):  # NumPy writes no ragged lists
             np.savez(path, **{name: np.asarray(value) for name, value in made.items()})
         if path.exists():
-            assert call(Embeddings.load, path) is REFUSED
-            assert call(read_vectors, path) is REFUSED
+            assert call(Vectors.load, path) is REFUSED
 
 
 def records(draw):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import facetric
-from facetric.embedder import read_vectors
+from facetric.embedder import Vectors
 from facetric.runs import open_run
 from facetric.runs.states import read_newest_state
 from torture.inputs import damaged
@@ -40,8 +40,8 @@ def _state(place):
 
 
 def _vectors(place):
-    found = read_vectors(place / "v.npz")
-    return found.paths, found.contents, found.model, found.vectors.tobytes()
+    found = Vectors.load(place / "v.npz")
+    return found.names, found.hashes, found.model, found.vectors.tobytes()
 
 
 READERS = {

@@ -10,7 +10,6 @@ from facetric.embedder.checkpoint import (
     save_network,
 )
 from facetric.embedder.embedder import Embedder
-from facetric.embedder.embeddings import Embeddings
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.heads import FITTED_KINDS, ClosedForm, can_span, check_fit, closed_form_head
 from facetric.embedder.loading import Engine, checkpoint_file, load
@@ -19,7 +18,7 @@ from facetric.embedder.onnx_engine import OnnxNetwork, read_network
 from facetric.embedder.onnx_export import Export, ExportError, exported_network, write_export
 from facetric.embedder.onnx_file import OnnxDescription, OnnxFileError
 from facetric.embedder.transformer import Embedding
-from facetric.embedder.vector_file import PhotoVectors, read_vectors, write_vectors
+from facetric.embedder.vectors_file import Vectors, check_suffix, read_fingerprint
 from facetric.embedder.weights import WeightsError, default_weights
 
 __all__ = [
@@ -28,7 +27,6 @@ __all__ = [
     "ClosedForm",
     "Embedder",
     "Embedding",
-    "Embeddings",
     "Engine",
     "Export",
     "ExportError",
@@ -36,12 +34,13 @@ __all__ = [
     "OnnxDescription",
     "OnnxFileError",
     "OnnxNetwork",
-    "PhotoVectors",
+    "Vectors",
     "WeightsError",
     "build_network",
     "calibration_file",
     "can_span",
     "check_fit",
+    "check_suffix",
     "checkpoint_file",
     "closed_form_head",
     "default_weights",
@@ -51,11 +50,10 @@ __all__ = [
     "load_network",
     "network_fingerprint",
     "read_calibration",
+    "read_fingerprint",
     "read_network",
-    "read_vectors",
     "save_calibration",
     "save_network",
     "usable_device",
     "write_export",
-    "write_vectors",
 ]

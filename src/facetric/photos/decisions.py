@@ -23,10 +23,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from facetric.embedder.vector_file import readable
 from facetric.files import unsealed
 from facetric.images.fingerprints import content_digest
-from facetric.text import printable
+from facetric.text import printable, readable
 
 FORMAT = "facetric decisions 1"
 _LENGTHS = {"same": (2, None), "different": (2, 2), "name": (1, None), "reject": (1, None)}  # of photos: at least, at most

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import Embedder
-from facetric.embedder.vector_file import readable
 from facetric.files import sealed, unsealed, write_atomically
 from facetric.images.listing import PhotoList, Problem, list_photos
 from facetric.images.sketches import Sketch, read_sketches, stacked
@@ -27,7 +26,7 @@ from facetric.photos.places import absolute
 from facetric.photos.sqlite_store import IndexFolder, SqliteStore
 from facetric.photos.store import unchanged
 from facetric.progress import OnStep
-from facetric.text import printable
+from facetric.text import printable, readable
 
 _SIMILARITY = ".look-alikes.json"
 KINDS = ("exact", "near", "look-alike")

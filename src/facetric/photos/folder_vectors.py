@@ -6,31 +6,24 @@ for photos of the same content.
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from facetric.embedder import Embedder
-from facetric.embedder.vector_file import (
-    PhotoVectors,
-    check_suffix,
-    is_problem_table,
-    read_vectors,
-    readable,
-    write_problems,
-    write_vectors,
-)
-from facetric.files import remove_stale_parts
+from facetric.embedder import Embedder, Vectors, check_suffix
+from facetric.files import remove_stale_parts, write_atomically
 from facetric.images.listing import Problem, list_photos, not_empty
 from facetric.photos.ingest import embed_list
 from facetric.photos.store import VectorStore
 from facetric.progress import Progress
-from facetric.text import printable
+from facetric.text import printable, readable
 
 
 @dataclass(frozen=True)
@@ -63,12 +56,12 @@ def embed_folder(
     check_suffix(output)
     _check_parent(output)
     kept = _existing(output, encoder, overwrite=overwrite)
-    if beside.exists() and not overwrite and not is_problem_table(beside):
+    if beside.exists() and not overwrite and not _is_problem_table(beside):
         raise ValueError(f"{printable(beside)} is needed for a list of broken photos and was not written by facetric: move it")
     listed = not_empty(list_photos(photos))
     with _workplace(output) as place, _store(place, encoder) as store:
         if kept is not None:
-            store.add_vectors(map(bytes.fromhex, kept.contents), kept.vectors)
+            store.add_vectors(map(bytes.fromhex, kept.hashes), kept.vectors)
         done = embed_list(listed, encoder, store, n_processes=n_processes, on_progress=on_progress)
         if not done.photos:
             raise ValueError(
@@ -77,8 +70,8 @@ def embed_folder(
             )
         vectors = store.vectors(done.contents)
         paths, contents = tuple(map(readable, done.photos)), tuple(content.hex() for content in done.contents)
-        write_vectors(output, PhotoVectors(paths, contents, encoder.fingerprint, vectors))
-        write_problems(beside, [(problem.path, problem.reason) for problem in done.problems])
+        Vectors(vectors, paths, hashes=contents, model=encoder.fingerprint).save(output)
+        _write_problems(beside, done.problems)
     return FolderEmbedding(output, len(done.photos), done.n_new, done.problems, beside if done.problems else None)
 
 
@@ -89,12 +82,12 @@ def _check_parent(output: Path) -> None:
         raise ValueError(f"the folder {printable(output.parent)} does not exist: create it, or choose another place (--output)")
 
 
-def _existing(output: Path, encoder: Embedder, *, overwrite: bool) -> PhotoVectors | None:
+def _existing(output: Path, encoder: Embedder, *, overwrite: bool) -> Vectors | None:
     """The vectors that the output holds already, for use again; a ValueError where it must not be replaced."""
     if not output.exists():
         return None
     try:
-        found = read_vectors(output)
+        found = Vectors.load(output)
     except ValueError:
         if overwrite:
             return None
@@ -134,3 +127,24 @@ def _store(place: Path, encoder: Embedder) -> VectorStore:
     """The store of this model: what another one left unfinished is not touched before this one is done."""
     path = place / f"{encoder.fingerprint[:16]}.sqlite"
     return VectorStore(path, fingerprint=encoder.fingerprint, dimensions=encoder.dim)
+
+
+def _write_problems(path: Path, problems: Sequence[Problem]) -> None:
+    """A table path,problem; no file if there are none."""
+    rows = [(readable(one.path), printable(one.reason.encode("utf-8", "backslashreplace").decode())) for one in problems]
+    if not rows:
+        if _is_problem_table(path):
+            path.unlink()
+        return
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows([("path", "problem"), *rows])
+    write_atomically(path, text.getvalue().encode())
+
+
+def _is_problem_table(path: Path) -> bool:
+    """Whether this is a file that `_write_problems` wrote."""
+    try:
+        with path.open("rb") as file:
+            return file.read(13) == b"path,problem\n"
+    except OSError:
+        return False

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.vector_file import readable
 from facetric.files import write_atomically
 from facetric.html_page import html_page
 from facetric.photos.decisions import Decisions
 from facetric.photos.photo_groups import PhotoGroups
-from facetric.text import printable
+from facetric.text import printable, readable
 
 PAGE = "clusters.html"
 _MARK = b'<meta name="generator" content="facetric cluster">'

@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.clustering import Calibration, ExpectedPrecision
-from facetric.embedder.vector_file import readable
 from facetric.files import write_atomically
 from facetric.images.listing import Problem
 from facetric.photos.arrangement import Placed, arrange, folder_name
 from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import Clusterer, Question, grouped
 from facetric.progress import OnStep, Progress
-from facetric.text import printable
+from facetric.text import printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "doubt")
 LONELY = "alone"  # the folder of photos that are alone

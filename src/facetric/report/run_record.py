@@ -118,8 +118,8 @@ def _images(run: Run, metric: Metric, notes: list[str]) -> ShownImages | None:
     values, codes = np.unique(embeddings.labels, return_inverse=True)
     known = _class_names(run, notes)
     names = tuple(known[value] if 0 <= value < len(known) else f"class {value}" for value in values.tolist())
-    in_memory = any(name.startswith("#") for name in embeddings.images.tolist())
-    images = tuple(f"image {name[1:]}" if name.startswith("#") else name for name in embeddings.images.tolist())
+    in_memory = any(name.startswith("#") for name in embeddings.names)
+    images = tuple(f"image {name[1:]}" if name.startswith("#") else name for name in embeddings.names)
     return ShownImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric, are_files=not in_memory)
 
 

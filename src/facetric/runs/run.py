@@ -31,8 +31,15 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.embedder import Embeddings, Network, checkpoint_file, load_network, network_fingerprint, save_network
-from facetric.embedder.embeddings import read_fingerprint
+from facetric.embedder import (
+    Network,
+    Vectors,
+    checkpoint_file,
+    load_network,
+    network_fingerprint,
+    read_fingerprint,
+    save_network,
+)
 from facetric.evaluation import EvaluationReport
 from facetric.files import refuse_links, remove_stale_parts, unsealed, write_atomically
 from facetric.runs.config import TrainConfig
@@ -271,12 +278,12 @@ class Run:
     def evaluation_file(self, split: str = "test") -> Path:
         return self.path / f"evaluation{_ending(split)}.json"
 
-    def embeddings(self, split: str = "test") -> Embeddings:
+    def embeddings(self, split: str = "test") -> Vectors:
         """The saved embeddings of a split; a StaleResultError if they are of another checkpoint."""
         path = self.embeddings_file(split)
         if not path.is_file():
             raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command(split)}` first")
-        found = Embeddings.load(path)
+        found = Vectors.load(path)
         self._refuse_other_checkpoint(path, found.source, split)
         return found
 

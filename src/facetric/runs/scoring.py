@@ -15,8 +15,8 @@ import numpy as np
 from facetric.clustering import Calibration, calibrate
 from facetric.embedder import (
     WHOLE,
-    Embeddings,
     Network,
+    Vectors,
     calibration_file,
     encode,
     load_network,
@@ -110,7 +110,7 @@ def evaluate_run(
         is_cached = embedder.freeze_through == WHOLE  # what comes before the head is the same for all runs on these images
         inputs = build_trunk_cache(embedder, dataset.images, n_views=0, center=True) if is_cached else images
         vectors = encode(embedder, inputs, batch_size=batch_size, progress=on_progress)
-        embeddings = Embeddings(vectors, dataset.labels, np.array(images.names), source)
+        embeddings = Vectors(vectors, tuple(images.names), dataset.labels, model=str(source["model"]), source=source)
         report_path, embeddings_path = opened.evaluation_file(split), opened.embeddings_file(split)
         with opened.writing():
             embeddings.save(embeddings_path)
@@ -125,7 +125,7 @@ def evaluate_run(
         if facility and split == "test":
             calibration = run_calibration(opened, embedder, weights, on_step=on_step)
         scored = partial(
-            evaluate, labels=embeddings.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
+            evaluate, labels=dataset.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )
         report = scored(embeddings.vectors, metric=metric, calibration=calibration, progress=on_progress)
         report = report.with_source(**source, embeddings=embeddings.fingerprint)
@@ -138,7 +138,7 @@ def evaluate_run(
     return RunEvaluation(report, report_path, embeddings_path, changes)
 
 
-def _calibrate_on_test(run: Run, weights: Path, embeddings: Embeddings) -> None:
+def _calibrate_on_test(run: Run, weights: Path, embeddings: Vectors) -> None:
     """For runs without validation classes: kept for `load`, never used to score these classes."""
     found = None
     with suppress(ValueError):  # too few classes

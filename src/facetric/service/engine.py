@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.embedder import Embedder
-from facetric.embedder.vector_file import readable
 from facetric.photos import Collection, Hit
 from facetric.photos.index_groups import common_folder
 from facetric.photos.places import is_below
 from facetric.photos.vote import Vote
+from facetric.text import readable
 
 MOST_AT_ONCE = 32  # images
 N_VOTERS = 10  # neighbors that vote for a label, however many are shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import platform
@@ -11,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,19 +23,11 @@ from facetric.runs import Run, TrainConfig
 PROJECT = "facetric"  # of W&B; WANDB_PROJECT in the environment is another
 
 
-class Logger(Protocol):
-    """Takes the rows of metrics.jsonl as they come."""
-
-    def append(self, row: dict[str, Any]) -> None: ...
-
-    def close(self) -> None: ...
-
-
 class TensorBoard:
     """Files in the folder tensorboard/ of the run."""
 
     def __init__(self, config: TrainConfig, run: Run, *, from_step: int) -> None:
-        self._writer = _summary_writer()(str(run.tensorboard), purge_step=from_step + 1)
+        self._writer = _package("tensorboard").SummaryWriter(str(run.tensorboard), purge_step=from_step + 1)
 
     def append(self, row: dict[str, Any]) -> None:
         for name, number in scalars(row):
@@ -52,10 +45,10 @@ class WeightsAndBiases:
     """
 
     def __init__(self, config: TrainConfig, run: Run, *, from_step: int) -> None:
-        wandb = _wandb()
+        wandb = _package("wandb")
         try:
             self._run = wandb.init(
-                project=_project(),
+                project=None if os.environ.get("WANDB_PROJECT") else PROJECT,
                 mode=os.environ.get("WANDB_MODE") or None,  # as it is now: W&B reads the environment once in a process
                 name=config.run.name,
                 id=_wandb_id(run),
@@ -80,19 +73,16 @@ class WeightsAndBiases:
         self._run.finish()
 
 
-_LOGGERS: dict[str, type[TensorBoard] | type[WeightsAndBiases]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
-
-
-def start_loggers(config: TrainConfig, run: Run, *, from_step: int) -> list[Logger]:
+def start_loggers(config: TrainConfig, run: Run, *, from_step: int) -> list[TensorBoard | WeightsAndBiases]:
     """Those of `run.loggers`, after this step."""
-    return [_LOGGERS[name](config, run, from_step=from_step) for name in config.run.loggers]
+    known: dict[str, type[TensorBoard | WeightsAndBiases]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
+    return [known[name](config, run, from_step=from_step) for name in config.run.loggers]
 
 
 def require_loggers(names: tuple[str, ...]) -> None:
     """A ValueError when a package is not installed."""
-    needed = {"tensorboard": _summary_writer, "wandb": _wandb}
     for name in names:
-        needed[name]()
+        _package(name)
 
 
 def scalars(row: dict[str, Any]) -> Iterator[tuple[str, float]]:
@@ -104,28 +94,14 @@ def scalars(row: dict[str, Any]) -> Iterator[tuple[str, float]]:
             yield f"training/{name}", value
 
 
-def _summary_writer() -> Any:
+def _package(name: str) -> Any:
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        return importlib.import_module({"tensorboard": "torch.utils.tensorboard"}.get(name, name))
     except ImportError:
-        raise _missing("tensorboard", "TensorBoard") from None
-    return SummaryWriter
-
-
-def _wandb() -> Any:
-    try:
-        import wandb
-    except ImportError:
-        raise _missing("wandb", "Weights & Biases") from None
-    return wandb
-
-
-def _missing(name: str, title: str) -> ValueError:
-    return ValueError(f"run.loggers has {name!r}, and {title} is not installed: pip install 'facetric[{name}]', or leave it out")
-
-
-def _project() -> str | None:
-    return None if os.environ.get("WANDB_PROJECT") else PROJECT
+        title = {"tensorboard": "TensorBoard", "wandb": "Weights & Biases"}[name]
+        raise ValueError(
+            f"run.loggers has {name!r}, and {title} is not installed: pip install 'facetric[{name}]', or leave it out"
+        ) from None
 
 
 def _wandb_id(run: Run) -> str:

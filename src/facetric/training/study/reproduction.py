@@ -90,15 +90,17 @@ def reproduction(
         chosen = replace(chosen, searched={key: where for key, where in chosen.searched.items() if key != CLASS_RATIO})
     if "batches.images_per_class" in given:
         chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
+    suited = {name: METHODS.get(name, Method(name, {"name": name}, {})) for name in methods}
+    if setting == "scratch":  # a head that is not made from features has the scale of random weights, which is not searched
+        for name, method in suited.items():
+            searched = {key: where for key, where in method.searched.items() if key != "model.head_scale"}
+            suited[name] = replace(method, searched=searched)
     if options_from is not None:
-        n_grid = len(BACKBONE_RATES) * len(HEAD_RATES)
+        suited, n_grid = _with_choices(suited, Path(options_from)), len(BACKBONE_RATES) * len(HEAD_RATES)
         chosen = replace(chosen, searched={"optimizer.backbone_lr": BACKBONE_RATES}, n_trials=n_grid)
     if trial_steps is not None and "run.steps" in chosen.searched:
         raise ValueError(f"--trial-steps {trial_steps}: this study searches the number of steps: give it with --steps too")
     chosen = replace(chosen, n_trials=n_trials or chosen.n_trials, n_seeds=n_seeds or chosen.n_seeds, trial_steps=trial_steps)
-    found = {} if options_from is None else _choices(Path(options_from), methods)
-    suited = {name: _suited(METHODS.get(name, Method(name, {"name": name}, {})), setting) for name in methods}
-    suited |= {name: _kept(suited[name], options) for name, options in found.items()}
     study = Study(Path(folder or f"runs/reproduce-{dataset}-{setting}").expanduser().absolute(), chosen, suited)
     _refuse_set_keys(study)
     return _feasible(study)
@@ -194,39 +196,24 @@ def _refuse_unknown(dataset: str, setting: str, methods: Sequence[str]) -> None:
 
 
 def _setting(dataset: str, setting: str, root: str | None, steps: int | None, overrides: list[str]) -> Setting:
-    if setting == "paper":
-        return Setting(
-            _with_steps(paper_tables(dataset, root), steps),
-            {"optimizer.head_lr": Range(1e-5, 1e-3), "optimizer.backbone_lr": Range(1e-6, 1e-4)},
-            n_trials=8,
-        )
-    tables = _chosen_tables(dataset, root, overrides)
+    tables = paper_tables(dataset, root) if setting == "paper" else _chosen_tables(dataset, root, overrides)
     if setting == "scratch":
         tables["run"]["steps"] = 250  # fewer than in configs/glyphs.toml: enough to rank the losses
-        return Setting(
-            _with_steps(tables, steps),
-            {"optimizer.head_lr": Range(3e-4, 1e-2), **_ratios(tables)},
-            tied={"optimizer.backbone_lr": "optimizer.head_lr"},
-            n_trials=6,
-        )
-    if setting == "head":
+    elif setting == "head":
         tables["model"] |= {"freeze_through": "all", "cached_views": 1}
         tables["data"]["augment"] = "none"
-        searched: Space = {"optimizer.head_lr": Range(1e-5, 1e-3), **_ratios(tables)}
-        if steps is None:
-            searched["run.steps"] = (150, 300, 600)
-        return Setting(_with_steps(tables, steps), searched, n_folds=3)
-    return Setting(
-        _with_steps(tables, steps),
-        {"optimizer.head_lr": Range(1e-5, 3e-4), "optimizer.backbone_lr": BACKBONE_RATES, **_ratios(tables)},
-        n_trials=6,
-    )
-
-
-def _ratios(tables: Tables) -> Space:
-    """How many classes a batch has: searched with the rate, because either alone does little."""
-    usual = tables["batches"].get("class_ratio")
-    return {} if usual is None else {CLASS_RATIO: tuple(dict.fromkeys((usual, *CLASS_RATIOS)))}
+    if steps is not None:
+        tables["run"]["steps"] = steps
+    usual, head, backbone = tables["batches"].get("class_ratio"), "optimizer.head_lr", "optimizer.backbone_lr"
+    # How many classes a batch has is searched with the rate, because either alone does little.
+    ratios: Space = {} if usual is None else {CLASS_RATIO: tuple(dict.fromkeys((usual, *CLASS_RATIOS)))}
+    lengths: Space = {"run.steps": (150, 300, 600)} if steps is None else {}
+    return {
+        "paper": Setting(tables, {head: Range(1e-5, 1e-3), backbone: Range(1e-6, 1e-4)}, n_trials=8),
+        "scratch": Setting(tables, {head: Range(3e-4, 1e-2), **ratios}, tied={backbone: head}, n_trials=6),
+        "head": Setting(tables, {head: Range(1e-5, 1e-3), **ratios, **lengths}, n_folds=3),
+        "finetune": Setting(tables, {head: Range(1e-5, 3e-4), backbone: BACKBONE_RATES, **ratios}, n_trials=6),
+    }[setting]
 
 
 def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tables:
@@ -242,31 +229,26 @@ def _chosen_tables(dataset: str, root: str | None, overrides: list[str]) -> Tabl
     return tables
 
 
-def _choices(folder: Path, methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The hyper-parameters that a study has chosen for these methods, without the number of steps."""
-    path = folder / "study.json"
+def _with_choices(methods: dict[str, Method], folder: Path) -> dict[str, Method]:
+    """The methods with the hyper-parameters that a study of heads has chosen for them, but for rates and steps."""
+    path, found = folder / "study.json", {}
     if not path.is_file():
         raise ValueError(f"--options-from {folder}: study.json is missing, the study is not finished: finish it first")
     try:
-        record = unsealed(path.read_bytes())
-        kept = {name: entry["chosen"] for name, entry in record.items() if "chosen" in entry}
+        kept = {name: entry["chosen"] for name, entry in unsealed(path.read_bytes()).items() if "chosen" in entry}
     except (ValueError, TypeError) as error:
         raise ValueError(f"--options-from {folder}: study.json is damaged ({error}): restore it") from None
-    missing = [name for name in methods if name not in kept]
-    if missing:
+    if missing := [name for name in methods if name not in kept]:
         raise ValueError(
             f"--options-from {folder}: the study has no {', '.join(missing)}; it has {', '.join(kept)}: choose losses of these "
             "with --method"
         )
-    return {name: {key: value for key, value in kept[name].items() if key != "run.steps"} for name in methods}
-
-
-def _kept(method: Method, found: dict[str, Any]) -> Method:
-    """The method with the hyper-parameters of another study, but for the rate of its head."""
-    fixed = {key: value for key, value in found.items() if key != "optimizer.head_lr"}
-    rate = found.get("optimizer.head_lr")
-    searched: Space = {} if rate is None else {"optimizer.head_lr": tuple(rate * factor for factor in HEAD_RATES)}
-    return replace(method, searched=searched, fixed=fixed)
+    for name, method in methods.items():
+        fixed = {key: value for key, value in kept[name].items() if key not in {"run.steps", "optimizer.head_lr"}}
+        rate = kept[name].get("optimizer.head_lr")
+        searched: Space = {} if rate is None else {"optimizer.head_lr": tuple(rate * factor for factor in HEAD_RATES)}
+        found[name] = replace(method, searched=searched, fixed=fixed)
+    return found
 
 
 def _refuse_set_keys(study: Study) -> None:
@@ -290,14 +272,3 @@ def _meets(key: str, others: Iterable[str]) -> bool:
     """Whether one of the others is this key, or lies in the same inline table."""
     names = [other.removesuffix(PER_IMAGE) for other in others]
     return any(key == other or other.startswith(key + ".") or key.startswith(other + ".") for other in names)
-
-
-def _with_steps(tables: Tables, steps: int | None) -> Tables:
-    return tables if steps is None else {**tables, "run": {**tables["run"], "steps": steps}}
-
-
-def _suited(method: Method, setting: str) -> Method:
-    """The method in a setting. A head that is not made from features has the scale of random weights, which is not searched."""
-    if setting != "scratch":
-        return method
-    return replace(method, searched={key: where for key, where in method.searched.items() if key != "model.head_scale"})

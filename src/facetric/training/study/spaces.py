@@ -41,12 +41,8 @@ PER_IMAGE = "/m"
 CLASS_RATIO, CLASS_RATIOS = "batches.class_ratio", (0.25, 0.375, 0.5)  # classes per image of a batch without fixed pairs
 FACILITY_SPACE: Space = {"loss.margin_weight" + PER_IMAGE: Range(0.06, 4.0), "loss.margin_decay": (0.94, 0.8, 1.0)}
 
-PAPER_METHODS: dict[str, Method] = {
-    "triplet_semihard": Method(
-        "Triplet semi-hard",
-        {"name": "triplet_semihard"},
-        {"loss.margin": Range(0.05, 0.8)},
-    ),
+PAPER_METHODS = {
+    "triplet_semihard": Method("Triplet semi-hard", {"name": "triplet_semihard"}, {"loss.margin": Range(0.05, 0.8)}),
     "lifted_structure": Method(
         "Lifted structure",
         {"name": "lifted_structure"},
@@ -58,48 +54,30 @@ PAPER_METHODS: dict[str, Method] = {
         {"loss.norm_weight": Range(1e-4, 1e-1), "model.head_scale": Range(1.0, 8.0)},
         {"class_ratio": None, "images_per_class": 2},
     ),
-    "facility_location": Method(
-        "Facility location",
-        {"name": "facility_location"},
-        FACILITY_SPACE,
-    ),
+    "facility_location": Method("Facility location", {"name": "facility_location"}, FACILITY_SPACE),
 }
 
-LATER_METHODS: dict[str, Method] = {
-    "multi_similarity": Method(
-        "MultiSimilarity",
-        {"name": "pytorch_metric_learning.MultiSimilarityLoss"},
-        {"loss.options.alpha": Range(1.0, 10.0), "loss.options.beta": Range(15.0, 80.0)},
+
+def _later(title: str, searched: Space, **options: Value) -> Method:
+    """A loss of pytorch-metric-learning."""
+    return Method(title, {"name": f"pytorch_metric_learning.{title}Loss", "options": options}, searched)
+
+
+_PROXIES: Space = {"optimizer.loss_lr": Range(1e-4, 1e-1)}
+LATER_METHODS = {
+    "multi_similarity": _later(
+        "MultiSimilarity", {"loss.options.alpha": Range(1.0, 10.0), "loss.options.beta": Range(15.0, 80.0)}
     ),
-    "proxy_anchor": Method(
-        "ProxyAnchor",
-        {"name": "pytorch_metric_learning.ProxyAnchorLoss"},
-        {"loss.options.alpha": Range(8.0, 64.0), "optimizer.loss_lr": Range(1e-4, 1e-1)},
-    ),
-    "soft_triple": Method(
-        "SoftTriple",
-        {"name": "pytorch_metric_learning.SoftTripleLoss", "options": {"centers_per_class": 2}},
-        {"loss.options.la": Range(5.0, 60.0), "optimizer.loss_lr": Range(1e-4, 1e-1)},
-    ),
-    "sup_con": Method(
-        "SupCon",
-        {"name": "pytorch_metric_learning.SupConLoss"},
-        {"loss.options.temperature": Range(0.02, 0.5)},
-    ),
+    "proxy_anchor": _later("ProxyAnchor", {"loss.options.alpha": Range(8.0, 64.0), **_PROXIES}),
+    "soft_triple": _later("SoftTriple", {"loss.options.la": Range(5.0, 60.0), **_PROXIES}, centers_per_class=2),
+    "sup_con": _later("SupCon", {"loss.options.temperature": Range(0.02, 0.5)}),
 }
 
-# Beyond the paper. Its conclusion proposes subsets as future work.
-OUR_METHODS: dict[str, Method] = {
-    "facility_location_subsets": Method(
-        "Facility location, 16 subsets of half of the batch",
-        {"name": "facility_location", "n_subsets": 16},
-        FACILITY_SPACE,
-    ),
-    "facility_location_squared": Method(
-        "Facility location, squared distances",
-        {"name": "facility_location", "squared": True},
-        FACILITY_SPACE,
-    ),
+_SUBSETS = {"name": "facility_location", "n_subsets": 16}  # the paper's conclusion proposes them as future work
+_SQUARED = {"name": "facility_location", "squared": True}
+OUR_METHODS = {
+    "facility_location_subsets": Method("Facility location, 16 subsets of half of the batch", _SUBSETS, FACILITY_SPACE),
+    "facility_location_squared": Method("Facility location, squared distances", _SQUARED, FACILITY_SPACE),
 }
 
 COMPARED_WITH_ALL = ("facility_location_subsets", "facility_location")  # the first of these that a study has

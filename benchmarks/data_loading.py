@@ -23,10 +23,9 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from facetric.images.prepared import prepare
-from facetric.images.preprocessing import Preprocessing, RandomCrop
+from facetric.images import Files, Preprocessing, RandomCrop, prepare
 from facetric.losses.sampler import ClassBalancedBatches
-from facetric.training.feed import BatchLoader
+from facetric.training.feed import Feed
 
 BATCH_SIZE = 128
 
@@ -64,7 +63,8 @@ def compare(root: Path, cache: Path, *, n_workers: int, n_rounds: int) -> None:
     start = time.perf_counter()
     prepared = prepare(paths, folder=cache, n_threads=n_workers)
     seconds = time.perf_counter() - start
-    print(f"cache built in {seconds:.1f} s ({len(paths) / seconds:.0f} images/s), {prepared.path.stat().st_size / 1e6:.0f} MB")
+    n_bytes = prepared.array.path.stat().st_size
+    print(f"cache built in {seconds:.1f} s ({len(paths) / seconds:.0f} images/s), {n_bytes / 1e6:.0f} MB")
 
     ratio = min(0.25, n_classes / BATCH_SIZE)
     batches = ClassBalancedBatches(plain.targets, batch_size=BATCH_SIZE, class_ratio=ratio)
@@ -73,8 +73,8 @@ def compare(root: Path, cache: Path, *, n_workers: int, n_rounds: int) -> None:
         "torchvision ImageFolder + DataLoader": DataLoader(
             plain, BATCH_SIZE, shuffle=True, drop_last=True, num_workers=n_workers, persistent_workers=True
         ),
-        "facetric from JPEG files": BatchLoader(paths, plain.targets, batches, crop, n_threads=n_workers),
-        "facetric from the prepared cache": BatchLoader(prepared, plain.targets, batches, crop, n_threads=n_workers),
+        "facetric from JPEG files": Feed(Files(paths), plain.targets, batches, crop, n_threads=n_workers),
+        "facetric from the prepared cache": Feed(prepared, plain.targets, batches, crop, n_threads=n_workers),
     }
     speeds: dict[str, list[float]] = {name: [] for name in loaders}
     for _ in range(n_rounds):  # in turns, so that a busy moment of the machine hits all

@@ -30,8 +30,8 @@ from PIL import Image  # noqa: E402
 from facetric.embedder import Network, build_network, encode  # noqa: E402
 from facetric.embedder.encode import inference, outputs_in_order  # noqa: E402
 from facetric.evaluation import evaluate  # noqa: E402
+from facetric.images import Files, made_ahead  # noqa: E402
 from facetric.images.decoding import open_image  # noqa: E402
-from facetric.images.sources import made_ahead, views  # noqa: E402
 
 Vectors = NDArray[np.float32]
 
@@ -53,7 +53,7 @@ def batch_per_thread(embedder: Network, paths: list[Path], size: int = 8) -> Vec
     """Every thread decodes a small batch and runs the network on it by itself."""
     crop = embedder.crop
     rows = [np.arange(first, min(first + size, len(paths))) for first in range(0, len(paths), size)]
-    tasks = (partial(views, paths, part, np.empty((len(part), 0)), crop) for part in rows)
+    tasks = (partial(Files(paths).inputs, part, crop) for part in rows)
     return np.concatenate([vectors.numpy() for vectors in outputs_in_order(embedder, tasks, embedder)])
 
 

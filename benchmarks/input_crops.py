@@ -18,7 +18,6 @@ from facetric.embedder import build_network
 from facetric.evaluation import evaluate
 from facetric.images import CenterCrop, Preprocessing, prepare
 from facetric.images.readers import load_dataset
-from facetric.images.sources import views
 
 CROPS = ((192, 224), (224, 224), (240, 240), (256, 224), (256, 256), (256, 320))  # pixels of the picture, of the input
 
@@ -30,7 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     dataset = load_dataset("cub", root=Path(os.environ.get("FACETRIC_DATA", ".")) / "CUB_200_2011")
     kept = np.flatnonzero(dataset.splits == "train")[:: options.every]
-    pictures, labels = prepare(dataset.images, name="cub").take(kept), dataset.labels[kept]
+    pictures, labels = prepare(dataset.images).take(kept), dataset.labels[kept]
     embedder = build_network("tf_efficientnet_lite0").eval()
     spec = embedder.preprocessing
     for crop, size in CROPS:
@@ -38,7 +37,7 @@ def main() -> None:
         parts = []
         for start in range(0, len(kept), 16):
             rows = np.arange(start, min(start + 16, len(kept)))
-            images = torch.from_numpy(views(pictures, rows, np.empty((len(rows), 0)), cut))
+            images = torch.from_numpy(pictures.inputs(rows, cut))
             if crop != size:
                 images = torch.nn.functional.interpolate(images, (size, size), mode="bicubic", antialias=True)
             with torch.inference_mode():

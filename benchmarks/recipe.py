@@ -206,10 +206,10 @@ def scores(row, dataset, options):
             networks["halfway"] = session.embedder.interpolated(session.refit.pretrained, 0.5)
             networks["averaged"] = session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
-            caches = session.refit.cache, session.validator.cache
+            caches = session.refit.images, session.validator.cache
             known, new = (encode(embedder, cache, what="features") for cache in caches)
             for width in WIDTHS:
-                found[f"{name} {width}"] = scored(closed_form_head(known, session.refit.split.labels, width)(new), labels)
+                found[f"{name} {width}"] = scored(closed_form_head(known, session.refit.labels, width)(new), labels)
     return {"scores": found, "seconds": round(seconds), "threads": options.threads}
 
 

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder import Network, build_network
-from facetric.embedder.activations import build_trunk_cache
-from facetric.images import RandomCrop, prepare
+from facetric.embedder.activations import Activations, cached_activations
+from facetric.images import Arrays, RandomCrop, prepare
 from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 
 
@@ -55,10 +55,10 @@ def main() -> None:
         print(f"{options.backbone} at {whole.preprocessing.crop} px, batches of {options.batch}, cut at {options.freeze_through}")
         print(f"{torch.get_num_threads()} threads on {os.cpu_count()} cores; torch {torch.__version__}")
         start = time.perf_counter()
-        cache = build_trunk_cache(frozen, images, n_views=2, folder=folder)
+        cache = cached_activations(frozen, Arrays(images), n_views=2, folder=folder)
         seconds = time.perf_counter() - start
         n_crops = 2 * len(images)
-        print(f"trunk: {n_crops / seconds:.0f} crops/s, {cache.nbytes / n_crops / 1e3:.0f} kB a crop")
+        print(f"trunk: {n_crops / seconds:.0f} crops/s, {cache.array.row_bytes / 2e3:.0f} kB a crop")
 
         crop = RandomCrop(whole.preprocessing)
         batches = ClassBalancedBatches(labels, batch_size=options.batch, class_ratio=0.25)
@@ -68,10 +68,8 @@ def main() -> None:
                 "full forward and backward": _Step(
                     whole, lambda ids: torch.from_numpy(crop(images[ids], rng)), batches, labels, log
                 ),
-                "cached, one by one": _Step(
-                    one_by_one, lambda ids: cache.batch(ids, rng.integers(2, size=len(ids))), batches, labels, log
-                ),
-                "cached trunk": _Step(frozen, lambda ids: cache.batch(ids, rng.integers(2, size=len(ids))), batches, labels, log),
+                "cached, one by one": _Step(one_by_one, lambda ids: _cached(cache, ids, rng), batches, labels, log),
+                "cached trunk": _Step(frozen, lambda ids: _cached(cache, ids, rng), batches, labels, log),
             }
             for number in range(options.rounds + 1):  # in turns, so that a busy moment of the machine hits both
                 for step in steps.values():
@@ -85,6 +83,11 @@ def main() -> None:
     print(f"loss, sampler and logging: {100 * overhead:.1f}% of the cached step")
     print(f"one by one / cached: {medians['cached, one by one'] / medians['cached trunk']:.2f}x")
     print(f"full / cached: {medians['full forward and backward'] / medians['cached trunk']:.2f}x")
+
+
+def _cached(cache: Activations, rows: NDArray[np.int64], rng: np.random.Generator) -> Tensor:
+    """A random view of each."""
+    return torch.from_numpy(cache.inputs(rows, draws=rng.random((len(rows), 1))))
 
 
 class _Step:
@@ -142,7 +145,7 @@ def _sample(n_images: int, folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.
         found = [(path, label) for label, species in enumerate(folders) for path in sorted(species.glob("*.jpg"))[:8]]
         print("real images: CUB-200-2011")
         prepared = prepare([path for path, _ in found], folder=folder)
-        return prepared.pixels.copy(), np.array([label for _, label in found])
+        return prepared.pixels[prepared.rows], np.array([label for _, label in found])
     print("generated images")
     rng = np.random.default_rng(0)
     return rng.integers(0, 256, (n_images, 256, 256, 3), dtype=np.uint8), np.arange(n_images) % n_classes

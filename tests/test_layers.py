@@ -9,7 +9,7 @@ import facetric
 
 ALLOWED = {
     "metrics": set(),
-    "images": {"losses"},
+    "images": set(),
     "clustering": {"metrics"},
     "losses": {"metrics"},
     "evaluation": {"metrics", "clustering"},

@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
+_N_NAMED = 5  # things that a message names before it only counts
+
 
 def printable(path: object) -> str:
     """The path as one line that any terminal can show: control characters and undecodable bytes are escaped."""
@@ -26,3 +28,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = get_close_matches(name.lower(), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def name_some(things: Iterable[object]) -> str:
+    """The first few, and how many more.
+
+    >>> name_some("abcdefgh")
+    'a, b, c, d, e and 3 more'
+    """
+    names = [printable(thing) for thing in things]
+    more = len(names) - _N_NAMED
+    return ", ".join(names[:_N_NAMED]) + (f" and {more:,} more" if more > 0 else "")

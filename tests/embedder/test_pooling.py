@@ -12,10 +12,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
-from facetric.embedder.activations import build_trunk_cache
+from facetric.embedder.activations import cached_activations
 from facetric.embedder.checkpoint import _digest
 from facetric.embedder.network import GeM
 from facetric.embedder.split import feature_maps
+from facetric.images import Arrays
 from facetric.runs.config_file import parse_config
 
 PICTURES = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -107,11 +108,11 @@ def test_an_unknown_pooling_in_a_file_is_refused(embedder: Network, tmp_path: Pa
 
 
 def test_cached_features_of_one_pooling_are_not_those_of_the_other(embedder: Network, tmp_path: Path) -> None:
-    pictures = np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8)
+    pictures = Arrays(np.random.default_rng(0).integers(0, 256, (2, 64, 64, 3), dtype=np.uint8))
     networks = (lite0(pooling=kind, freeze_through="all") for kind in ("average", "gem"))
-    average, gem = (build_trunk_cache(network, pictures, n_views=0, center=True, folder=tmp_path) for network in networks)
-    assert average.file.path != gem.file.path
-    assert not np.allclose(average.activations, gem.activations)
+    average, gem = (cached_activations(network, pictures, n_views=0, center=True, folder=tmp_path) for network in networks)
+    assert average.array.path != gem.array.path
+    assert not np.allclose(average.values, gem.values)
 
 
 def test_the_setting_is_one_of_two() -> None:

@@ -10,7 +10,8 @@ import torch
 from PIL import Image
 
 from facetric.embedder import Network, build_network, load_network
-from facetric.embedder.activations import build_trunk_cache
+from facetric.embedder.activations import cached_activations
+from facetric.images import Arrays
 from facetric.runs.config_file import parse_config
 from facetric.runs.scoring import evaluate_run
 from facetric.training import train
@@ -134,11 +135,11 @@ def test_a_place_inside_a_transformer_block_is_refused_with_the_blocks() -> None
 def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path) -> None:
     embedder = transformer("vit_small_patch14_reg4_dinov2", "blocks.5", 56)
     pictures = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
-    cache = build_trunk_cache(embedder, pictures, n_views=2, center=True, folder=tmp_path)
-    assert cache.activations.shape == (5, 3, 16 + 5, 384)
-    assert cache.activations.dtype == np.float16
+    cache = cached_activations(embedder, Arrays(pictures), n_views=2, center=True, folder=tmp_path)
+    assert cache.values.shape == (5, 3, 16 + 5, 384)
+    assert cache.values.dtype == np.float16
     crops = torch.from_numpy(embedder.crop(pictures))
-    kept = cache.batch(np.arange(5), np.full(5, 2))
+    kept = torch.from_numpy(cache.inputs(np.arange(5)))
     assert torch.allclose(kept, embedder.trunk(crops), rtol=2**-10, atol=1e-3)
     with torch.no_grad():
         expected = uncut(embedder, crops)
@@ -150,7 +151,7 @@ def test_another_position_embedding_gives_another_cache(tmp_path: Path) -> None:
     pictures = np.zeros((2, 32, 32, 3), dtype=np.uint8)
     paths = set()
     for _ in range(2):
-        paths.add(build_trunk_cache(embedder, pictures, n_views=1, folder=tmp_path).file.path)
+        paths.add(cached_activations(embedder, Arrays(pictures), n_views=1, folder=tmp_path).array.path)
         with torch.no_grad():
             embedder.backbone.pos_embed.add_(1)
     assert len(paths) == 2

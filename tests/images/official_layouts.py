@@ -87,18 +87,6 @@ def write_devkit(base, *, labels_beside=True):
     return base
 
 
-def write_car_folders(base, *, halves=(), numbers="car_ims"):
-    """One folder per class; numbers as in car_ims (class after class) or as in the devkit (mixed)."""
-    n = 0
-    for class_id, name in enumerate(CAR_NAMES):
-        for k in range(PER_CLASS):
-            n += 1
-            number = f"{n:06d}" if numbers == "car_ims" else f"{class_id + 1 + k * len(CAR_NAMES):05d}"
-            half = base / halves[k % len(halves)] if halves else base
-            save_image(half / name.replace("/", "-") / f"{number}.jpg")
-    return base
-
-
 def write_folder(base, classes=("ant", "bee", "cow", "dog"), per_class=PER_CLASS):
     for name in classes:
         for k in range(per_class):

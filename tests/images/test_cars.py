@@ -1,4 +1,4 @@
-"""Cars196 in its three layouts: the official class order, whatever the folders are called."""
+"""Cars196 in its two official layouts."""
 
 import shutil
 
@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 from scipy.io import savemat
 
-from facetric.images.readers import cars_names, load_dataset
-from facetric.images.readers.published import PUBLISHED, SplitCount
+from facetric.images.readers import load_dataset, official
+from facetric.images.readers.annotations import PUBLISHED, SplitCount
 from images.official_layouts import (
     CAR_NAMES,
     PER_CLASS,
-    name_cells,
     save_image,
-    write_car_folders,
     write_car_ims,
     write_devkit,
 )
@@ -32,7 +30,7 @@ def has_official_order(dataset):
 
 
 @pytest.mark.parametrize("root", ["cars", "."])
-@pytest.mark.parametrize("write", [write_car_ims, write_devkit, write_car_folders])
+@pytest.mark.parametrize("write", [write_car_ims, write_devkit])
 def test_every_layout_gives_the_official_order(tmp_path, write, root):
     write(tmp_path / "cars")
     dataset = load_dataset("cars", tmp_path / root)
@@ -88,7 +86,7 @@ def test_a_damaged_mat_file_is_named(tmp_path, content):
 
 def test_a_mat_file_that_crashes_its_reader_is_named(tmp_path, monkeypatch):
     write_car_ims(tmp_path / "cars")
-    monkeypatch.setattr(cars_names, "_READ_MAT", "import os; os.abort()")  # as SciPy's reader does on some damaged files
+    monkeypatch.setattr(official, "_READ_MAT", "import os; os.abort()")  # as SciPy's reader does on some damaged files
     with pytest.raises(ValueError, match=r"cars_annos\.mat is not a MATLAB file .* stopped with status -6\): download it again"):
         load_dataset("cars", tmp_path / "cars")
 
@@ -131,60 +129,7 @@ def test_published_counts_are_checked(tmp_path, monkeypatch):
         load_dataset("cars", tmp_path)
 
 
-# --- class folders
-
-
-@pytest.mark.parametrize("halves", [(), ("train", "test")])
-def test_numbers_of_car_ims_give_the_order_of_class_folders(tmp_path, halves):
-    dataset = load_dataset("cars", write_car_folders(tmp_path, halves=halves))
-    assert has_official_order(dataset)
-    assert sorted(CAR_NAMES) != list(CAR_NAMES)
-
-
-def test_numbers_of_the_devkit_are_not_mistaken_for_an_order(tmp_path):
-    write_car_folders(tmp_path, halves=("train", "test"), numbers="devkit")
-    with pytest.raises(ValueError, match=r"official order of the 6 classes .* put cars_meta\.mat .* or names\.csv"):
+def test_class_folders_are_refused_in_one_line(tmp_path):
+    save_image(tmp_path / "AM General Hummer SUV 2000" / "00001.jpg")
+    with pytest.raises(ValueError, match=r"holds no known layout of Cars196: .*; class folders are read with --data folder$"):
         load_dataset("cars", tmp_path)
-
-
-@pytest.mark.parametrize("where", [".", "devkit", "archive"])
-@pytest.mark.parametrize("file", ["cars_meta.mat", "names.csv"])
-def test_a_list_of_names_gives_the_order_despite_the_slash(tmp_path, file, where):
-    root = tmp_path / "cars"
-    images = root / "car_data" / "car_data" if where == "archive" else root
-    write_car_folders(images, halves=("train", "test"), numbers="devkit")
-    folder = root if where == "archive" else root / where
-    folder.mkdir(exist_ok=True)
-    if file == "names.csv":
-        (folder / file).write_text("\n".join(CAR_NAMES))
-    else:
-        savemat(folder / file, name_cells())
-    dataset = load_dataset("cars", root)
-    assert has_official_order(dataset)
-    assert dataset.class_names[5] == "Ram C/V Cargo Van Minivan 2012"
-
-
-def test_a_folder_that_is_not_in_the_list_is_named(tmp_path):
-    write_car_folders(tmp_path)
-    save_image(tmp_path / "Trabant 601 1963" / "000099.jpg")
-    savemat(tmp_path / "cars_meta.mat", name_cells())
-    with pytest.raises(ValueError, match="1 class folders are not in the list of 6 official names: Trabant 601 1963"):
-        load_dataset("cars", tmp_path)
-
-
-def test_numbers_in_folder_names_give_the_order(tmp_path):
-    for class_id, name in enumerate(("Zebra", "Yak", "Ant", "Bee"), start=1):
-        for k in range(2):
-            save_image(tmp_path / f"{class_id}.{name}" / f"photo{k}.jpg")
-    dataset = load_dataset("cars", tmp_path, check_counts=False)
-    assert dataset.class_names == ("1.Zebra", "2.Yak", "3.Ant", "4.Bee")
-
-
-def test_all_196_names_alone_give_the_paper_split(tmp_path):
-    """Makes from A to E are classes 1 to 98: the order within a half is not known, and does not matter."""
-    for i in range(98):
-        save_image(tmp_path / f"{'ABCDE'[i % 5]}make model {i}" / "photo.jpg")
-        save_image(tmp_path / f"{'FGHMsV'[i % 6]}make model {i}" / "photo.jpg")
-    dataset = load_dataset("cars", tmp_path, check_counts=False)
-    assert {dataset.class_names[label][0] for label in dataset.select("train").labels} == set("ABCDE")
-    assert dataset.select("test").n_classes == 98

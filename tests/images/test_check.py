@@ -7,12 +7,11 @@ import time
 import pytest
 
 from facetric.images.check import check_dataset
-from facetric.images.readers.published import PUBLISHED, SplitCount
+from facetric.images.readers.annotations import PUBLISHED, SplitCount
 from images.broken_files import encoded, photo, write_broken_files
 from images.official_layouts import (
     PER_CLASS,
     save_image,
-    write_car_folders,
     write_car_ims,
     write_cub,
     write_devkit,
@@ -40,7 +39,6 @@ def kinds_of(check, severity=None):
         ("products", write_products),
         ("cars", write_car_ims),
         ("cars", write_devkit),
-        ("cars", write_car_folders),
         ("folder", write_folder),
     ],
 )
@@ -196,7 +194,7 @@ def test_the_layout_can_be_said_and_is_checked(tmp_path):
 def test_progress_counts_every_file_and_threads_change_nothing(tmp_path):
     write_folder(tmp_path)
     calls = []
-    first = check_dataset(tmp_path, n_threads=1, on_progress=lambda done, n: calls.append((done, n)))
+    first = check_dataset(tmp_path, n_threads=1, progress=lambda _, done, n: calls.append((done, n)))
     assert calls == [(done, 4 * PER_CLASS) for done in range(1, 4 * PER_CLASS + 1)]
     assert check_dataset(tmp_path, n_threads=5).findings == first.findings
 

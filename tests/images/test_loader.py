@@ -9,26 +9,32 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.images import Files
-from facetric.images.decoding import ImageError
-from facetric.images.prepared import prepare
-from facetric.images.preprocessing import CenterCrop, Preprocessing, RandomCrop, RandomResizedCrop
+from facetric.images import (
+    Arrays,
+    CenterCrop,
+    Files,
+    ImageError,
+    Preprocessing,
+    RandomCrop,
+    RandomResizedCrop,
+    prepare,
+)
 from facetric.losses.sampler import ClassBalancedBatches
-from facetric.training.feed import Batch, BatchLoader
+from facetric.training.feed import Feed, TrainingBatch
 
 FORMAT = Preprocessing(size=20, crop=13)
 LABELS = np.repeat(np.arange(10), 4)
 PIXELS = np.random.default_rng(0).integers(0, 256, (40, 20, 20, 3), dtype=np.uint8)
 
 
-def loader(images: object = PIXELS, *, n_threads: int = 2, transform: object = None, **options: int) -> BatchLoader:
+def loader(images: object = Arrays(PIXELS), *, n_threads: int = 2, transform: object = None, **options: int) -> Feed:
     batches = ClassBalancedBatches(LABELS, **{"batch_size": 12, "n_batches": 5, **options})  # type: ignore[arg-type]
-    return BatchLoader(images, LABELS, batches, transform or RandomCrop(FORMAT), n_threads=n_threads)  # type: ignore[arg-type]
+    return Feed(images, LABELS, batches, transform or RandomCrop(FORMAT), n_threads=n_threads)  # type: ignore[arg-type]
 
 
-def same(first: list[Batch], second: list[Batch]) -> bool:
+def same(first: list[TrainingBatch], second: list[TrainingBatch]) -> bool:
     return len(first) == len(second) and all(
-        torch.equal(a.images, b.images) and torch.equal(a.labels, b.labels) and np.array_equal(a.image_ids, b.image_ids)
+        torch.equal(a.inputs, b.inputs) and torch.equal(a.labels, b.labels) and np.array_equal(a.image_ids, b.image_ids)
         for a, b in zip(first, second, strict=True)
     )
 
@@ -37,7 +43,7 @@ def test_a_batch_is_what_the_sampler_asked_for() -> None:
     for batch, image_ids in zip(loader(transform=CenterCrop(FORMAT)), ClassBalancedBatches(LABELS, batch_size=12), strict=False):
         assert batch.image_ids.tolist() == image_ids
         assert batch.labels.tolist() == LABELS[image_ids].tolist()
-        assert np.array_equal(batch.images.numpy(), CenterCrop(FORMAT)(PIXELS[image_ids]))
+        assert np.array_equal(batch.inputs.numpy(), CenterCrop(FORMAT)(PIXELS[image_ids]))
 
 
 def test_memory_cache_and_files_give_the_same_batches(tmp_path: Path) -> None:
@@ -47,7 +53,7 @@ def test_memory_cache_and_files_give_the_same_batches(tmp_path: Path) -> None:
     prepared = prepare(paths, size=20, folder=tmp_path / "cache")
     backwards = prepared.take(np.arange(40)[::-1]).take(np.arange(40)[::-1])
     for transform in (RandomCrop(FORMAT), RandomResizedCrop(FORMAT)):
-        batches = [list(loader(images, transform=transform)) for images in (PIXELS, prepared, backwards, paths)]
+        batches = [list(loader(images, transform=transform)) for images in (Arrays(PIXELS), prepared, backwards, Files(paths))]
         assert all(same(batches[0], other) for other in batches[1:])
 
 
@@ -77,14 +83,14 @@ def test_resumed_equals_uninterrupted_although_batches_are_made_ahead(stop: int)
 def test_ranks_together_make_the_single_process_batch_augmentation_included() -> None:
     ranks = [list(loader(rank=rank, world_size=3)) for rank in range(3)]
     for batch, shares in zip(loader(), zip(*ranks, strict=True), strict=True):
-        assert torch.equal(torch.cat([share.images for share in shares]), batch.images)
+        assert torch.equal(torch.cat([share.inputs for share in shares]), batch.inputs)
         assert torch.cat([share.labels for share in shares]).tolist() == batch.labels.tolist()
 
 
 def test_an_image_looks_different_each_time() -> None:
     whole = loader()
     batches = [*whole, *whole]
-    views = {batch.images[row].numpy().tobytes() for batch in batches for row in np.flatnonzero(batch.image_ids == 0)}
+    views = {batch.inputs[row].numpy().tobytes() for batch in batches for row in np.flatnonzero(batch.image_ids == 0)}
     assert len(views) == sum(int((batch.image_ids == 0).sum()) for batch in batches) > 1
 
 
@@ -96,6 +102,6 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
 
 def test_what_cannot_work_is_refused() -> None:
     with pytest.raises(ValueError, match="one label per image"):
-        BatchLoader(PIXELS[:3], LABELS, ClassBalancedBatches(LABELS, batch_size=12), RandomCrop(FORMAT))
+        Feed(Arrays(PIXELS[:3]), LABELS, ClassBalancedBatches(LABELS, batch_size=12), RandomCrop(FORMAT))
     with pytest.raises(ValueError, match="n_threads"):
-        loader(n_threads=0)
+        next(iter(loader(n_threads=0)))

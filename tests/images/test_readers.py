@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facetric.images import open_image
+from facetric.images import list_photos, open_image
 from facetric.images.readers import load_dataset, load_present
-from facetric.images.readers.annotations import Listing, split_by_fraction
-from facetric.images.readers.published import PUBLISHED, SplitCount
+from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount, split_by_fraction
 from images.official_layouts import PER_CLASS, save_image, write_cub, write_folder, write_products
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
@@ -377,3 +376,9 @@ def test_heic_photos_are_trained_on_where_they_can_be_opened(tmp_path):
     dataset = load_dataset("folder", tmp_path)
     assert set(dataset.images) - set(before.images) == {photo}
     assert open_image(photo).size == open_image(before.images[0]).size
+
+
+def test_photos_of_phones_are_listed_whatever_is_installed(tmp_path):
+    write_folder(tmp_path)
+    (tmp_path / "ant" / "phone.HEIC").write_bytes(b"")
+    assert {path.relative_to(tmp_path) for path in load_dataset("folder", tmp_path).images} == set(list_photos(tmp_path).photos)

@@ -18,7 +18,7 @@ import facetric
 from evaluation.run_folders import make_pictures
 from facetric.cli.main import app
 from facetric.clustering import Agreement
-from facetric.images.fingerprints import content_digest
+from facetric.images import content_hash
 from facetric.images.readers.csv_file import read_csv
 from facetric.photos import Decisions, PhotoGroups, cluster_folder
 from photos.photo_files import photo
@@ -53,7 +53,7 @@ def decisions(photos, *rows):
     names = sorted({name for _, own, *_ in rows for name in own})
     record = {
         "format": "facetric decisions 1",
-        "photos": [{"content": content_digest((photos / name).read_bytes()).hex(), "path": name} for name in names],
+        "photos": [{"content": content_hash((photos / name).read_bytes()).hex(), "path": name} for name in names],
         "decisions": [{"do": do, "photos": [names.index(x) for x in own], "name": "".join(name)} for do, own, *name in rows],
     }
     path = photos.parent / "decisions.json"

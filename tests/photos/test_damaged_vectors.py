@@ -125,11 +125,11 @@ def test_a_store_killed_while_its_tables_were_made_is_completed(tmp_path):
 
 
 def test_a_damaged_record_of_an_arrangement_removes_nothing(tmp_path, caplog):
-    from facetric.images.fingerprints import content_digest
+    from facetric.images import content_hash
 
     photo = tmp_path / "a.jpg"
     photo.write_bytes(b"picture")
-    placed = Placed("first", photo, content_digest(b"picture").hex())
+    placed = Placed("first", photo, content_hash(b"picture").hex())
     arrange([placed], tmp_path / "sorted", "copy")
     record = tmp_path / "sorted" / RECORD
     record.write_text(record.read_text().replace("first", "fjrst"))

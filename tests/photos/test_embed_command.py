@@ -16,7 +16,7 @@ import processes
 from evaluation.run_folders import make_run
 from facetric.cli.main import app
 from facetric.embedder import Vectors
-from facetric.images.fingerprints import content_digest
+from facetric.images import content_hash
 from facetric.photos import embed_folder
 from images.broken_files import write_broken_files
 from photos.photo_files import photo, write_photos
@@ -37,7 +37,7 @@ def test_a_row_holds_path_content_model_and_vector(run, model, tmp_path, suffix)
     assert "35 photos, 16 dimensions (35 embedded now)" in result.stdout
     found = Vectors.load(output)
     assert list(found.names) == paths
-    assert list(found.hashes) == [content_digest((root / path).read_bytes()).hex() for path in paths]
+    assert list(found.hashes) == [content_hash((root / path).read_bytes()).hex() for path in paths]
     assert found.model == model.fingerprint
     np.testing.assert_allclose(found.vectors, model.encode(root), atol=1e-6)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["photos", output.name]  # nothing else is left

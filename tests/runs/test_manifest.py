@@ -195,4 +195,5 @@ def test_files_are_hashed_once_for_all_splits(tmp_path, monkeypatch):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures"))
     for split in ("test", "train"):
         evaluate_run(run, split=split, n_restarts=1, facility=False)
-    assert len(list((tmp_path / "cache").glob("contents-*.bytes"))) == 1
+    (hashes,) = (tmp_path / "cache").glob("contents-*.keys")
+    assert hashes.stat().st_size == 16 * len(list((tmp_path / "pictures").rglob("*.png")))

@@ -44,8 +44,6 @@ def _content(path: Path) -> object:
         path.parent.name == "search" and path.suffix == ".json"
     ):
         return _without_clock(json.loads(data))
-    if path.parent.name == "cache":
-        data = data[4096:]  # the header holds the time
     return hashlib.sha256(data).hexdigest()
 
 

@@ -288,6 +288,6 @@ def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitt
         np.testing.assert_allclose(tensor.double(), mean, atol=1e-6)
         moved += not np.array_equal(tensor, pretrained[name])
     assert moved > 10
-    features = encode(halfway, session.refit.cache, what="features")
-    head = closed_form_head(features, session.refit.split.labels, halfway.dim)
+    features = encode(halfway, session.refit.images, what="features")
+    head = closed_form_head(features, session.refit.labels, halfway.dim)
     np.testing.assert_allclose(halfway.head.weight.detach().numpy(), head.weight, rtol=1e-4, atol=1e-6)

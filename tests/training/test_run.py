@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from facetric.cli.main import app
 from facetric.embedder import encode, load_network
-from facetric.embedder.activations import build_trunk_cache
+from facetric.embedder.activations import cached_activations
 from facetric.embedder.heads import closed_form_head
 from facetric.runs import RunFolderError, evaluate_run, open_run, read_config
 from facetric.runs.baselines import start_network
@@ -245,7 +245,7 @@ def test_a_whitened_head_starts_from_the_closed_form_and_resumes(tmp_path, monke
     training, _ = split_images(new_images(config.data, validate=False), config.data, validate=False)
     form = embedder.preprocessing
     transform = training_transform(config.data, form)
-    features = encode(embedder, build_trunk_cache(embedder, training.half, n_views=1, transform=transform), what="features")
+    features = encode(embedder, cached_activations(embedder, training.images, n_views=1, transform=transform), what="features")
     closed = closed_form_head(features, training.labels, embedder.dim)
     assert embedder.normalize_features
     np.testing.assert_allclose(embedder.head.weight.detach().numpy(), closed.weight, rtol=1e-4, atol=1e-4)
@@ -266,7 +266,7 @@ def test_a_refitted_head_is_the_closed_form_on_the_trained_features(tmp_path, mo
     images = training.images
     if model:
         transform = training_transform(config.data, last.preprocessing)
-        images = build_trunk_cache(last, training.half, n_views=2, center=True, transform=transform).take(training.rows)
+        images = cached_activations(last, training.images, n_views=2, center=True, transform=transform)
     closed = closed_form_head(encode(last, images, what="features"), training.labels, last.dim)
     np.testing.assert_allclose(last.head.weight.detach().numpy(), closed.weight, rtol=1e-3, atol=1e-4)
     assert (last.normalize_features, own.normalize_features) == (True, False)
@@ -356,8 +356,8 @@ def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch
     }
     result, _ = run(tiny_config(tmp_path / "runs", run={"steps": 3}, **changes))
     assert result.finished
-    endings = sorted(path.suffix for path in (tmp_path / "cache").glob("trunk-*.f*"))
-    assert endings == [".f16", ".f32"]  # views to train from, central crops to score
+    kinds = sorted(json.loads(path.read_text())["dtype"] for path in (tmp_path / "cache").glob("trunk-*.json"))
+    assert kinds == ["float16", "float32"]  # views to train from, central crops to score
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_batch(tmp_path):

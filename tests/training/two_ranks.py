@@ -83,14 +83,14 @@ def train_with_a_fault(place, config):
 
     if os.environ["RANK"] == "1" and place == "feed":
 
-        class BrokenFeed(session.LiveFeed):
+        class BrokenFeed(session.Feed):
             def __iter__(self):
                 for number, batch in enumerate(super().__iter__()):
                     if number == 2:
                         raise OSError("the disk of this process broke")
                     yield batch
 
-        session.LiveFeed = BrokenFeed
+        session.Feed = BrokenFeed
     if os.environ["RANK"] == "1" and place == "forward":
 
         class BrokenPart(session.TrainedPart):

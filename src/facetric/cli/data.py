@@ -1,28 +1,33 @@
-"""`facetric data`: commands about datasets."""
+"""`facetric data` and `facetric cache`: check a dataset; list and clean the caches of images and activations."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from facetric.cli.errors import one_line_errors
-from facetric.progress import progress_bar
+from facetric.progress import steps_shown
+from facetric.text import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from facetric.images.check import DatasetCheck, Finding
+    from facetric.images import Cache, DatasetCheck
 
 app = typer.Typer(no_args_is_help=True, help="Check datasets.", epilog="Example: facetric data check path/to/photos")
-
-_LEAST_SHOWN = 5  # findings of one kind, however small the terminal
-_IN_A_LOG = 50  # where there is no terminal
+cache_app = typer.Typer(
+    no_args_is_help=True,
+    help="List and remove cached images and activations: $FACETRIC_CACHE, or facetric in the user's cache folder.",
+    epilog="Examples: facetric cache list; facetric cache clean --older-than 30",
+)
+_N_SHOWN = 50  # findings of one kind
+_Json = Annotated[bool, typer.Option("--json", help="Print everything known as JSON.")]
 
 
 @app.callback()
-def main() -> None:
+def data() -> None:
     """Check datasets."""
 
 
@@ -33,9 +38,9 @@ def check(
         str | None,
         typer.Option(help="cub, cars, products, folder, csv or files; detected when left out.", show_default=False),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print everything found as JSON.")] = False,
+    json: _Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 for remarks, too.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help="List every finding, not only what fits on the screen.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not only {_N_SHOWN} of a kind.")] = False,
 ) -> None:
     """Open every image of a dataset, and compare its files with its annotations.
 
@@ -43,72 +48,137 @@ def check(
 
     Remarks: repeated, odd or unused files, classes of one image.
     """
-    from rich.console import Console
-
     with one_line_errors("data check"):
-        from facetric.images.check import check_dataset
+        from facetric.images import check_dataset
 
         try:
-            with progress_bar("Opening images") as progress:
-                result = check_dataset(path, layout=layout, on_progress=progress)
+            with steps_shown() as progress:
+                result = check_dataset(path, layout=layout, progress=progress)
         except OSError as error:  # a path that cannot be read is a usage error
             raise ValueError(str(error)) from None
     if json:
-        from json import dumps
-
-        typer.echo(dumps(result.as_dict(), indent=2))
+        _echo_json(result.as_dict())
     else:
-        # Not on a terminal: one line per row, so that names can be searched for.
-        _print(result, Console() if Console().is_terminal else Console(width=10_000), everything=everything)
+        _print_check(result, n_shown=len(result.findings) if everything else _N_SHOWN)
     if not result.ok or (strict and result.remarks):
         raise typer.Exit(1)
 
 
-def _print(result: DatasetCheck, console: Console, *, everything: bool) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from facetric.text import printable
-
-    console.print(Text(f"{printable(result.path)}: layout {result.layout}"))
-    table = Table()
-    for column in ("split", "classes", "published", "images", "published"):
-        table.add_column(column, justify="left" if column == "split" else "right")
-    for split in dict.fromkeys((*result.counts, *result.published)):
-        here, published = result.counts.get(split), result.published.get(split)
-        table.add_row(
-            split,
-            f"{here.n_classes:,}" if here else "0",
-            f"{published.n_classes:,}" if published else "–",
-            f"{here.n_images:,}" if here else "0",
-            f"{published.n_images:,}" if published else "–",
-        )
+def _print_check(result: DatasetCheck, *, n_shown: int) -> None:
+    typer.echo(f"{printable(result.path)}: layout {result.layout}")
     if result.counts:  # empty when the annotations could not be parsed
-        console.print(table)
-    n_kinds = len({finding.kind for finding in (*result.problems, *result.remarks)})
-    n_shown = max(_LEAST_SHOWN, (console.height - 20) // max(n_kinds, 1)) if console.is_terminal else _IN_A_LOG
-    for severity, findings in (("Problems", result.problems), ("Remarks", result.remarks)):
-        if findings:
-            n_most = len(findings) if everything else n_shown
-            console.print(_findings_table(f"{severity}: {len(findings):,}", findings, n_shown=n_most))
-    verdict = "Fine" if result.ok else f"{len(result.problems):,} problem{'s' if len(result.problems) != 1 else ''}"
-    remarks = f", {len(result.remarks):,} remark{'s' if len(result.remarks) != 1 else ''}" if result.remarks else ""
-    console.print(Text(f"{verdict}{remarks}: {result.n_files:,} files opened in {result.seconds:.1f} s"))
+        rows = []
+        for split in dict.fromkeys((*result.counts, *result.published)):
+            both = result.counts.get(split), result.published.get(split)
+            classes, images = ([f"{getattr(n, what):,}" if n else "–" for n in both] for what in ("n_classes", "n_images"))
+            rows.append((split, *classes, *images))
+        _print_table(("split", "classes", "published", "images", "published"), rows)
+    for title, findings in (("Problems", result.problems), ("Remarks", result.remarks)):
+        rows = []
+        for kind in dict.fromkeys(finding.kind for finding in findings):
+            alike = [finding for finding in findings if finding.kind == kind]
+            rows += [(kind, finding.subject, finding.detail) for finding in alike[:n_shown]]
+            if len(alike) > n_shown:
+                rows.append((kind, "…", f"and {len(alike) - n_shown:,} more; --all lists them"))
+        if rows:
+            typer.echo(f"{title}: {len(findings):,}")
+            _print_table(("what", "where", "why"), rows)
+    verdict = "Fine" if result.ok else f"{len(result.problems):,} problem{'s' * (len(result.problems) != 1)}"
+    remarks = f", {len(result.remarks):,} remark{'s' * (len(result.remarks) != 1)}" if result.remarks else ""
+    typer.echo(f"{verdict}{remarks}: {result.n_files:,} files opened in {result.seconds:.1f} s")
 
 
-def _findings_table(title: str, findings: tuple[Finding, ...], *, n_shown: int) -> object:
+@cache_app.command("list", epilog="Examples: facetric cache list; facetric cache list --json")
+def list_(json: _Json = False) -> None:
+    """List all caches: what each holds, when it was last used, and whether the versions that made it are those installed."""
+    with one_line_errors("cache list"):
+        from facetric.images import find_caches
+
+        caches = find_caches()
+    if json:
+        _echo_json([asdict(cache) for cache in caches])
+    else:
+        typer.echo(_print_caches(caches))
+
+
+@cache_app.command(epilog="Examples: facetric cache clean; facetric cache clean --older-than 30 --yes")
+def clean(
+    older_than: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="DAYS", help="Also remove what has not been used for DAYS days.", show_default=False),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Remove all caches.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Remove caches that will not be used again, after confirmation: those of versions that are no longer installed.
+
+    A cache that is being built is left alone, and so are files that facetric did not write.
+
+    Exit status: 0 done, 1 not everything could be removed, 2 usage error.
+    """
+    if everything and older_than is not None:
+        raise typer.BadParameter("--all removes caches of any age: pass --all or --older-than, not both")
+    with one_line_errors("cache clean"):
+        import time
+
+        from facetric.images import cache_folder, find_caches, remove_cache
+
+        oldest = time.time() - 86_400 * older_than if older_than is not None else float("-inf")
+        found = [cache for cache in find_caches() if cache.state != "being built"]
+        chosen = [cache for cache in found if everything or cache.state != "current" or cache.last_used < oldest]
+        if not chosen:
+            typer.echo(f"Nothing to remove in {cache_folder()}.")
+            return
+        total = _print_caches(chosen)
+        if not yes:
+            try:
+                if not typer.confirm(f"Remove {total}?"):
+                    typer.echo("Nothing was removed.")
+                    return
+            except typer.Abort:
+                raise RuntimeError("no answer, so nothing was removed: pass --yes to remove without asking") from None
+        kept = [cache for cache in chosen if not remove_cache(cache)]
+        typer.echo(f"Removed {len(chosen) - len(kept):,} of {len(chosen):,} caches.")
+        if kept:
+            raise RuntimeError(f"not removed, another process is building it: {', '.join(str(cache.path) for cache in kept)}")
+
+
+def _print_caches(caches: Sequence[Cache]) -> str:
+    """A table; returns how many there are, of what size, and where."""
+    from datetime import datetime
+
+    from facetric.images import cache_folder
+
+    rows = []
+    for cache in caches:
+        used = datetime.fromtimestamp(cache.last_used).strftime("%Y-%m-%d %H:%M")
+        rows.append((cache.kind, cache.detail, f"{cache.n_rows:,}", _size(cache.n_bytes), used, cache.made_by, cache.state))
+    if rows:
+        _print_table(("kind", "what", "rows", "size", "last used", "made by", "state"), rows)
+    return (
+        f"{len(caches):,} cache{'s' * (len(caches) != 1)}, {_size(sum(cache.n_bytes for cache in caches))}, in {cache_folder()}"
+    )
+
+
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
+
+
+def _echo_json(values: object) -> None:
+    from json import dumps
+
+    typer.echo(dumps(values, indent=2, default=str))
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from facetric.text import printable
-
-    table = Table(title=title, title_justify="left")
-    for column in ("what", "where", "why"):
+    table = Table()
+    for column in columns:
         table.add_column(column, overflow="fold")
-    for kind in dict.fromkeys(finding.kind for finding in findings):
-        alike = [finding for finding in findings if finding.kind == kind]
-        for finding in alike[:n_shown]:
-            table.add_row(kind, Text(printable(finding.subject)), Text(printable(finding.detail)))
-        if len(alike) > n_shown:
-            table.add_row(kind, "…", f"and {len(alike) - n_shown:,} more; --all lists them")
-    return table
+    for row in rows:
+        table.add_row(*(Text(printable(value)) for value in row))
+    # Not on a terminal: one line per row, so that names can be searched for.
+    (Console() if Console().is_terminal else Console(width=10_000)).print(table)

@@ -79,7 +79,7 @@ def compare(
     Example: facetric compare runs/ours-seed* runs/triplet-seed* --reference runs/ours-seed0
     """
     with one_line_errors("compare"):
-        from facetric.images.dataset import SPLITS
+        from facetric.images import SPLITS
         from facetric.runs import compare_runs
 
         if split not in SPLITS:

@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 import facetric
-from facetric.cli.cache import app as cache_app
 from facetric.cli.cluster import cluster
 from facetric.cli.data import app as data_app
+from facetric.cli.data import cache_app
 from facetric.cli.demo import demo
 from facetric.cli.duplicates import duplicates
 from facetric.cli.embed import embed

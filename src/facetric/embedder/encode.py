@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -15,11 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network
-from facetric.images import ImageSource
-from facetric.images.sources import Images, made_ahead, source_of
+from facetric.images import ImageSource, made_ahead, source_of
 
 if TYPE_CHECKING:
-    from facetric.embedder.activations import TrunkCache
     from facetric.embedder.onnx_engine import OnnxNetwork
 
 # Images per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
@@ -31,7 +30,7 @@ _this_thread, _lock = threading.local(), threading.Lock()
 
 def encode(
     network: Network | OnnxNetwork,
-    images: ImageSource | Images | TrunkCache,
+    images: ImageSource | Sequence[Path] | NDArray[np.uint8],
     *,
     what: What = "embedding",
     batch_size: int | None = None,
@@ -48,7 +47,7 @@ def encode(
       they make batches ahead, one per core.
     * `progress`: called with (`step`, done, n).
     """
-    source = source_of(images)  # type: ignore[arg-type]
+    source = source_of(images)
     if batch_size is None:
         batch_size = batch_size_for(network)
     if batch_size < 1:
@@ -56,8 +55,8 @@ def encode(
     blocks = [np.arange(start, min(start + batch_size, len(source))) for start in range(0, len(source), batch_size)]
     found: list[NDArray[np.float32]] = []
     with inference(network) as ready:
-        crop, run = ready.crop, _part(ready, what, from_activations=getattr(source, "starts_at", "") == "activations")
-        tasks = (partial(source.inputs, rows, crop) for rows in blocks)
+        crop, run = ready.crop, _part(ready, what, from_activations=source.starts_at == "activations")
+        tasks = [partial(source.inputs, rows, crop) for rows in blocks]
         for rows, vectors in zip(blocks, outputs_in_order(ready, tasks, run, n_threads), strict=True):
             found.append(vectors.float().numpy())
             if progress is not None:
@@ -118,7 +117,7 @@ def outputs_in_order(
     if n_threads is None:
         with _lock:
             n_threads = torch.get_num_threads()
-    yield from made_ahead((partial(_made_and_run, make, run) for make in batches), n_threads)
+    yield from made_ahead([partial(_made_and_run, make, run) for make in batches], n_threads)
 
 
 def _made_and_run(make: Callable[[], Batch], run: Callable[[Tensor], Tensor]) -> Tensor:

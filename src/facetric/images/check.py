@@ -1,26 +1,31 @@
-"""Check a dataset before training: report every problem at once, by file name."""
+"""Check a dataset before training: open every image, and report every problem at once, by file name."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
+from PIL import Image
 
-from facetric.images.decoding import image_suffixes
-from facetric.images.inspection import ImageFacts, inspect_images
-from facetric.images.readers.annotations import Listing, name_some
-from facetric.images.readers.published import PUBLISHED, SplitCount, count_differences
-from facetric.images.readers.survey import LAYOUTS, Survey, detect_layout, survey
-from facetric.progress import Progress
-from facetric.text import did_you_mean, printable
+from facetric.images.decoding import FORMAT_SUFFIXES, ImageError, decode_image, is_image_file, open_file
+from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount
+from facetric.images.readers.survey import LAYOUTS, Survey, detect_layout
+from facetric.machine import available_cores
+from facetric.progress import OnStep
+from facetric.text import did_you_mean, name_some, printable
 
 PROBLEM, REMARK = "problem", "remark"
+MIN_SIDE = 16  # pixels; smaller pictures are icons and spacers
+MAX_ASPECT = 10.0  # longer side over shorter side
+_N_ZEROS = 1024  # that many zero bytes at the end of a JPEG are the unwritten part of an interrupted copy
 
 
 @dataclass(frozen=True)
@@ -68,12 +73,12 @@ def check_dataset(
     *,
     layout: str | None = None,
     n_threads: int | None = None,
-    on_progress: Progress | None = None,
+    progress: OnStep | None = None,
 ) -> DatasetCheck:
     """Open every image and compare the files with the dataset's own annotations.
 
     * ``layout``: "cub", "cars", "products", "folder", "csv", "files" (no classes), or None to detect it.
-    * ``on_progress``: called with (files done, total files).
+    * ``progress``: called with (step, files done, total files).
     """
     started = time.perf_counter()
     root = Path(path).expanduser()
@@ -85,12 +90,12 @@ def check_dataset(
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}; got {layout!r}{did_you_mean(layout, LAYOUTS)}")
     layout = layout or detect_layout(root)
     try:
-        found = survey(root, layout)
+        found = LAYOUTS[layout](root)
     except ValueError as error:
         finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
         return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
     files = list(dict.fromkeys((*found.listing.paths, *found.strays)))
-    facts = {f.path: f for f in inspect_images(files, n_threads=n_threads, on_progress=on_progress)}
+    facts = {f.path: f for f in _inspected(files, n_threads=n_threads, progress=progress)}
     base = root if root.is_dir() else root.parent
     findings = [
         *_count_findings(found.listing),
@@ -112,7 +117,7 @@ def check_dataset(
 
 
 def _count_findings(listing: Listing) -> Iterator[Finding]:
-    for difference in count_differences(listing.name, listing.counts()):
+    for difference in listing.count_differences():
         split, _, detail = difference.partition(" ")
         yield Finding(
             PROBLEM, "counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false"
@@ -147,7 +152,7 @@ def _class_findings(found: Survey) -> Iterator[Finding]:
         )
 
 
-def _file_findings(facts: dict[Path, ImageFacts], base: Path) -> Iterator[Finding]:
+def _file_findings(facts: dict[Path, _Facts], base: Path) -> Iterator[Finding]:
     for path, fact in facts.items():
         if fact.fault:
             detail = fact.message.removeprefix(printable(path)).strip()
@@ -156,7 +161,7 @@ def _file_findings(facts: dict[Path, ImageFacts], base: Path) -> Iterator[Findin
             yield Finding(REMARK, "suspicious", _shown(path, base), suspicion)
 
 
-def _duplicate_findings(listing: Listing, facts: dict[Path, ImageFacts], base: Path) -> Iterator[Finding]:
+def _duplicate_findings(listing: Listing, facts: dict[Path, _Facts], base: Path) -> Iterator[Finding]:
     """Files with the same bytes: a leak between splits, a contradiction between classes, or a plain duplicate."""
     home = {path: image_id for image_id, path in enumerate(listing.paths)}
     same: dict[str, list[Path]] = defaultdict(list)
@@ -186,7 +191,7 @@ def _beside_findings(found: Survey, base: Path) -> Iterator[Finding]:
     for path in found.skipped:
         if path.is_dir():
             detail = "a folder inside a class folder is not searched" if found.has_classes else "is a folder"
-        elif path.suffix.lower() not in image_suffixes():
+        elif not is_image_file(path):
             detail = f"the suffix {path.suffix!r} is not an image suffix, so it is not used"
         else:
             detail = "the dataset does not list this file, so it is not used"
@@ -195,3 +200,61 @@ def _beside_findings(found: Survey, base: Path) -> Iterator[Finding]:
 
 def _shown(path: Path, base: Path) -> str:
     return printable(path.relative_to(base) if path.is_relative_to(base) else path)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What was found out about one file."""
+
+    path: Path
+    digest: str = ""  # SHA-256 of the file, empty when it cannot be read
+    fault: str = ""  # why it cannot be opened, a key of images.WAYS_OUT; empty when it does
+    message: str = ""  # the ImageError of the fault
+    suspicions: tuple[str, ...] = ()
+
+
+def _inspected(paths: Sequence[Path], *, n_threads: int | None = None, progress: OnStep | None = None) -> Iterator[_Facts]:
+    """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
+    executor = ThreadPoolExecutor(n_threads or available_cores())
+    try:
+        for n_done, facts in enumerate(executor.map(_inspect, paths), start=1):
+            yield facts
+            if progress is not None:
+                progress("Opening images", n_done, len(paths))
+    finally:
+        executor.shutdown(cancel_futures=True)  # an interrupt need not wait for thousands of files
+
+
+def _inspect(path: Path) -> _Facts:
+    """Decode the whole picture, as training will, so that a file cut short is found wherever it was cut."""
+    digest = ""
+    try:
+        with open_file(path) as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+            file.seek(0)
+            image, format_name = decode_image(file, path)
+            return _Facts(path, digest, suspicions=tuple(_suspicions(path, file, image, format_name)))
+    except ImageError as error:
+        return _Facts(path, digest, error.fault, str(error))
+    except OSError as error:  # a read error of the disk, after the file was opened
+        return _Facts(path, digest, "unreadable", f"{printable(path)} cannot be read ({error.strerror}): check the disk")
+
+
+def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: str) -> Iterator[str]:
+    short, long = sorted(image.size)
+    if short < MIN_SIDE:
+        yield f"tiny: {image.width} × {image.height} pixels"
+    if long > MAX_ASPECT * short:
+        yield f"extreme shape: {image.width} × {image.height} pixels"
+    if path.suffix.lower() not in FORMAT_SUFFIXES[format_name]:
+        yield f"a {format_name} file with the suffix {path.suffix!r}"
+    if image.getcolors(maxcolors=1) is not None:
+        yield "every pixel has the same color"
+    if format_name == "JPEG" and _ends_in_zeros(file):
+        yield "ends in zeros: the lower part may be missing"
+
+
+def _ends_in_zeros(file: IO[bytes]) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _N_ZEROS))
+    return size > _N_ZEROS and not any(file.read(_N_ZEROS))

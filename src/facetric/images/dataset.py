@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from facetric.images.sources import ImageSource, source_of
 
 SPLITS = ("train", "validation", "test")
 _WAYS_OUT = {
@@ -21,7 +24,7 @@ _WAYS_OUT = {
 class ImageDataset:
     """Labeled images with a class-disjoint split: no class is in two splits, so evaluation is always on unseen classes.
 
-    * ``images``: paths, or a uint8 array (n, height, width) of grayscale pictures in memory;
+    * ``images``: paths, or a uint8 array (n, height, width) of grayscale images in memory;
     * ``labels`` (n,): index into ``class_names``;
     * ``splits`` (n,): "train", "validation" or "test" for each image.
 
@@ -42,6 +45,11 @@ class ImageDataset:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @cached_property
+    def source(self) -> ImageSource:
+        """The images as a network is fed with them."""
+        return source_of(self.images)
 
     @property
     def n_classes(self) -> int:

@@ -33,7 +33,7 @@ FORMAT_SUFFIXES = {
     "AVIF": (".avif",),
     "HEIF": (".heic", ".heif", ".hif"),  # of phones; Pillow reads it when pillow-heif is installed
 }
-PHOTO_SUFFIXES = frozenset(suffix for suffixes in FORMAT_SUFFIXES.values() for suffix in suffixes)
+IMAGE_SUFFIXES = frozenset(suffix for suffixes in FORMAT_SUFFIXES.values() for suffix in suffixes)
 # How a file begins whose format may be missing from this Pillow: the format, and what to install for it.
 _OPTIONAL = {b"avif": ("AVIF", "'pillow>=11.3'")} | dict.fromkeys((b"heic", b"heix", b"mif1", b"msf1"), ("HEIF", "pillow-heif"))
 
@@ -87,7 +87,7 @@ def is_image_file(path: str | os.PathLike[str]) -> bool:
     (True, False, False)
     """
     name = Path(path).name
-    return not name.startswith(".") and Path(name).suffix.lower() in image_suffixes()
+    return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
 
 
 @contextmanager
@@ -189,12 +189,6 @@ def known_formats() -> tuple[str, ...]:
 
         register_heif_opener()
     return tuple(name for name in FORMAT_SUFFIXES if name in Image.OPEN)  # an older Pillow has no AVIF
-
-
-@cache
-def image_suffixes() -> frozenset[str]:
-    """What class folders are searched for: the suffixes of all formats, HEIF only if pillow-heif is installed."""
-    return PHOTO_SUFFIXES if "HEIF" in known_formats() else PHOTO_SUFFIXES - set(FORMAT_SUFFIXES["HEIF"])
 
 
 def _claims_a_format(start: bytes) -> bool:

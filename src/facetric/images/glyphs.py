@@ -12,9 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib
 import numpy as np
-from matplotlib.ft2font import FT2Font
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
@@ -81,20 +79,6 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
     )
 
 
-def look_alike_fraction(dataset: ImageDataset, *, threshold: float = LOOK_ALIKE) -> float:
-    """The fraction of class pairs in which some image of one looks like some image of the other, in any faces.
-
-    This is stricter than the rule by which `load_glyphs` drops characters, which compares within a face: what it finds is
-    what is left.
-    """
-    if not isinstance(dataset.images, np.ndarray):
-        raise ValueError(f"look-alikes are measured on images in memory; dataset {dataset.name!r} holds paths: load them first")
-    first, second = look_alike_pairs(dataset.images, threshold=threshold)
-    pairs = np.sort(np.column_stack([dataset.labels[first], dataset.labels[second]]), axis=1)
-    pairs = np.unique(pairs[pairs[:, 0] != pairs[:, 1]], axis=0)
-    return len(pairs) / (dataset.n_classes * (dataset.n_classes - 1) / 2)
-
-
 def look_alike_pairs(
     images: NDArray[np.uint8], *, threshold: float = LOOK_ALIKE, block: int = 1024
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -126,21 +110,6 @@ def look_alike_pairs(
         found.extend(_confirm(flat, energy, order, first + start, second + start, threshold))
     pairs = np.sort(np.concatenate(found), axis=1)
     return pairs[:, 0], pairs[:, 1]
-
-
-def contact_sheet(dataset: ImageDataset, *, n_classes: int = 12, n_images: int = 12, seed: int = 0) -> Image.Image:
-    """A picture with a class per row, drawn at random by seed, and its first images from left to right."""
-    if not isinstance(dataset.images, np.ndarray):
-        raise ValueError(f"a contact sheet shows images in memory; dataset {dataset.name!r} holds paths: load them first")
-    classes = np.unique(dataset.labels)
-    chosen = np.sort(np.random.default_rng(seed).permutation(classes)[:n_classes])
-    height, width = dataset.images.shape[1:3]
-    sheet = np.full((len(chosen) * (height + 1), n_images * (width + 1)), 96, dtype=np.uint8)
-    for row, label in enumerate(chosen):
-        for column, image in enumerate(dataset.images[np.flatnonzero(dataset.labels == label)[:n_images]]):
-            top, left = row * (height + 1), column * (width + 1)
-            sheet[top : top + height, left : left + width] = image
-    return Image.fromarray(sheet)
 
 
 def _confirm(
@@ -199,6 +168,8 @@ def _look_alike_characters(
 
 def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
     """Images (n, size, size) of the characters in enough faces, with the character and the face of each."""
+    import matplotlib
+
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FAMILIES))
     maps = [_characters(path) for path in fonts]
@@ -224,6 +195,8 @@ def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.
 
 def _characters(path: Path) -> list[int]:
     """The code points that a font can draw, ascending. Glyph 0 is the box for missing characters; private use has no meaning."""
+    from matplotlib.ft2font import FT2Font
+
     charmap = FT2Font(str(path)).get_charmap()
     return sorted(code for code, glyph in charmap.items() if glyph != 0 and unicodedata.category(chr(code)) != "Co")
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from facetric.images.decoding import PHOTO_SUFFIXES
+from facetric.images.decoding import is_image_file
 from facetric.text import printable
 
 
@@ -98,7 +98,7 @@ class _Walk:
                 continue
             if _is_folder(entry):
                 (links if entry.is_symlink() else folders).append(path)
-            elif path.suffix.lower() in PHOTO_SUFFIXES:
+            elif is_image_file(path):
                 self.photos.append(path)
             else:
                 self.n_others += 1
@@ -110,3 +110,29 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return entry.is_dir()
     except OSError:  # a link that leads in a circle: reported when it is opened
         return False
+
+
+@dataclass(frozen=True)
+class ClassFolders:
+    """The contents of a folder with one sub-folder per class."""
+
+    images: dict[str, tuple[Path, ...]]  # class name → its images, by name; empty for a folder without images
+    others: tuple[Path, ...]  # files and folders in the class folders that no reader opens
+    strays: tuple[Path, ...]  # images beside the class folders: they have no class
+
+
+def list_class_folders(root: Path) -> ClassFolders:
+    """Everything in `root` and its sub-folders, hidden files left out."""
+    images: dict[str, tuple[Path, ...]] = {}
+    others: list[Path] = []
+    for folder in sub_folders(root):
+        inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+        images[folder.name] = tuple(path for path in inside if is_image_file(path) and not path.is_dir())
+        others += [path for path in inside if not is_image_file(path) or path.is_dir()]
+    strays = sorted(path for path in root.iterdir() if is_image_file(path) and not path.is_dir())
+    return ClassFolders(images, tuple(others), tuple(strays))
+
+
+def sub_folders(folder: Path) -> list[Path]:
+    """Sub-folders by name, without hidden ones and what macOS adds to archives."""
+    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name != "__MACOSX" and p.is_dir())

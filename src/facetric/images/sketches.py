@@ -17,7 +17,7 @@ from PIL import Image
 from scipy.fft import dctn  # type: ignore[import-untyped]
 
 from facetric.images.decoding import ImageError, decode_image, known_formats, open_file
-from facetric.images.fingerprints import content_digest
+from facetric.images.hashing import content_hash
 from facetric.images.listing import PhotoList, Problem
 from facetric.machine import available_cores
 from facetric.progress import Progress
@@ -72,7 +72,7 @@ def _sketch(root: Path, photo: Path) -> Sketch | Problem:
         return Problem(photo, str(error))
     except OSError as error:  # a read error of the disk
         return Problem(photo, f"{printable(path)} cannot be read ({error.strerror}): check the disk")
-    return Sketch(photo, content_digest(data), width, height, len(data), *drawn(image))
+    return Sketch(photo, content_hash(data), width, height, len(data), *drawn(image))
 
 
 def drawn(image: Image.Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:

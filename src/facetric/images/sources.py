@@ -11,27 +11,28 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Protocol, Self, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from facetric.images.cache import MappedArray
 from facetric.images.decoding import open_image, upright_rgb
-from facetric.images.fingerprints import content_fingerprints
+from facetric.images.hashing import content_hashes
 from facetric.images.listing import list_photos, not_empty
-from facetric.images.prepared import PreparedImages
-from facetric.images.preprocessing import Crop
+from facetric.images.preprocessing import Crop, Preprocessing
 from facetric.machine import available_cores
+from facetric.progress import OnStep
 
 Result = TypeVar("Result")
 _TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
 
 
 class ImageSource(Protocol):
-    """Images that a network can be fed with, whatever they are kept as."""
+    """Images that a network can be fed with, whatever they are kept as: Files, Arrays, Prepared, or embedder.Activations."""
 
     @property
     def names(self) -> Sequence[str]:
@@ -48,6 +49,11 @@ class ImageSource(Protocol):
         """A hash of all images in their order."""
         ...
 
+    @property
+    def starts_at(self) -> str:
+        """What `inputs` gives: "images", or the "activations" behind the frozen part of a network."""
+        ...
+
     def __len__(self) -> int: ...
 
     def take(self, rows: ArrayLike) -> Self:
@@ -61,6 +67,7 @@ class ImageSource(Protocol):
 
 class _Source:
     hashes: NDArray[np.uint8]
+    starts_at: ClassVar[str] = "images"
 
     @cached_property
     def key(self) -> str:
@@ -84,7 +91,7 @@ class Files(_Source):
     def hashes(self) -> NDArray[np.uint8]:  # type: ignore[override]
         paths = [image for image in self.images if isinstance(image, Path)]
         decoded = (np.asarray(upright_rgb(image))[None] for image in self.images if isinstance(image, Image.Image))
-        of_files, of_pixels = iter(content_fingerprints(paths)), (content_fingerprints(pixels)[0] for pixels in decoded)
+        of_files, of_pixels = iter(content_hashes(paths)), (content_hashes(pixels)[0] for pixels in decoded)
         rows = [next(of_files if isinstance(image, Path) else of_pixels) for image in self.images]
         return np.array(rows, dtype=np.uint8).reshape(len(self), -1)
 
@@ -95,35 +102,82 @@ class Files(_Source):
         form = crop.preprocessing
         pixels = np.empty((len(rows), form.size, form.size, form.channels), dtype=np.uint8)
         for i, row in enumerate(rows):
-            image = self.images[row]
-            pixels[i] = form.pixels(open_image(image, at_least=form.at_least) if isinstance(image, Path) else upright_rgb(image))
+            pixels[i] = self.pixels(int(row), form)
         return crop.apply(pixels, _draws(crop, draws, len(rows)))
+
+    def pixels(self, row: int, form: Preprocessing) -> NDArray[np.uint8]:
+        """One image, stretched: (size, size, channels)"""
+        image = self.images[row]
+        return form.pixels(open_image(image, at_least=form.at_least) if isinstance(image, Path) else upright_rgb(image))
 
 
 class Arrays(_Source):
-    """Images of one size in memory: uint8 (n, height, width) or (n, height, width, channels), which are cropped as they are."""
+    """Images of one size, which are cropped as they are: image i is ``pixels[rows[i]]``, all of them unless given.
 
-    def __init__(self, pixels: NDArray[np.uint8], names: Sequence[str] | None = None) -> None:
+    `pixels` are uint8 (n, height, width) or (n, height, width, channels).
+    """
+
+    def __init__(
+        self, pixels: NDArray[np.uint8], names: Sequence[str] | None = None, rows: NDArray[np.int64] | None = None
+    ) -> None:
         self.pixels = pixels
-        self._names = names
+        self.rows = np.arange(len(pixels)) if rows is None else rows
+        self.names = [f"#{i}" for i in range(len(self.rows))] if names is None else names
 
     def __len__(self) -> int:
-        return len(self.pixels)
-
-    @property
-    def names(self) -> Sequence[str]:
-        return [f"#{i}" for i in range(len(self))] if self._names is None else self._names
+        return len(self.rows)
 
     @cached_property
     def hashes(self) -> NDArray[np.uint8]:  # type: ignore[override]
-        return content_fingerprints(self.pixels)
+        return content_hashes(self.pixels[self.rows])
 
     def take(self, rows: ArrayLike) -> Arrays:
         chosen = np.asarray(rows, dtype=np.int64)
-        return Arrays(self.pixels[chosen], [self.names[row] for row in chosen])
+        return Arrays(self.pixels, [self.names[row] for row in chosen], self.rows[chosen])
 
     def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
-        return crop.apply(self.pixels, _draws(crop, draws, len(rows)), rows=rows)
+        return crop.apply(self.pixels, _draws(crop, draws, len(rows)), rows=self.rows[rows])
+
+
+class Prepared(Arrays):
+    """Files that `prepare` has stretched and kept; pixels are read from the disk when they are used."""
+
+    def __init__(self, array: MappedArray, names: Sequence[str], hashes: NDArray[np.uint8]) -> None:
+        super().__init__(array.mapped(), names, array.find(hashes))
+        self.array, self.hashes = array, hashes
+
+    def take(self, rows: ArrayLike) -> Prepared:
+        chosen = np.asarray(rows, dtype=np.int64)
+        return Prepared(self.array, [self.names[row] for row in chosen], self.hashes[chosen])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Prepared, (self.array, self.names, self.hashes)  # another process maps the file instead of copying it
+
+
+def prepare(
+    images: Iterable[str | os.PathLike[str]],
+    *,
+    size: int = 256,
+    folder: Path | None = None,
+    n_threads: int | None = None,
+    progress: OnStep | None = None,
+) -> Prepared:
+    """The images stretched to size × size, from the cache; those that are not in it are decoded now.
+
+    `folder` is `cache_folder()` unless given; `n_threads` decode, one per core unless given. A file that cannot be decoded
+    raises an ImageError that names it, a full disk or an unwritable folder a CacheError.
+    """
+    files, form = Files(images), Preprocessing(size=size, crop=size)
+    if len(files) == 0:
+        raise ValueError("there are no images to prepare: check the dataset's folder and split")
+    array = MappedArray(
+        f"images-{size}", "prepared images", (size, size, 3), "uint8", f"{size} × {size} pixels", {}, ("pillow",), folder
+    )
+
+    with array.adding(files.hashes, progress=progress) as (missing, add):
+        for pixels in made_ahead([partial(files.pixels, row, form) for row in missing], n_threads):
+            add(pixels[None])
+    return Prepared(array, files.names, files.hashes)
 
 
 def as_source(images: Any) -> ImageSource:
@@ -134,12 +188,11 @@ def as_source(images: Any) -> ImageSource:
     return Files(_each(images))
 
 
-def source_of(images: ImageSource | Images) -> ImageSource:
-    """The images of a dataset as a source: paths, an array (n, height, width) or (n, height, width, channels), or prepared."""
-    if hasattr(images, "inputs"):
-        source: ImageSource = images  # type: ignore[assignment]
-        return source
-    return Arrays(images) if isinstance(images, np.ndarray) else Files(images)  # type: ignore[arg-type]
+def source_of(images: ImageSource | Sequence[Path] | NDArray[np.uint8]) -> ImageSource:
+    """The images of a dataset as a source: paths, or an array (n, height, width) or (n, height, width, channels)."""
+    if isinstance(images, np.ndarray):
+        return Arrays(images)
+    return cast(ImageSource, images) if hasattr(images, "inputs") else Files(images)
 
 
 def _each(images: Any) -> Iterator[Path | Image.Image]:
@@ -198,20 +251,3 @@ def _draws(crop: Crop, draws: NDArray[np.float64] | None, n: int) -> NDArray[np.
             raise ValueError(f"{type(crop).__name__} is random: pass draws, {crop.n_draws} per image, or use CenterCrop")
         return np.empty((n, 0))
     return draws
-
-
-Images = NDArray[np.uint8] | PreparedImages | Sequence[Path]
-
-
-def views(images: Images, rows: NDArray[np.int64], draws: NDArray[np.float64], crop: Crop) -> NDArray[np.float32]:
-    """The images in these rows, cropped with their draws (len(rows), n_draws): float32 (len(rows), channels, crop, crop)."""
-    if isinstance(images, np.ndarray | PreparedImages):
-        return source_of(images).inputs(rows, crop, draws)
-    return Files(images[row] for row in rows).inputs(np.arange(len(rows)), crop, draws)
-
-
-def take_images(images: Images, image_ids: NDArray[np.int64]) -> Images:
-    """The images with these positions, in this order, of the same kind."""
-    if isinstance(images, PreparedImages):
-        return images.take(image_ids)
-    return images[image_ids] if isinstance(images, np.ndarray) else [images[i] for i in image_ids]

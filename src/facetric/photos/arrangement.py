@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from facetric.files import part_of, remove_stale_parts, sealed, unsealed, write_atomically
-from facetric.images.fingerprints import content_digest
+from facetric.images import content_hash
 from facetric.progress import Progress
 from facetric.text import printable
 
@@ -93,7 +93,7 @@ def _is(path: Path, one: Placed, how: str) -> bool:
     if path.is_symlink() or not path.is_file():
         return False
     try:
-        return path.stat().st_size == one.photo.stat().st_size and content_digest(path.read_bytes()).hex() == one.content
+        return path.stat().st_size == one.photo.stat().st_size and content_hash(path.read_bytes()).hex() == one.content
     except OSError:
         return False
 
@@ -117,7 +117,7 @@ def _remove(path: Path, content: str) -> None:
     with suppress(OSError):
         if ".." in path.parts:  # a record that somebody else wrote
             return
-        if path.is_symlink() or content_digest(path.read_bytes()).hex() == content:
+        if path.is_symlink() or content_hash(path.read_bytes()).hex() == content:
             path.unlink()
             path.parent.rmdir()
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from facetric.files import unsealed
-from facetric.images.fingerprints import content_digest
+from facetric.images import content_hash
 from facetric.text import printable, readable
 
 FORMAT = "facetric decisions 1"
@@ -104,7 +104,7 @@ class Decisions:
                     continue
                 if file.is_file():
                     below = Path(os.path.relpath(file.resolve(), Path(root).expanduser().resolve()))
-                    photo = DecidedPhoto(content_digest(file.read_bytes()).hex(), readable(below))
+                    photo = DecidedPhoto(content_hash(file.read_bytes()).hex(), readable(below))
                     (names.setdefault(name, []) if row["cluster"] else rejected).append(photo)
                 else:
                     n_gone += 1

@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from facetric.clustering import Calibration
 from facetric.embedder import Embedder
 from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
-from facetric.images.fingerprints import content_digest
+from facetric.images import content_hash
 from facetric.images.listing import PhotoList, list_photos, not_empty
 from facetric.photos.contract import About
 from facetric.photos.decisions import Decisions
@@ -132,7 +132,7 @@ def _forget_gone(store: SqliteStore, root: Path, kept: set[str]) -> None:
 
 def _write_table(groups: PhotoGroups, place: Path) -> None:
     table = place / TABLE
-    before, after = _digest(table), content_digest(groups.table(table)).hex()
+    before, after = _digest(table), content_hash(groups.table(table)).hex()
     is_ours = before in (_written(place) or [before])
     _write_digests(place, [before, after] if is_ours else [after])  # a kill leaves one table or the other
     groups.save_table(table)
@@ -152,7 +152,7 @@ def _write_digests(place: Path, digests: list[str]) -> None:
 
 
 def _digest(table: Path) -> str:
-    return content_digest(table.read_bytes()).hex() if table.is_file() else ""
+    return content_hash(table.read_bytes()).hex() if table.is_file() else ""
 
 
 def _check_names(place: Path, root: Path, decisions: Decisions) -> None:

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 
 from facetric.embedder import Embedder
+from facetric.images import content_hash
 from facetric.images.decoding import ImageError, decode_image, open_file
-from facetric.images.fingerprints import content_digest
 from facetric.images.listing import PhotoList, Problem
 from facetric.images.sources import made_ahead
 from facetric.photos.looks import look_of
@@ -100,7 +100,7 @@ def _read(root: Path, photo: Path, encoder: Embedder, known: Set[bytes], *, look
     try:
         with open_file(path) as file:
             data = file.read()
-        content = content_digest(data)
+        content = content_hash(data)
         if content in known:
             return _Picture(photo, state, content)
         image, _ = decode_image(io.BytesIO(data), path, at_least=encoder.preprocessing.at_least)

@@ -1,7 +1,7 @@
 """What there was before training: the pretrained features, and a closed-form head on them, as vectors to score beside a run.
 
-Features are the activations of a backbone that is frozen as a whole: computed once for a list of images, in the cache folder, and
-shared by all runs on them. A network that starts from random weights has no such features; it is scored as it starts, and so
+Features are the activations of a backbone that is frozen as a whole: computed once for an image, in the cache folder, and shared
+by all runs on it. A network that starts from random weights has no such features; it is scored as it starts, and so
 are the pixels, with and without a closed-form head.
 """
 
@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import FITTED_KINDS, WHOLE, ClosedForm, Network, build_network, closed_form_head, default_weights, encode
-from facetric.embedder.activations import TrunkCache, build_trunk_cache
+from facetric.embedder.activations import Activations, cached_activations
 from facetric.images import ImageDataset
-from facetric.images.sources import Images
 from facetric.progress import OnStep
 from facetric.runs.run import Run
 from facetric.runs.splits import run_images, size_and_pad
@@ -73,10 +72,10 @@ def start_network(run: Run) -> Network:
 
 def _pretrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnStep) -> Iterator[Start]:
     source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
-    features = _features(_cache(network, dataset.images, "Pretrained features", on_step))
+    features = _features(_cache(network, dataset, "Pretrained features", on_step))
     yield Start(FEATURES, features, source)
     training = _training_images(run)
-    known = _features(_cache(network, training.images, "Pretrained features of training images", on_step))
+    known = _features(_cache(network, training, "Pretrained features of training images", on_step))
     head = _head(known, training.labels, network.dim, on_step)
     yield Start(CLOSED_FORM, head(features), {**source, "shrinkage": head.shrinkage})
 
@@ -86,7 +85,7 @@ def _untrained(run: Run, network: Network, dataset: ImageDataset, on_step: OnSte
     if in_memory:
         pixels = _pixels(dataset, network)
         yield Start(PIXELS, pixels)
-    cache = _cache(network, dataset.images, "Untrained network", on_step)
+    cache = _cache(network, dataset, "Untrained network", on_step)
     yield Start(UNTRAINED, encode(network, cache), {"backbone": network.name, "views": "center crop"})
     if in_memory:
         training = _training_images(run)
@@ -114,9 +113,9 @@ def _head(known: NDArray[np.float32], labels: NDArray[np.int64], dim: int, on_st
     return head
 
 
-def _cache(network: Network, images: Images, title: str, on_step: OnStep) -> TrunkCache:
-    return build_trunk_cache(network, images, n_views=0, center=True, on_progress=lambda done, total: on_step(title, done, total))
+def _cache(network: Network, dataset: ImageDataset, title: str, on_step: OnStep) -> Activations:
+    return cached_activations(network, dataset.source, n_views=0, center=True, step=title, progress=on_step)
 
 
-def _features(cache: TrunkCache) -> NDArray[np.float32]:
-    return np.asarray(cache.activations[cache.rows, 0], dtype=np.float32)
+def _features(activations: Activations) -> NDArray[np.float32]:
+    return activations.inputs(np.arange(len(activations)))

@@ -104,7 +104,7 @@ class DataTable(Table):
         "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
     )
     flip: bool = Field(True, description="Random horizontal flips; turn off where orientation matters.")
-    threads: int = Field(2, ge=1, le=1024, description="Threads that decode images and prepare batches ahead.")
+    threads: int | None = Field(None, ge=1, le=1024, description="Threads that make batches ahead; one per core when left out.")
 
 
 class ModelTable(Table):

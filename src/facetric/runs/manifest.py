@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.images import ImageDataset
-from facetric.images.dataset import SPLITS
-from facetric.images.fingerprints import content_fingerprints
-from facetric.images.readers.annotations import name_some
+from facetric.images import SPLITS, ImageDataset, content_hashes
+from facetric.text import name_some
 
 FORMAT = 1
 
@@ -202,4 +200,4 @@ def _names(dataset: ImageDataset, root: str | None) -> tuple[str, ...]:
 
 
 def _contents(images: Sequence[Path] | NDArray[np.uint8]) -> tuple[str, ...]:
-    return tuple(digest.tobytes().hex() for digest in content_fingerprints(images))
+    return tuple(digest.tobytes().hex() for digest in content_hashes(images))

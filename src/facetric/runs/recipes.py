@@ -166,7 +166,6 @@ def photo_tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
         tables["loss"] |= {"margin_decay_every": steps // passes}
     if gpu:
         tables["run"] |= {"precision": "bf16"}
-        tables["data"] |= {"threads": min(8, os.cpu_count() or 2)}
     else:
         tables["model"] |= {"freeze_through": FREEZE_THROUGH, "cached_views": views}
     return tables

@@ -25,9 +25,9 @@ from facetric.embedder import (
     save_calibration,
     usable_device,
 )
-from facetric.embedder.activations import build_trunk_cache
+from facetric.embedder.activations import cached_activations
 from facetric.evaluation import EvaluationReport, evaluate
-from facetric.images import ImageDataset, source_of
+from facetric.images import ImageDataset
 from facetric.metrics import Metric, checked_ks, count_incomparable
 from facetric.progress import OnStep
 from facetric.runs.baselines import starts
@@ -106,9 +106,9 @@ def evaluate_run(
             "model": network_fingerprint(embedder),
             "manifest": opened.manifest.fingerprint,
         }
-        images = source_of(dataset.images)
+        images = dataset.source
         is_cached = embedder.freeze_through == WHOLE  # what comes before the head is the same for all runs on these images
-        inputs = build_trunk_cache(embedder, dataset.images, n_views=0, center=True) if is_cached else images
+        inputs = cached_activations(embedder, dataset.source, n_views=0, center=True) if is_cached else images
         vectors = encode(embedder, inputs, batch_size=batch_size, progress=on_progress)
         embeddings = Vectors(vectors, tuple(images.names), dataset.labels, model=str(source["model"]), source=source)
         report_path, embeddings_path = opened.evaluation_file(split), opened.embeddings_file(split)

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.images import ImageDataset
-from facetric.images.readers import load_dataset, load_present
-from facetric.images.readers.annotations import name_some
+from facetric.images import ImageDataset, load_dataset, load_present
 from facetric.runs.config import DataTable
 from facetric.runs.manifest import DataChanges
 from facetric.runs.run import Run
+from facetric.text import name_some
 
 SPLITS = ("test", "validation", "train")
 

@@ -17,8 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import Embedder
-from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file
-from facetric.images.fingerprints import content_digest
+from facetric.images import MAX_PIXELS, ImageError, content_hash, decode_image, open_file
 from facetric.machine import available_cores
 from facetric.photos import Collection, Decisions, PhotoGroups
 from facetric.photos.looks import THUMBNAIL_SIDE, thumbnail_of
@@ -180,7 +179,7 @@ def photo_bytes(paths: Iterable[str], content: str) -> bytes | None:
                 data = file.read()
         except (ImageError, OSError):
             continue
-        if content_digest(data).hex() == content:
+        if content_hash(data).hex() == content:
             return data
     return None
 

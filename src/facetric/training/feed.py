@@ -5,32 +5,35 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from facetric.embedder.activations import TrunkCache
-from facetric.images import CenterCrop, Crop, ImageDataset, Preprocessing, RandomCrop, RandomResizedCrop, made_ahead, prepare
-from facetric.images.sources import Images, take_images, views
+from facetric.images import (
+    CenterCrop,
+    Crop,
+    ImageDataset,
+    ImageSource,
+    Preprocessing,
+    RandomCrop,
+    RandomResizedCrop,
+    made_ahead,
+    prepare,
+)
 from facetric.losses import ClassBalancedBatches
 from facetric.runs import BatchTable, DataTable
 
 
 @dataclass(frozen=True, eq=False)
 class LabeledImages:
-    """Images of one split with their classes.
+    """Images of one split with their classes."""
 
-    `half` are all images outside the test split, and `rows` the positions of this split in it: what is computed once for the half
-    serves every choice of validation classes, and runs that train on all of them.
-    """
-
-    images: Images
+    images: ImageSource
     labels: NDArray[np.int64]  # (n,) 0 … n_classes − 1
-    half: Images
-    rows: NDArray[np.int64]  # (n,)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -43,40 +46,27 @@ class LabeledImages:
 class TrainingBatch(NamedTuple):
     """The input of a training step: this process's part of a batch."""
 
-    inputs: Tensor  # images, or activations of the frozen part
-    labels: Tensor  # (m,)
+    inputs: Tensor  # (m, …) float32: images, or activations of the frozen part
+    labels: Tensor  # (m,) int64
     image_ids: NDArray[np.int64]  # (m,) positions among the training images
-
-
-class Feed(Protocol):
-    """Batches from the current position to the end of the run."""
-
-    def __iter__(self) -> Iterator[TrainingBatch]: ...
-
-    def state_dict(self) -> dict[str, int]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) -> tuple[LabeledImages, LabeledImages | None]:
     """Training images, and validation images of held-out classes when `validate`. Test images are not touched."""
-    kept = np.flatnonzero(dataset.splits != "test")
-    half: Images
-    if isinstance(dataset.images, np.ndarray):
-        half = dataset.images[kept]
-    else:
-        paths = [dataset.images[i] for i in kept.tolist()]
-        half = prepare(paths, size=config.size, name=dataset.name, n_threads=config.threads) if paths else paths
-    splits = {}
-    for name in ("train", "validation"):
-        rows = np.flatnonzero(dataset.splits[kept] == name)
-        labels = np.unique(dataset.labels[kept[rows]], return_inverse=True)[1].astype(np.int64)
-        splits[name] = LabeledImages(take_images(half, rows), labels, half, rows)
-    if len(splits["train"]) == 0:
+    if "train" not in dataset.splits:
         raise ValueError(
             f"dataset {config.name!r} has no training images: lower --set data.options.test_fraction=…, or check its split column"
         )
-    return splits["train"], splits["validation"] if validate else None
+    names = ("train", "validation") if validate else ("train",)
+    found = [_labeled(dataset.take(np.flatnonzero(dataset.splits == name)), config) for name in names]
+    return found[0], found[1] if validate else None
+
+
+def _labeled(split: ImageDataset, config: DataTable) -> LabeledImages:
+    images = split.source
+    if not isinstance(split.images, np.ndarray) and len(split):
+        images = prepare(split.images, size=config.size, n_threads=config.threads)
+    return LabeledImages(images, np.unique(split.labels, return_inverse=True)[1].astype(np.int64))
 
 
 def training_transform(config: DataTable, form: Preprocessing) -> Crop:
@@ -102,29 +92,20 @@ def build_sampler(
     )
 
 
-class Batch(NamedTuple):
-    """What a training step takes."""
-
-    images: Tensor  # (m, channels, crop, crop) float32
-    labels: Tensor  # (m,) int64
-    image_ids: NDArray[np.int64]  # (m,) positions in the dataset
-
-
-class BatchLoader:
-    """The batches of a sampler as tensors. Iterating goes through the rest of the sampler's pass.
+class Feed:
+    """The batches of a sampler as tensors, from the current position to the end of the run, made ahead by threads.
 
     `position` and `state_dict` count the batches handed out, not those made ahead: a resumed run repeats none and skips none.
-    The sampler belongs to its loader and should not be iterated beside it.
     """
 
     def __init__(
         self,
-        images: Images,
+        images: ImageSource,
         labels: ArrayLike,
         batches: ClassBalancedBatches,
         transform: Crop,
         *,
-        n_threads: int = 2,
+        n_threads: int | None = None,
     ) -> None:
         self.images = images
         self.labels = torch.as_tensor(np.asarray(labels, dtype=np.int64))
@@ -136,18 +117,15 @@ class BatchLoader:
             raise ValueError(
                 f"there must be one label per image; got {len(self.labels)} for {len(images)}: pass those of one dataset"
             )
-        if n_threads < 1:
-            raise ValueError(f"n_threads must be at least 1; got {n_threads}: 2 is typical")
 
     def __len__(self) -> int:
         """Batches in a pass."""
         return len(self.batches)
 
-    def __iter__(self) -> Iterator[Batch]:
-        self.batches.seek(self.position)  # after an abandoned pass the sampler is ahead by the batches made but not used
-        start = self.position
-        tasks = (partial(self._make, start + i, image_ids) for i, image_ids in enumerate(self.batches))
-        for batch in made_ahead(tasks, self.n_threads):
+    def __iter__(self) -> Iterator[TrainingBatch]:
+        n_batches = self.batches.n_batches
+        numbers = range(self.position, (self.position // n_batches + 1) * n_batches)
+        for batch in made_ahead(map(partial, repeat(self._make), numbers), self.n_threads):
             self.position += 1
             yield batch
 
@@ -160,59 +138,11 @@ class BatchLoader:
         self.batches.load_state_dict(state)
         self.position = self.batches.position
 
-    def _make(self, number: int, image_ids: list[int]) -> Batch:
+    def _make(self, number: int) -> TrainingBatch:
         # The sampler's generator with another counter word. All ranks draw for the global batch and take their share.
         rng = np.random.Generator(np.random.Philox(key=self.batches.seed, counter=[0, 0, 1, number]))
         draws = rng.random((self.batches.batch_size, self.transform.n_draws))
-        first = self.batches.rank * len(image_ids)
-        rows = np.array(image_ids, dtype=np.int64)
-        made = views(self.images, rows, draws[first : first + len(rows)], self.transform)
-        return Batch(torch.from_numpy(made), self.labels[rows], rows)
-
-
-class LiveFeed:
-    """Images cropped afresh for every batch."""
-
-    def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, transform: Crop, *, n_threads: int) -> None:
-        self._loader = BatchLoader(split.images, split.labels, sampler, transform, n_threads=n_threads)
-
-    def __iter__(self) -> Iterator[TrainingBatch]:
-        return (TrainingBatch(batch.images, batch.labels, batch.image_ids) for batch in self._loader)
-
-    def state_dict(self) -> dict[str, int]:
-        return self._loader.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._loader.load_state_dict(state)
-
-
-class CachedFeed:
-    """Activations of the frozen part, a random one of the cached views for each image, read by a thread one batch ahead."""
-
-    def __init__(self, split: LabeledImages, sampler: ClassBalancedBatches, cache: TrunkCache) -> None:
-        self._labels = torch.from_numpy(split.labels)
-        self._sampler, self._cache = sampler, cache
-        self._position = sampler.position
-
-    def __iter__(self) -> Iterator[TrainingBatch]:
-        tasks = (partial(self._make, number) for number in range(self._position, self._sampler.n_batches))
-        for batch in made_ahead(tasks, 1):
-            self._position += 1
-            yield batch
-
-    def state_dict(self) -> dict[str, int]:
-        return {**self._sampler.state_dict(), "position": self._position}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._sampler.load_state_dict(state)
-        self._position = self._sampler.position
-
-    def _make(self, number: int) -> TrainingBatch:
-        # The sampler's generator with another counter word. All ranks draw for the global batch and take their part.
-        rng = np.random.Generator(np.random.Philox(key=self._sampler.seed, counter=[0, 0, 2, number]))
-        views = rng.integers(self._cache.n_views, size=self._sampler.batch_size)
-        image_ids = np.array(self._sampler.batch(number), dtype=np.int64)
-        first = self._sampler.rank * len(image_ids)
-        return TrainingBatch(
-            self._cache.batch(image_ids, views[first : first + len(image_ids)]), self._labels[image_ids], image_ids
-        )
+        rows = np.array(self.batches.batch(number), dtype=np.int64)
+        first = self.batches.rank * len(rows)
+        made = self.images.inputs(rows, self.transform, draws[first : first + len(rows)])
+        return TrainingBatch(torch.from_numpy(made), self.labels[rows], rows)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder import Network, encode
-from facetric.embedder.activations import TrunkCache
+from facetric.images import ImageSource
 from facetric.runs import DivergedError
-from facetric.training.feed import LabeledImages
 from facetric.training.health import CALMER
 
 
@@ -22,8 +23,8 @@ class HeadRefit:
     With a `pretrained_fraction` f the weights of the backbone are (1 − f)·trained + f·pretrained before.
     """
 
-    split: LabeledImages
-    cache: TrunkCache | None
+    images: ImageSource  # or their activations
+    labels: NDArray[np.int64]
     pretrained: Mapping[str, Tensor]  # the backbone before training; empty where it does not train
     pretrained_fraction: float = 0.0
 
@@ -34,10 +35,9 @@ class HeadRefit:
         """Another embedder; what it does not change it shares with this one."""
         if self.pretrained and self.pretrained_fraction:
             embedder = embedder.interpolated(self.pretrained, self.pretrained_fraction)
-        images = self.split.images if self.cache is None else self.cache
-        features = encode(embedder, images, what="features")
+        features = encode(embedder, self.images, what="features")
         try:
-            return embedder.with_whitened_head(features, self.split.labels)
+            return embedder.with_whitened_head(features, self.labels)
         except ValueError:  # that there are enough images was checked before training
             raise DivergedError(
                 "no head can be fitted to the features of the training images, which are not finite, or the same for all images "

@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,13 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from facetric.embedder import FITTED_KINDS, WHOLE, Network, build_network, check_fit, encode, usable_device
-from facetric.embedder.activations import TrunkCache, build_trunk_cache
+from facetric.embedder.activations import Activations, cached_activations
 from facetric.images import ImageDataset
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.progress import steps_shown
 from facetric.runs import RunTable, TrainConfig, new_images, size_and_pad
-from facetric.training.feed import CachedFeed, Feed, LabeledImages, LiveFeed, build_sampler, split_images, training_transform
+from facetric.training.feed import Feed, LabeledImages, build_sampler, split_images, training_transform
 from facetric.training.processes import Processes, share_batch_norm
 from facetric.training.refit import HeadRefit
 from facetric.training.step import LearningRates, build_decay, build_loss, build_optimizer
@@ -212,17 +212,16 @@ def build_session(
 ) -> Session:
     """The long work before the first step, and the setup with Fabric. All processes call it together.
 
-    `one_cache`: held-out images are taken from the cache of training views too, where it has their central crops.
+    `one_cache`: activations of held-out images are kept with those of the training images, where these have central crops.
     """
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
-        half = _trunk_cache(config, plan)
-        cache = None if half is None else half.take(plan.training.rows)
+        cache = _activations(config, plan, plan.training)
         if fresh and processes.is_first:  # DDP hands the first process's weights to the others
             _initialize_head(config, plan, cache)
         feed = _feed(config, plan, cache)
-        validator = _validator(config, plan, half if one_cache else None) if processes.is_first else None
+        validator = _validator(config, plan, one_cache=one_cache) if processes.is_first else None
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder)):
         _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
     rates = config.optimizer
@@ -255,40 +254,42 @@ def prepare_runs(configs: Sequence[TrainConfig]) -> None:
     dataset = new_images(first.data, validate=first.run.validate_every > 0)
     for config in configs[1:]:
         make_plan(config, dataset, fabric, Processes(fabric.device))
-    _trunk_cache(first, make_plan(first, dataset, fabric, Processes(fabric.device)))
+    plan = make_plan(first, dataset, fabric, Processes(fabric.device))
+    for split in (plan.training, plan.held_out):  # runs with other validation classes, or none, find all of them
+        if split is not None:
+            _activations(first, plan, split)
 
 
-def _trunk_cache(config: TrainConfig, plan: Plan) -> TrunkCache | None:
-    """The images after the frozen part, in every cached view. Processes on one machine share the file.
-
-    It holds the validation classes too, so that runs with other validation classes, or none, find the same file. A head that is
-    refitted sees central crops.
-    """
+def _activations(config: TrainConfig, plan: Plan, split: LabeledImages) -> Activations | None:
+    """The images after the frozen part, in every cached view. A head that is refitted sees central crops."""
     if config.model.cached_views == 0:
         return None
     views_are_central = config.data.augment == "none"
-    cache = build_trunk_cache(
+    cache = cached_activations(
         plan.embedder,
-        plan.training.half,
+        split.images,
         n_views=config.model.cached_views,
         seed=config.model.views_seed,
         center=config.model.head_refit and not views_are_central,
         transform=training_transform(config.data, plan.embedder.preprocessing),
     )
-    return replace(cache, center_view=0) if views_are_central else cache
+    if views_are_central:
+        cache.central = 0
+    return cache
 
 
-def _refit(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> HeadRefit | None:
+def _refit(config: TrainConfig, plan: Plan, cache: Activations | None) -> HeadRefit | None:
     """Called while the backbone still has its pretrained weights."""
     if not config.model.head_refit:
         return None
     pretrained = {}
     if plan.embedder.freeze_through != WHOLE:
         pretrained = {name: tensor.detach().clone() for name, tensor in plan.embedder.backbone.state_dict().items()}
-    return HeadRefit(plan.training, cache, pretrained, config.model.pretrained_fraction)
+    images = plan.training.images if cache is None else cache
+    return HeadRefit(images, plan.training.labels, pretrained, config.model.pretrained_fraction)
 
 
-def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> None:
+def _initialize_head(config: TrainConfig, plan: Plan, cache: Activations | None) -> None:
     kind, features = config.model.head_init, None
     if kind in FITTED_KINDS:
         images = plan.training.images if cache is None else cache
@@ -300,20 +301,17 @@ def _initialize_head(config: TrainConfig, plan: Plan, cache: TrunkCache | None) 
             weights.mul_(config.model.head_scale)
 
 
-def _feed(config: TrainConfig, plan: Plan, cache: TrunkCache | None) -> Feed:
-    if cache is not None:
-        return CachedFeed(plan.training, plan.sampler, cache)
+def _feed(config: TrainConfig, plan: Plan, cache: Activations | None) -> Feed:
+    images = plan.training.images if cache is None else cache
     transform = training_transform(config.data, plan.embedder.preprocessing)
-    return LiveFeed(plan.training, plan.sampler, transform, n_threads=config.data.threads)
+    return Feed(images, plan.training.labels, plan.sampler, transform, n_threads=config.data.threads)
 
 
-def _validator(config: TrainConfig, plan: Plan, half: TrunkCache | None) -> Validator | None:
+def _validator(config: TrainConfig, plan: Plan, *, one_cache: bool) -> Validator | None:
     """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
     if plan.held_out is None:
         return None
-    cache = None
-    if half is not None and half.center_view is not None:
-        cache = half.take(plan.held_out.rows)
-    elif config.model.freeze_through is not None:
-        cache = build_trunk_cache(plan.embedder, plan.held_out.images, n_views=0, center=True)
+    cache = _activations(config, plan, plan.held_out) if one_cache else None
+    if (cache is None or cache.central is None) and config.model.freeze_through is not None:
+        cache = cached_activations(plan.embedder, plan.held_out.images, n_views=0, center=True)
     return Validator(plan.held_out, cache=cache, seed=config.run.seed)

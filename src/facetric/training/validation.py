@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import Network, encode
-from facetric.embedder.activations import TrunkCache
+from facetric.embedder.activations import Activations
 from facetric.training.feed import LabeledImages
 from facetric.training.health import refuse_bad_embeddings
 
@@ -22,7 +22,7 @@ _N_RESTARTS = 3  # k-means clusterings: the NMI of one is too noisy to choose by
 class Validator:
     """Embeds the held-out images, one center crop each, and scores retrieval and clustering (the mean of three k-means)."""
 
-    def __init__(self, split: LabeledImages, *, cache: TrunkCache | None, seed: int) -> None:
+    def __init__(self, split: LabeledImages, *, cache: Activations | None, seed: int) -> None:
         self.split, self.cache, self.seed = split, cache, seed
 
     def __call__(self, embedder: Network, *, step: int) -> Scores:

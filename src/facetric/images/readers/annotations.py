@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,11 +11,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.images.dataset import ImageDataset, classes_to_test
-from facetric.images.readers.published import SplitCount, count_differences
-from facetric.text import printable
+from facetric.text import name_some, printable
 
 UNDECIDED = "all"  # the split of images that no file assigns to one
-_N_NAMED = 5  # files that an error names before it only counts
+
+
+@dataclass(frozen=True)
+class SplitCount:
+    """The size of one split."""
+
+    n_classes: int
+    n_images: int
+
+    def __str__(self) -> str:
+        return f"{self.n_classes:,} classes with {self.n_images:,} images"
+
+
+# The sizes of the paper's splits (Section 5).
+PUBLISHED: dict[str, dict[str, SplitCount]] = {
+    "cub": {"train": SplitCount(100, 5_864), "test": SplitCount(100, 5_924)},
+    "cars": {"train": SplitCount(98, 8_054), "test": SplitCount(98, 8_131)},
+    "products": {"train": SplitCount(11_318, 59_551), "test": SplitCount(11_316, 60_502)},
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +51,15 @@ class Listing:
             split: SplitCount(len(np.unique(self.labels[self.splits == split])), int((self.splits == split).sum()))
             for split in dict.fromkeys(self.splits.tolist())
         }
+
+    def count_differences(self) -> list[str]:
+        """One sentence per split that differs from the published figures; empty when all agree or none are known."""
+        counts, none = self.counts(), SplitCount(0, 0)
+        return [
+            f"{split} has {counts.get(split, none)}, published: {published}"
+            for split, published in PUBLISHED.get(self.name, {}).items()
+            if counts.get(split, none) != published
+        ]
 
     def missing(self) -> list[Path]:
         """The listed images that are not on disk. One listing per folder, not one stat per file: fast on network drives too."""
@@ -55,7 +81,7 @@ class Listing:
                 f"{self.name}: {len(missing):,} of {len(self.paths):,} listed images do not exist: {name_some(missing)}: "
                 "restore them or take them off the list"
             )
-        if check_counts and (differences := count_differences(self.name, self.counts())):
+        if check_counts and (differences := self.count_differences()):
             raise ValueError(
                 f"{self.name}: {'; '.join(differences)}: complete the copy, or use it as it is with check_counts=False "
                 "(--set data.options.check_counts=false)"
@@ -85,11 +111,6 @@ def existing_root(root: str | os.PathLike[str], what: str) -> Path:
     return path
 
 
-def sub_folders(folder: Path) -> list[Path]:
-    """Sub-folders by name, without hidden ones and what macOS adds to archives."""
-    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name != "__MACOSX" and p.is_dir())
-
-
 def read_lines(path: Path) -> list[str]:
     """The lines of a text file that comes with a dataset."""
     try:
@@ -102,17 +123,6 @@ def read_lines(path: Path) -> list[str]:
         ) from None
     except OSError as error:
         raise ValueError(f"{printable(path)} cannot be read ({error.strerror}): check the file and its permissions") from None
-
-
-def name_some(things: Iterable[object]) -> str:
-    """The first few, and how many more.
-
-    >>> name_some("abcdefgh")
-    'a, b, c, d, e and 3 more'
-    """
-    names = [printable(thing) for thing in things]
-    more = len(names) - _N_NAMED
-    return ", ".join(names[:_N_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def label_array(labels: Sequence[int]) -> NDArray[np.int64]:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from facetric.images.dataset import SPLITS, ImageDataset
-from facetric.images.readers.annotations import UNDECIDED, Listing, label_array, name_some, read_lines, split_by_fraction
-from facetric.text import did_you_mean, printable
+from facetric.images.readers.annotations import UNDECIDED, Listing, label_array, read_lines, split_by_fraction
+from facetric.text import did_you_mean, name_some, printable
 
 _COLUMNS = ("path", "label", "split")
 

@@ -9,13 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from facetric.images.decoding import is_image_file
-from facetric.images.readers.annotations import Listing, existing_root, sub_folders
-from facetric.images.readers.cars import has_cars_annotations, list_cars
-from facetric.images.readers.cars_folders import FIRST_CLASS, class_folders
-from facetric.images.readers.class_folders import listing_of, scan_folder
+from facetric.images.listing import list_class_folders, sub_folders
+from facetric.images.readers.annotations import Listing, existing_root
+from facetric.images.readers.class_folders import listing_of
 from facetric.images.readers.csv_file import find_csv, has_header, list_csv
-from facetric.images.readers.cub import find_cub, list_cub
-from facetric.images.readers.products import find_products, list_products
+from facetric.images.readers.official import find_cub, find_products, has_cars, list_cars, list_cub, list_products
 
 
 @dataclass(frozen=True)
@@ -29,21 +27,13 @@ class Survey:
     has_classes: bool = True
 
 
-def survey(path: Path, layout: str) -> Survey:
-    """Everything that a layout's files say; ValueError when they cannot be parsed."""
-    return LAYOUTS[layout](path)
-
-
 def detect_layout(path: Path) -> str:
     """The layout by its distinctive files: the official ones first, then a table, then class folders, then plain files."""
     if path.is_file() or _holds_table(path):
         return "csv"
-    if _succeeds(find_cub, path):
-        return "cub"
-    if _succeeds(find_products, path):
-        return "products"
-    if has_cars_annotations(path) or FIRST_CLASS in class_folders(path):
-        return "cars"
+    for layout, find in {"cub": find_cub, "products": find_products, "cars": has_cars}.items():
+        if find(path):
+            return layout
     return "folder" if sub_folders(path) else "files"
 
 
@@ -56,13 +46,13 @@ def _listed(listing: Listing) -> Survey:
 
 
 def _folder(path: Path) -> Survey:
-    scan = scan_folder(existing_root(path, "a folder with one sub-folder per class"))
-    empty = tuple(name for name, images in scan.images.items() if not images)
-    return Survey(listing_of(scan), scan.strays, scan.others, empty, has_classes=bool(scan.images))
+    found = list_class_folders(existing_root(path, "a folder with one sub-folder per class"))
+    empty = tuple(name for name, images in found.images.items() if not images)
+    return Survey(listing_of(found.images), found.strays, found.others, empty, has_classes=bool(found.images))
 
 
 def _files(path: Path) -> Survey:
-    """A folder of pictures without classes: not a dataset yet, but its files can be checked."""
+    """A folder of images without classes: not a dataset yet, but its files can be checked."""
     inside = sorted(p for p in existing_root(path, "a folder").iterdir() if not p.name.startswith("."))
     nothing = Listing("files", (), np.empty(0, dtype=np.int64), (), np.empty(0, dtype="<U8"))
     strays = tuple(p for p in inside if is_image_file(p))
@@ -84,11 +74,3 @@ def _holds_table(path: Path) -> bool:
         return has_header(find_csv(path)[0])
     except ValueError:
         return False
-
-
-def _succeeds(find: Callable[[Path], Path], path: Path) -> bool:
-    try:
-        find(path)
-    except ValueError:
-        return False
-    return True

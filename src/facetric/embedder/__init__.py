@@ -1,5 +1,6 @@
 """Image to vector: networks, their weights, `load`, export and files of vectors."""
 
+from facetric.embedder.activations import Activations, cached_activations
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
     calibration_file,
@@ -24,6 +25,7 @@ from facetric.embedder.weights import WeightsError, default_weights
 __all__ = [
     "FITTED_KINDS",
     "WHOLE",
+    "Activations",
     "ClosedForm",
     "Embedder",
     "Embedding",
@@ -37,6 +39,7 @@ __all__ = [
     "Vectors",
     "WeightsError",
     "build_network",
+    "cached_activations",
     "calibration_file",
     "can_span",
     "check_fit",

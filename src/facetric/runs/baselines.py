@@ -15,8 +15,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import FITTED_KINDS, WHOLE, ClosedForm, Network, build_network, closed_form_head, default_weights, encode
-from facetric.embedder.activations import Activations, cached_activations
+from facetric.embedder import (
+    FITTED_KINDS,
+    WHOLE,
+    Activations,
+    ClosedForm,
+    Network,
+    build_network,
+    cached_activations,
+    closed_form_head,
+    default_weights,
+    encode,
+)
 from facetric.images import ImageDataset
 from facetric.progress import OnStep
 from facetric.runs.run import Run

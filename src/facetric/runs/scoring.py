@@ -17,6 +17,7 @@ from facetric.embedder import (
     WHOLE,
     Network,
     Vectors,
+    cached_activations,
     calibration_file,
     encode,
     load_network,
@@ -25,7 +26,6 @@ from facetric.embedder import (
     save_calibration,
     usable_device,
 )
-from facetric.embedder.activations import cached_activations
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.images import ImageDataset
 from facetric.metrics import Metric, checked_ks, count_incomparable

@@ -19,8 +19,17 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.embedder import FITTED_KINDS, WHOLE, Network, build_network, check_fit, encode, usable_device
-from facetric.embedder.activations import Activations, cached_activations
+from facetric.embedder import (
+    FITTED_KINDS,
+    WHOLE,
+    Activations,
+    Network,
+    build_network,
+    cached_activations,
+    check_fit,
+    encode,
+    usable_device,
+)
 from facetric.images import ImageDataset
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads

@@ -7,8 +7,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Network, encode
-from facetric.embedder.activations import Activations
+from facetric.embedder import Activations, Network, encode
 from facetric.training.feed import LabeledImages
 from facetric.training.health import refuse_bad_embeddings
 

@@ -196,7 +196,7 @@ def scores(row, dataset, options):
     with torch_settings(threads=options.threads):
         session = train_in_memory(parse_config(tables), dataset, on_step=average)
         assert session is not None, f"{row} diverged"
-        seconds, labels = time.perf_counter() - start, session.validator.split.labels
+        seconds, labels = time.perf_counter() - start, session.validator.labels
         vectors, found = session.validator.embed(session.embedder), {}
         for width in WIDTHS:
             if width <= vectors.shape[1]:
@@ -206,7 +206,7 @@ def scores(row, dataset, options):
             networks["halfway"] = session.embedder.interpolated(session.refit.pretrained, 0.5)
             networks["averaged"] = session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
-            caches = session.refit.images, session.validator.cache
+            caches = session.refit.images, session.validator.images
             known, new = (encode(embedder, cache, what="features") for cache in caches)
             for width in WIDTHS:
                 found[f"{name} {width}"] = scored(closed_form_head(known, session.refit.labels, width)(new), labels)

@@ -273,7 +273,7 @@ def try_out(photos, settings):
 def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
     session = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
     vectors = session.validator.embed(session.embedder)
-    features = encode(session.embedder, session.validator.cache, what="features")
+    features = encode(session.embedder, session.validator.images, what="features")
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, units @ units.T, atol=1e-5)
 

@@ -25,7 +25,7 @@ from facetric.images import (
     prepare,
 )
 from facetric.losses import ClassBalancedBatches
-from facetric.runs import BatchTable, DataTable
+from facetric.runs import DataTable
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,22 +74,6 @@ def training_transform(config: DataTable, form: Preprocessing) -> Crop:
     if config.augment == "none":
         return CenterCrop(form)
     return RandomCrop(form, flip=config.flip) if config.augment == "crop" else RandomResizedCrop(form, flip=config.flip)
-
-
-def build_sampler(
-    split: LabeledImages, config: BatchTable, *, n_steps: int, seed: int, rank: int, world_size: int
-) -> ClassBalancedBatches:
-    """All batches of the run as one pass, so that nothing stops and starts in between."""
-    return ClassBalancedBatches(
-        split.labels,
-        batch_size=config.size,
-        class_ratio=config.class_ratio,
-        images_per_class=config.images_per_class,
-        n_batches=max(n_steps, 1),
-        seed=seed,
-        rank=rank,
-        world_size=world_size,
-    )
 
 
 class Feed:

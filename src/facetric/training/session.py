@@ -19,27 +19,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.embedder import (
-    FITTED_KINDS,
-    WHOLE,
-    Activations,
-    Network,
-    build_network,
-    cached_activations,
-    check_fit,
-    encode,
-    usable_device,
-)
-from facetric.images import ImageDataset
+from facetric.embedder import FITTED_KINDS, WHOLE, Network, build_network, cached_activations, check_fit, encode
+from facetric.images import ImageDataset, ImageSource
 from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.progress import steps_shown
 from facetric.runs import RunTable, TrainConfig, new_images, size_and_pad
-from facetric.training.feed import Feed, LabeledImages, build_sampler, split_images, training_transform
+from facetric.training.feed import Feed, LabeledImages, split_images, training_transform
 from facetric.training.processes import Processes, share_batch_norm
-from facetric.training.refit import HeadRefit
 from facetric.training.step import LearningRates, build_decay, build_loss, build_optimizer
-from facetric.training.validation import Validator
+from facetric.training.validation import HeadRefit, Validator
 
 _log = logging.getLogger("facetric")
 # The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.
@@ -108,7 +97,7 @@ def start_fabric(run: RunTable) -> Fabric:
     strategy = DDPStrategy(timeout=TIMEOUT, **_no_buffers()) if n_processes > 1 else "auto"
     try:
         fabric = Fabric(
-            accelerator=usable_device("auto").partition(":")[0] if run.device == "auto" else run.device,
+            accelerator=run.device,
             devices=local if n_processes > 1 else 1,
             num_nodes=max(1, n_processes // local),
             strategy=strategy,
@@ -207,10 +196,17 @@ def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, proces
         )
     training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
     if config.model.head_refit or config.model.head_init == "whitened":
-        check_fit(embedder.n_features, training.labels, embedder.dim)
+        check_fit(embedder.n_features, training.labels, config.model.dim)
     loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
-    sampler = build_sampler(
-        training, config.batches, n_steps=run.steps, seed=run.seed, rank=processes.rank, world_size=processes.n
+    sampler = ClassBalancedBatches(
+        training.labels,
+        batch_size=config.batches.size,
+        class_ratio=config.batches.class_ratio,
+        images_per_class=config.batches.images_per_class,
+        n_batches=max(run.steps, 1),  # the whole run is one pass, so that nothing stops and starts in between
+        seed=run.seed,
+        rank=processes.rank,
+        world_size=processes.n,
     )
     fabric.to_device(embedder)
     return Plan(training, held_out, embedder, sampler, loss)
@@ -226,10 +222,10 @@ def build_session(
     run, embedder = config.run, plan.embedder
     with processes.fail_together():
         torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
-        cache = _activations(config, plan, plan.training)
+        source, transform = _source(config, plan, plan.training), training_transform(config.data, embedder.preprocessing)
         if fresh and processes.is_first:  # DDP hands the first process's weights to the others
-            _initialize_head(config, plan, cache)
-        feed = _feed(config, plan, cache)
+            _initialize_head(config, plan, source)
+        feed = Feed(source, plan.training.labels, plan.sampler, transform, n_threads=config.data.threads)
         validator = _validator(config, plan, one_cache=one_cache) if processes.is_first else None
     if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder)):
         _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
@@ -238,7 +234,8 @@ def build_session(
     if own := list(fabric.to_device(plan.loss).parameters()):  # proxies: every process has the gradient of the global batch
         groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
     optimizer = build_optimizer(groups, rates)
-    network, wrapped = fabric.setup(TrainedPart(embedder, from_activations=config.model.cached_views > 0), optimizer)
+    part = TrainedPart(embedder, from_activations=source.starts_at == "activations")
+    network, wrapped = fabric.setup(part, optimizer)
     return Session(
         config=config,
         fabric=fabric,
@@ -251,7 +248,7 @@ def build_session(
         loss=plan.loss,
         decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
         feed=feed,
-        refit=_refit(config, plan, cache),
+        refit=_refit(config, plan, source),
         validator=validator,
     )
 
@@ -266,15 +263,15 @@ def prepare_runs(configs: Sequence[TrainConfig]) -> None:
     plan = make_plan(first, dataset, fabric, Processes(fabric.device))
     for split in (plan.training, plan.held_out):  # runs with other validation classes, or none, find all of them
         if split is not None:
-            _activations(first, plan, split)
+            _source(first, plan, split)
 
 
-def _activations(config: TrainConfig, plan: Plan, split: LabeledImages) -> Activations | None:
-    """The images after the frozen part, in every cached view. A head that is refitted sees central crops."""
+def _source(config: TrainConfig, plan: Plan, split: LabeledImages) -> ImageSource:
+    """The images, or where views are cached their activations behind the frozen part. A refitted head sees central crops."""
     if config.model.cached_views == 0:
-        return None
+        return split.images
     views_are_central = config.data.augment == "none"
-    cache = cached_activations(
+    activations = cached_activations(
         plan.embedder,
         split.images,
         n_views=config.model.cached_views,
@@ -283,44 +280,36 @@ def _activations(config: TrainConfig, plan: Plan, split: LabeledImages) -> Activ
         transform=training_transform(config.data, plan.embedder.preprocessing),
     )
     if views_are_central:
-        cache.central = 0
-    return cache
+        activations.central = 0
+    return activations
 
 
-def _refit(config: TrainConfig, plan: Plan, cache: Activations | None) -> HeadRefit | None:
+def _refit(config: TrainConfig, plan: Plan, source: ImageSource) -> HeadRefit | None:
     """Called while the backbone still has its pretrained weights."""
     if not config.model.head_refit:
         return None
     pretrained = {}
     if plan.embedder.freeze_through != WHOLE:
         pretrained = {name: tensor.detach().clone() for name, tensor in plan.embedder.backbone.state_dict().items()}
-    images = plan.training.images if cache is None else cache
-    return HeadRefit(images, plan.training.labels, pretrained, config.model.pretrained_fraction)
+    return HeadRefit(source, plan.training.labels, pretrained, config.model.pretrained_fraction)
 
 
-def _initialize_head(config: TrainConfig, plan: Plan, cache: Activations | None) -> None:
+def _initialize_head(config: TrainConfig, plan: Plan, source: ImageSource) -> None:
     kind, features = config.model.head_init, None
     if kind in FITTED_KINDS:
-        images = plan.training.images if cache is None else cache
         with steps_shown() as progress:
-            features = encode(plan.embedder, images, what="features", step="features", progress=progress)
+            features = encode(plan.embedder, source, what="features", step="features", progress=progress)
     plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed, labels=plan.training.labels)
     with torch.no_grad():
         for weights in plan.embedder.head.parameters():
             weights.mul_(config.model.head_scale)
 
 
-def _feed(config: TrainConfig, plan: Plan, cache: Activations | None) -> Feed:
-    images = plan.training.images if cache is None else cache
-    transform = training_transform(config.data, plan.embedder.preprocessing)
-    return Feed(images, plan.training.labels, plan.sampler, transform, n_threads=config.data.threads)
-
-
 def _validator(config: TrainConfig, plan: Plan, *, one_cache: bool) -> Validator | None:
     """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
     if plan.held_out is None:
         return None
-    cache = _activations(config, plan, plan.held_out) if one_cache else None
-    if (cache is None or cache.central is None) and config.model.freeze_through is not None:
-        cache = cached_activations(plan.embedder, plan.held_out.images, n_views=0, center=True)
-    return Validator(plan.held_out, cache=cache, seed=config.run.seed)
+    source = _source(config, plan, plan.held_out) if one_cache else plan.held_out.images
+    if getattr(source, "central", None) is None and config.model.freeze_through is not None:
+        source = cached_activations(plan.embedder, plan.held_out.images, n_views=0, center=True)
+    return Validator(source, plan.held_out.labels, seed=config.run.seed)

@@ -1,15 +1,20 @@
-"""Scores on held-out classes while a run trains: the same code that evaluates a finished run."""
+"""Scores on held-out classes while a run trains, by the code that evaluates a finished run; `model.head_refit` before that."""
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from facetric.embedder import Activations, Network, encode
-from facetric.training.feed import LabeledImages
-from facetric.training.health import refuse_bad_embeddings
+from facetric.embedder import Network, encode
+from facetric.evaluation import evaluate
+from facetric.images import ImageSource
+from facetric.runs import DivergedError
+from facetric.training.health import CALMER, refuse_bad_embeddings
 
 Scores = dict[str, float]
 
@@ -21,19 +26,17 @@ _N_RESTARTS = 3  # k-means clusterings: the NMI of one is too noisy to choose by
 class Validator:
     """Embeds the held-out images, one center crop each, and scores retrieval and clustering (the mean of three k-means)."""
 
-    def __init__(self, split: LabeledImages, *, cache: Activations | None, seed: int) -> None:
-        self.split, self.cache, self.seed = split, cache, seed
+    def __init__(self, images: ImageSource, labels: NDArray[np.int64], *, seed: int) -> None:
+        self.images, self.labels, self.seed = images, labels, seed  # images, or their activations behind the frozen part
 
     def __call__(self, embedder: Network, *, step: int) -> Scores:
         """The scores after a step, by name. Neighbors by cosine for unit embeddings, else Euclidean."""
-        from facetric.evaluation import evaluate
-
         vectors = self.embed(embedder)
         metric: Literal["cosine", "euclidean"] = "cosine" if embedder.normalize else "euclidean"
         refuse_bad_embeddings(vectors, step, metric=metric)
         report = evaluate(
             vectors,
-            self.split.labels,
+            self.labels,
             ks=KS,
             metric=metric,
             facility=False,
@@ -46,8 +49,39 @@ class Validator:
         return {**recall, "map_at_r": report.map_at_r, "nmi": report.nmi}
 
     def embed(self, embedder: Network) -> NDArray[np.float32]:
-        """The embeddings (n, d); from the cached activations where the first part of the network is frozen."""
-        return encode(embedder, self.split.images if self.cache is None else self.cache)
+        """The embeddings (n, d) of the held-out images."""
+        return encode(embedder, self.images)
+
+
+@dataclass(frozen=True, eq=False)
+class HeadRefit:
+    """`model.head_refit`: networks are validated and saved with a closed-form head on the features that training has made.
+
+    It is fitted to the central crops of the training images.
+
+    With a `pretrained_fraction` f the weights of the backbone are (1 − f)·trained + f·pretrained before.
+    """
+
+    images: ImageSource  # or their activations
+    labels: NDArray[np.int64]
+    pretrained: Mapping[str, Tensor]  # the backbone before training; empty where it does not train
+    pretrained_fraction: float = 0.0
+
+    def with_fraction(self, pretrained_fraction: float) -> Self:
+        return replace(self, pretrained_fraction=pretrained_fraction)
+
+    def __call__(self, embedder: Network) -> Network:
+        """Another embedder; what it does not change it shares with this one."""
+        if self.pretrained and self.pretrained_fraction:
+            embedder = embedder.interpolated(self.pretrained, self.pretrained_fraction)
+        features = encode(embedder, self.images, what="features")
+        try:
+            return embedder.with_whitened_head(features, self.labels)
+        except ValueError:  # that there are enough images was checked before training
+            raise DivergedError(
+                "no head can be fitted to the features of the training images, which are not finite, or the same for all images "
+                f"of a class: {CALMER}"
+            ) from None
 
 
 def check_validation(labels: NDArray[np.int64]) -> None:

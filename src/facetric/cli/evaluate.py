@@ -35,7 +35,7 @@ def evaluate(
     The split is the one that training used; images that were added, removed or changed since are named.
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
     """
-    with one_line_errors("evaluate"), steps_shown() as on_progress:
+    with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as on_progress:
         from facetric.runs import evaluate_run
 
         found = evaluate_run(

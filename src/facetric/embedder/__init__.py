@@ -1,6 +1,6 @@
 """Image to vector: networks, their weights, `load`, export and files of vectors."""
 
-from facetric.embedder.activations import Activations, cached_activations
+from facetric.embedder.activations import Activations, cached_activations, cached_vectors
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
     calibration_file,
@@ -40,6 +40,7 @@ __all__ = [
     "WeightsError",
     "build_network",
     "cached_activations",
+    "cached_vectors",
     "calibration_file",
     "can_span",
     "check_fit",

@@ -19,12 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
+from facetric.embedder.checkpoint import network_fingerprint
+from facetric.embedder.encode import batch_size_for, encode, inference, outputs_in_order
 from facetric.embedder.network import WHOLE, Network
 from facetric.images import CenterCrop, Crop, ImageSource, MappedArray, Preprocessing, RandomCrop
 from facetric.progress import OnStep
 
 _log = logging.getLogger("facetric")
+_BLOCK = 512  # images
 
 
 @dataclass(eq=False)
@@ -121,6 +123,24 @@ def cached_activations(
                 add(block)
     rows = array.find(source.hashes)
     return Activations(array, rows, source.names, source.hashes, n_views, n_views if center else None)
+
+
+def cached_vectors(
+    network: Network,
+    source: ImageSource,
+    *,
+    batch_size: int | None = None,
+    step: str = "Embedding",
+    progress: OnStep | None = None,
+) -> NDArray[np.float32]:
+    """The embeddings (n, dim) of these images, from the cache; the others are made now and kept: a killed command resumes."""
+    fingerprint = network_fingerprint(network)
+    about = f"{network.name}, {fingerprint[:12]}", {"network": fingerprint}, ("torch", "timm", "pillow")
+    array = MappedArray(f"vectors-{network.name}", "vectors", (network.dim,), "float32", *about)
+    with array.adding(source.hashes, step=step, progress=progress) as (missing, add), inference(network) as fast:
+        for start in range(0, len(missing), _BLOCK):
+            add(encode(fast, source.take(missing[start : start + _BLOCK]), batch_size=batch_size))
+    return np.asarray(array.mapped()[array.find(source.hashes)])
 
 
 def _computed(

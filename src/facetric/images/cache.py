@@ -33,7 +33,7 @@ from facetric.progress import OnStep, steps_shown
 KEY_BYTES = 16
 SYNC_EVERY = 15.0  # seconds of work that a killed process can lose
 # What rows of a kind are, as a number: raise it with every change that changes one.
-FORMATS = {"prepared images": 2, "activations": 3, "file hashes": 1}
+FORMATS = {"prepared images": 2, "activations": 3, "vectors": 1, "file hashes": 1}
 _OUR_NAME = re.compile(r".+-[0-9a-f]{16}")
 _OLD_SUFFIXES, _OLD_START = (".bytes", ".f16", ".f32", ".part"), b"facetric array file "  # before 0.3
 

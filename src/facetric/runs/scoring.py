@@ -18,6 +18,7 @@ from facetric.embedder import (
     Network,
     Vectors,
     cached_activations,
+    cached_vectors,
     calibration_file,
     encode,
     load_network,
@@ -107,9 +108,10 @@ def evaluate_run(
             "manifest": opened.manifest.fingerprint,
         }
         images = dataset.source
-        is_cached = embedder.freeze_through == WHOLE  # what comes before the head is the same for all runs on these images
-        inputs = cached_activations(embedder, dataset.source, n_views=0, center=True) if is_cached else images
-        vectors = encode(embedder, inputs, batch_size=batch_size, progress=on_progress)
+        if embedder.freeze_through == WHOLE:  # what comes before the head is the same for all runs on these images
+            vectors = encode(embedder, cached_activations(embedder, images, n_views=0, center=True), progress=on_progress)
+        else:
+            vectors = cached_vectors(embedder, images, batch_size=batch_size, progress=on_progress)
         embeddings = Vectors(vectors, tuple(images.names), dataset.labels, model=str(source["model"]), source=source)
         report_path, embeddings_path = opened.evaluation_file(split), opened.embeddings_file(split)
         with opened.writing():

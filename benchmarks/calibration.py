@@ -8,8 +8,8 @@ mean of BCubed F1 and pairwise F1), the test classes show what it is worth. The 
 over the piles ± its standard deviation over the seeds, and in brackets the mean when the setting is chosen for each pile of the
 test classes, which nobody knows beforehand. --many adds, at the same setting, a pile of 2,000 classes of another file, in a long
 tail from 20 to 2 as far as they have as many images, among one image each of all its other classes. Below, and in the plot, the
-precision that the calibration of `facetric.clustering` promised for long-tailed piles of 20 to 200 test classes, and what came
-true.
+precision that the calibration of `facetric.clustering` expects of long-tailed resampled sets of 20 to 200 test classes,
+and what came true.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate
 from facetric.clustering.calibration import resampled_sets, rows_by_class
 
-N_CLASSES = (20, 50, 100, 200)  # of the piles that precision is promised for
+N_CLASSES = (20, 50, 100, 200)  # of the resampled sets that precision is expected of
 N_FINER = (0, 4, 8)  # steps of the calibration below its own threshold
 DISTANCES = np.geomspace(0.15, 1.45, 80)  # of unit vectors
 COSTS = np.geomspace(0.05, 40, 50)
@@ -120,15 +120,15 @@ def main():
     parser.add_argument("validation")
     parser.add_argument("test")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--plot", help="a picture of promised and real precision over all thresholds")
+    parser.add_argument("--plot", help="a picture of expected and real precision over all thresholds")
     parser.add_argument("--points", type=int, default=5000, help="larger piles are thinned by leaving out classes")
     parser.add_argument("--many", help=f"a file with more than {MANY:,} classes, for one more pile")
-    parser.add_argument("--promise", action="store_true", help="leave out the table of methods")
+    parser.add_argument("--expected", action="store_true", help="leave out the table of methods")
     options = parser.parse_args()
     chosen_by, shown_on = load(options.validation), load(options.test)
-    if not options.promise:
+    if not options.expected:
         table(chosen_by, shown_on, options.seeds, options.points, load(options.many) if options.many else None)
-    promise(chosen_by, shown_on, options.seeds, options.plot, Path(options.test).stem.removesuffix("_test"))
+    expected(chosen_by, shown_on, options.seeds, options.plot, Path(options.test).stem.removesuffix("_test"))
 
 
 def table(chosen_by, shown_on, seeds, points, crowd):
@@ -189,18 +189,18 @@ def without_setting(cluster, vectors, classes, seeds, points):
     return found
 
 
-def promise(chosen_by, shown_on, seeds, plot, title):
-    """Promised and real pairwise precision of piles with several numbers of classes, at several steps of the calibration."""
+def expected(chosen_by, shown_on, seeds, plot, title):
+    """Expected and real pairwise precision of piles with several numbers of classes, at several steps of the calibration."""
     found = calibrate(*chosen_by)
     vectors, classes = shown_on
     print(f"\ncalibrate chose {found.threshold:.3g}, spread {found.spread:.2f}; pairwise precision in %")
-    print(f"  {'classes':>8} {'finer':>6} {'real':>6} {'promised':>9} {'interval':>10} {'held':>5}   means of {seeds} seeds")
+    print(f"  {'classes':>8} {'finer':>6} {'real':>6} {'expected':>9} {'interval':>10} {'held':>5}   means of {seeds} seeds")
     rows = []
     for n_classes in (n for n in N_CLASSES if n <= classes.max() + 1):
         for n_finer in N_FINER:
             calibration = found.finer(n_finer)
-            some = [one_promise(calibration, vectors, classes, n_classes, seed) for seed in range(seeds)]
-            rows += [(n_classes, *promised_and_real) for promised_and_real in some]
+            some = [one_expected(calibration, vectors, classes, n_classes, seed) for seed in range(seeds)]
+            rows += [(n_classes, *expected_and_real) for expected_and_real in some]
             real = np.mean([real for _, real in some])
             value, low, high = (np.mean([getattr(p, name) for p, _ in some]) for name in ("value", "low", "high"))
             held = sum(p.low - 0.005 <= r <= p.high + 0.005 for p, r in some)
@@ -216,7 +216,7 @@ def promise(chosen_by, shown_on, seeds, plot, title):
         draw(rows, plot, title)
 
 
-def one_promise(calibration, vectors, classes, n_classes, seed):
+def one_expected(calibration, vectors, classes, n_classes, seed):
     """For a long tail from 20 to 2 points per class."""
     rng = np.random.default_rng(seed)
     sizes = np.round(np.geomspace(20, 2, n_classes)).astype(int)
@@ -241,7 +241,7 @@ def draw(rows, path, title):
             x, y = [real for _, real in own], [p.value for p, _ in own]
             bars = [[p.value - p.low for p, _ in own], [p.high - p.value for p, _ in own]]
             panel.errorbar(x, y, yerr=bars, fmt=marker, markersize=4, linewidth=0.6, label=f"{n_classes} classes")
-    panel.set(xlabel="real pairwise precision (test classes)", ylabel="promised, with its interval", aspect="equal")
+    panel.set(xlabel="real pairwise precision (test classes)", ylabel="expected, with its interval", aspect="equal")
     panel.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), title=title)
     panel.legend(fontsize=8)
     figure.tight_layout()

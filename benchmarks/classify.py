@@ -4,8 +4,8 @@
     python benchmarks/classify.py cub.npz [--seeds 5]
 
 The packaged network and its calibration. Of the test classes (101 to 200), half are in the index, with half of their photos; the
-other half are searched for, and all photos of the classes that are not in the index. Known and foreign photos count the same,
-however many there are: half of the photos are foreign, as `--foreign 0.5` says.
+other half are searched for, and all photos of the classes that are not in the index. Known and unknown photos count the
+same, however many there are: half of the photos are unknown, as `--unknown-fraction 0.5` says.
 """
 
 import argparse
@@ -17,30 +17,30 @@ from sklearn.metrics import roc_auc_score
 
 import facetric
 from facetric.embedder import Vectors
+from facetric.photos.query import Votes
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import EmbeddedPhoto
-from facetric.photos.vote import Votes
+from facetric.photos.store import Model, NewPhoto
 
 TOP = 10
-BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.01))  # of the promised precision
+BANDS = ((0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.01))  # of the expected precision
 REQUIRED = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 
 
-def answers(vectors, labels, limit, foreign, seed):
-    """A row per query: is its class in the index? is the vote right? the precision that is promised; the nearest's similarity."""
+def answers(vectors, labels, limit, unknown_fraction, seed):
+    """A row per query: is its class in the index? is the vote right? the precision that is expected; the nearest's similarity."""
     rng = np.random.default_rng(seed)
     classes = rng.permutation(np.unique(labels))
     known = np.isin(labels, classes[: len(classes) // 2])
     in_index = known & (rng.random(len(labels)) < 0.5)
     with tempfile.TemporaryDirectory() as folder:
-        store = SqliteStore(Path(folder) / "index.sqlite", fingerprint="f" * 64, dimensions=vectors.shape[1])
+        store = SqliteStore(folder, Model("f" * 64, vectors.shape[1], None))
         rows = np.flatnonzero(in_index).tolist()
         store.set_labels({f"/{row:06}.jpg": str(labels[row]) for row in rows})
-        store.add(EmbeddedPhoto(Path(f"/{row:06}.jpg"), "", row.to_bytes(16, "big"), vectors[row]) for row in rows)
+        store.add(NewPhoto(Path(f"/{row:06}.jpg"), "", row.to_bytes(16, "big"), vectors[row]) for row in rows)
         queries = np.flatnonzero(~in_index)
         found = store.search(vectors[queries], top=TOP)
         near = [[hit for hit in some if hit.similarity >= limit] for some in found]
-        votes = Votes(store).of(near, top=TOP, limit=limit, foreign=foreign)
+        votes = Votes(store).of(near, top=TOP, limit=limit, unknown_fraction=unknown_fraction)
         store.close()
     return np.array(
         [
@@ -60,19 +60,19 @@ def mean(values, weights):
 
 
 def bands(rows, weights):
-    print("| promised | share of the photos | promised, mean | reached |\n|---|---:|---:|---:|")
+    print("| expected | share of the photos | expected, mean | reached |\n|---|---:|---:|---:|")
     for low, high in (*BANDS, (0.0, 1.01)):
         inside = (rows[:, 2] >= low) & (rows[:, 2] < high)
         title = "all" if (low, high) == (0.0, 1.01) else f"{low:.0%} to {min(high, 1):.0%}"
-        share, promised, reached = mean(inside, weights), *(mean(rows[:, column], weights * inside) for column in (2, 1))
-        print(f"| {title} | {share} | {promised} | {reached} |", flush=True)
+        share, expected, reached = mean(inside, weights), *(mean(rows[:, column], weights * inside) for column in (2, 1))
+        print(f"| {title} | {share} | {expected} | {reached} |", flush=True)
 
 
 def curve(rows, weights):
     """What is answered when a precision is required, and when a similarity is, the one that answers as many known photos."""
     known = rows[:, 0] > 0
-    print("| required precision | known answered | foreign unknown | right, of the answers |", end="")
-    print(" by similarity alone: required | foreign unknown | right, of the answers |\n|" + "---:|" * 7)
+    print("| required precision | known answered | of other classes, unknown | right, of the answers |", end="")
+    print(" by similarity alone: required | of other classes, unknown | right, of the answers |\n|" + "---:|" * 7)
     for required in REQUIRED:
         answered = rows[:, 2] >= required
         similar = np.quantile(rows[known, 3], 1 - answered[known].mean())
@@ -81,7 +81,7 @@ def curve(rows, weights):
         for some in (answered, alone):
             shown += [f"{100 * (~some[~known]).mean():.1f}", mean(rows[:, 1], weights * some)]
         print(f"| {required:.0%} | {' | '.join(shown[:3])} | {similar:.3f} | {' | '.join(shown[3:])} |", flush=True)
-    print(f"known or foreign, area under the curve: {roc_auc_score(known, rows[:, 2]):.3f}, ", end="")
+    print(f"known or not, area under the curve: {roc_auc_score(known, rows[:, 2]):.3f}, ", end="")
     print(f"by similarity alone {roc_auc_score(known, rows[:, 3]):.3f}")
 
 
@@ -96,15 +96,16 @@ def main():
     rows = (labels >= options.classes[0]) & (labels <= options.classes[1])
     vectors, labels = found.vectors[rows], labels[rows]
     limit = 1 - facetric.load().calibration.threshold ** 2 / 2
-    for foreign in (0.5, 0.0):
-        all_rows = np.concatenate([answers(vectors, labels, limit, foreign, seed) for seed in range(options.seeds)])
+    for unknown_fraction in (0.5, 0.0):
+        all_rows = np.concatenate([answers(vectors, labels, limit, unknown_fraction, seed) for seed in range(options.seeds)])
         known = all_rows[:, 0] > 0
-        weights = np.where(known, (1 - foreign) / known.sum(), foreign / (~known).sum())
-        print(f"\n--foreign {foreign}: {known.sum():,} photos of classes in the index, {(~known).sum():,} of others")
+        weights = np.where(known, (1 - unknown_fraction) / known.sum(), unknown_fraction / (~known).sum())
+        counts = f"{known.sum():,} photos of classes in the index, {(~known).sum():,} of others"
+        print(f"\n--unknown-fraction {unknown_fraction}: {counts}")
         print(f"nothing reaches the calibrated similarity of {limit:.3f}: ", end="")
         print(", ".join(f"{mean(all_rows[part, 3] < limit, np.ones(part.sum()))}%" for part in (known, ~known)))
         bands(all_rows, weights)
-        if foreign:
+        if unknown_fraction:
             curve(all_rows, weights)
 
 

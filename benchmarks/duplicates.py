@@ -21,8 +21,8 @@ from facetric.machine import prepare_process
 prepare_process()
 
 from facetric.images import list_photos, open_image  # noqa: E402
-from facetric.images.sketches import drawn, read_sketches, stacked  # noqa: E402
-from facetric.photos.look_alikes import altered, look_alike_groups, similarity_of_copies  # noqa: E402
+from facetric.photos.duplicates import N_SAMPLE, altered, look_alike_groups, similarity_of_copies  # noqa: E402
+from facetric.photos.ingest import drawn, read_looks  # noqa: E402
 from facetric.photos.near import near_groups  # noqa: E402
 
 
@@ -69,20 +69,21 @@ def main():
     chosen = np.sort(rng.choice(len(listed.photos), min(options.photos, len(listed.photos)), replace=False))
     few = type(listed)(listed.root, tuple(listed.photos[i] for i in chosen))
     start = time.perf_counter()
-    sketches, _ = read_sketches(few)
+    looks, _ = read_looks(few, None)
+    paths = [path for path, *_ in looks]
     read = time.perf_counter() - start
-    grays, colors = stacked(sketches)
+    grays, colors = np.array([look.gray for *_, look in looks]), np.array([look.colors for *_, look in looks])
     near_groups(grays[:2], colors[:2])  # compiled
     start = time.perf_counter()
     groups = near_groups(grays, colors)
     compared = time.perf_counter() - start
-    n = len(sketches)
+    n = len(paths)
     print(f"{n:,} photos: read in {read:.1f} s, {n * (n - 1) // 2:,} pairs compared in {compared:.1f} s")
     print("linked among themselves:")
     for i in np.flatnonzero(groups != np.arange(n)):
-        print(f"  {sketches[i].path}  {sketches[groups[i]].path}")
+        print(f"  {paths[i]}  {paths[groups[i]]}")
     sample = rng.choice(n, min(options.sample, n), replace=False)
-    pictures = [open_image(listed.root / sketches[i].path) for i in sample]
+    pictures = [open_image(listed.root / paths[i]) for i in sample]
     print(f"found of {len(sample)} copies each:")
     for name, copy in COPIES.items():
         n_found = 0
@@ -91,24 +92,28 @@ def main():
             n_found += near_groups(np.stack([grays[i], gray]), np.stack([colors[i], color]))[1] == 0
         print(f"  {100 * n_found / len(sample):6.2f}%  {name}")
     if options.look_alikes:
-        look_alikes(few, sketches, sample, pictures)
+        look_alikes(few, paths, sample, pictures)
     if options.scale:
         scale(grays, colors, options.scale, rng)
 
 
-def look_alikes(few, sketches, sample, pictures):
+def look_alikes(few, paths, sample, pictures):
     from facetric.embedder import load
 
     model = load()
-    paths = [few.root / sketch.path for sketch in sketches]
-    vectors = model.encode(paths)
-    threshold = similarity_of_copies(paths, vectors, model)
+    files = [few.root / path for path in paths]
+    vectors = model.encode(files)
+    some = np.unique(np.linspace(0, len(paths) - 1, N_SAMPLE).astype(int))
+    at_least = model.preprocessing.at_least
+    threshold = similarity_of_copies(
+        model.encode([altered(open_image(files[i], at_least=at_least)) for i in some]), vectors[some]
+    )
     groups = look_alike_groups(vectors, threshold)
     linked = np.flatnonzero(groups != np.arange(len(groups)))
     largest = np.bincount(groups).max()
     print(f"look-alikes, similarity {threshold:.3f}: {len(linked)} of {len(paths):,} photos linked, at most {largest} together:")
     for i in linked[:20]:
-        print(f"  {sketches[i].path}  {sketches[groups[i]].path}")
+        print(f"  {paths[i]}  {paths[groups[i]]}")
     for name, copy in {"altered": altered, **COPIES}.items():
         copies = model.encode([copy(picture) for picture in pictures])
         found = ((copies * vectors[sample]).sum(axis=1) >= threshold).mean()

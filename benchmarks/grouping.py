@@ -104,8 +104,8 @@ def compare(validation, test, seeds):
         show(f"{name}, 8 classes", [Agreement.of(classes[rows], cluster(vectors[rows], classes[rows])) for rows in piles])
     for name, cluster in methods.items():
         show(f"{name}, {len(np.unique(classes))} classes", [Agreement.of(classes, cluster(vectors, classes))])
-    promise = calibration.expected(vectors, calibration.clusterer().fit_predict(vectors))
-    print(f"promised of all classes: pairwise precision {promise.precision}, recall {promise.recall:.0%}\n")
+    expected = calibration.expected(vectors, calibration.clusterer().fit_predict(vectors))
+    print(f"expected of all classes: pairwise precision {expected.precision}, recall {expected.recall:.0%}\n")
     return calibration, piles
 
 
@@ -131,7 +131,7 @@ def corrected(vectors, classes, calibration, order, seed):
 def corrections(test, calibration, piles):
     vectors, classes = test
     print("| pairwise F1 after round | " + " | ".join(map(str, range(N_ROUNDS + 1))) + " |\n|---|" + "---|" * (N_ROUNDS + 1))
-    for order in ("most doubtful", "random order", "random pairs"):
+    for order in ("most ambiguous", "random order", "random pairs"):
         runs = [corrected(vectors[rows], classes[rows], calibration, order, seed) for seed, rows in enumerate(piles)]
         print(f"| {order} | " + " | ".join(f"{100 * value:.1f}" for value in np.mean(runs, axis=0)) + " |", flush=True)
     print()

@@ -1,6 +1,6 @@
 """An index of synthetic vectors: building, updating 1%, searching, memory and disk, beside other engines, in one run.
 
-    python benchmarks/index.py [--vectors 1000000] [--dimensions 64] [--queries 200] [--engines facetric faiss …]
+    python benchmarks/index.py [--vectors 1000000] [--dim 64] [--queries 200] [--engines facetric faiss …]
 
     python benchmarks/index.py --photos path/to/CUB_200_2011/images [--queries 200]
 
@@ -49,20 +49,20 @@ def disk(place):
 class Facetric:
     def __init__(self, place, d):
         from facetric.photos.sqlite_store import SqliteStore
+        from facetric.photos.store import Model
 
-        self._open = lambda read_only: SqliteStore(
-            place / "index.sqlite", fingerprint="f" * 64, dimensions=d, read_only=read_only
-        )
+        place.mkdir(parents=True, exist_ok=True)
+        self._open = lambda read_only: SqliteStore(str(place), Model("f" * 64, d, None), read_only=read_only)
         self.store = None
 
     def write(self, rows, vectors):
-        from facetric.photos.store import EmbeddedPhoto
+        from facetric.photos.store import NewPhoto
 
         self.store = self.store or self._open(False)
         for start in range(0, len(rows), 10_000):
             part = list(zip(rows[start : start + 10_000], vectors[start : start + 10_000], strict=True))
             self.store.add(
-                EmbeddedPhoto(name(row), "", hashlib.blake2b(vector.tobytes(), digest_size=16).digest(), vector)
+                NewPhoto(name(row), "", hashlib.blake2b(vector.tobytes(), digest_size=16).digest(), vector)
                 for row, vector in part
             )
 
@@ -71,7 +71,7 @@ class Facetric:
         if self.store:
             self.store.close()
         self.store = self._open(True)
-        self.store.search(np.ones((1, self.store.dimensions), dtype=np.float32), top=1)
+        self.store.search(np.ones((1, self.store.model.dim), dtype=np.float32), top=1)
 
     def search(self, query):
         (hits,) = self.store.search(query[None], top=TOP)
@@ -170,13 +170,13 @@ def timed(work, *arguments):
 def changes(options):
     """The rows that change, and their new vectors."""
     rows = np.random.default_rng(2).choice(options.vectors, options.vectors // 100, replace=False)
-    return rows, made(len(rows), options.dimensions, seed=3)
+    return rows, made(len(rows), options.dim, seed=3)
 
 
 def built(engine, place, options):
     """Write the files of an engine; how long it took."""
-    opened = ENGINES[engine](place, options.dimensions)
-    vectors = made(options.vectors, options.dimensions)
+    opened = ENGINES[engine](place, options.dim)
+    vectors = made(options.vectors, options.dim)
     cpu = time.process_time()
     build, _ = timed(opened.write, np.arange(len(vectors)), vectors)
     cpu = time.process_time() - cpu
@@ -185,8 +185,8 @@ def built(engine, place, options):
 
 
 def searched(engine, place, options):
-    queries, exact = made(options.queries, options.dimensions, seed=1), np.load(options.exact)
-    opened = ENGINES[engine](place, options.dimensions)
+    queries, exact = made(options.queries, options.dim, seed=1), np.load(options.exact)
+    opened = ENGINES[engine](place, options.dim)
     before = memory()
     seconds, _ = timed(opened.ready)
     times, right, cpu = [], 0, time.process_time()
@@ -208,7 +208,7 @@ def searched(engine, place, options):
 
 def brute_force(options):
     """(queries, TOP) rows, the most similar first, in float64."""
-    vectors, queries = made(options.vectors, options.dimensions), made(options.queries, options.dimensions, seed=1)
+    vectors, queries = made(options.vectors, options.dim), made(options.queries, options.dim, seed=1)
     changed, new = changes(options)
     vectors[changed] = new
     rows, values = np.empty((len(queries), 0), dtype=np.int64), np.empty((len(queries), 0))
@@ -224,7 +224,7 @@ def brute_force(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=int, default=1_000_000)
-    parser.add_argument("--dimensions", type=int, default=64)
+    parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--queries", type=int, default=200)
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
     parser.add_argument("--photos", type=Path, help="measure embedding: a folder of photos, of which --queries are embedded")
@@ -238,7 +238,7 @@ def main():
     if options.photos:
         embedded(options.photos, options.queries)
         return
-    print(f"{options.vectors:,} × {options.dimensions} float32, {options.queries} queries, top {TOP}")
+    print(f"{options.vectors:,} × {options.dim} float32, {options.queries} queries, top {TOP}")
     with tempfile.TemporaryDirectory() as temporary:
         compare(options, options.folder or Path(temporary))
 
@@ -255,14 +255,14 @@ def embedded(folder, n_photos):
             shutil.copy(photo, Path(temporary) / f"{i:05}.jpg")
         model.encode(photos[:32])  # whatever happens once
         cpu = time.process_time()
-        seconds, _ = timed(model.index(Path(temporary) / "index").add, temporary)
+        seconds, _ = timed(facetric.open_collection(Path(temporary) / "index", model).add, temporary)
         cpu = time.process_time() - cpu
     print(f"{n_photos} photos: {n_photos / seconds:.1f} a second, {n_photos / cpu:.1f} in a second of processor time")
 
 
 def compare(options, folder):
-    size = ["--vectors", options.vectors, "--dimensions", options.dimensions, "--queries", options.queries]
-    exact = folder / f"exact-{options.vectors}-{options.dimensions}-{options.queries}.npy"
+    size = ["--vectors", options.vectors, "--dim", options.dim, "--queries", options.queries]
+    exact = folder / f"exact-{options.vectors}-{options.dim}-{options.queries}.npy"
     if not exact.exists():
         folder.mkdir(parents=True, exist_ok=True)
         np.save(exact, brute_force(options))
@@ -270,7 +270,7 @@ def compare(options, folder):
         if importlib.util.find_spec(engine) is None:
             print(f"{engine:12} skipped: it is not installed", flush=True)
             continue
-        place = folder / f"{engine}-{options.vectors}-{options.dimensions}"
+        place = folder / f"{engine}-{options.vectors}-{options.dim}"
         record = place.with_suffix(".json")
         if not record.exists():
             shutil.rmtree(place, ignore_errors=True)

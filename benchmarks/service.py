@@ -1,6 +1,6 @@
 """The service under load: searches per second and latency for 1, 8 and 64 clients beside the bare model call, and memory.
 
-python benchmarks/service.py [--vectors 100000] [--dimensions 64] [--requests 400] [--memory 10000]
+python benchmarks/service.py [--vectors 100000] [--dim 64] [--requests 400] [--memory 10000]
 
 A process serves an index of synthetic vectors with the packaged network and an untrained head; clients in this process send
 JPEG pictures of 640 × 480 over connections that stay open. The bare call is what one request needs, in a loop in this process:
@@ -27,36 +27,33 @@ from facetric.machine import prepare_process
 FINGERPRINT = "f" * 64
 
 
-def network(dimensions):
+def network(dim):
     import torch
 
     from facetric.embedder import Embedder, build_network
 
     torch.manual_seed(0)
-    embedder = build_network("tf_efficientnet_lite0", dim=dimensions, weights="packaged")
+    embedder = build_network("tf_efficientnet_lite0", dim=dim, weights="packaged")
     return Embedder(embedder, fingerprint=FINGERPRINT)
 
 
 def write_index(place, n, d):
     """Noisy copies of 200 centers, labeled by center; there are no files."""
-    from facetric.photos.contract import About
-    from facetric.photos.sqlite_store import IndexFolder
-    from facetric.photos.store import EmbeddedPhoto
+    from facetric.photos.sqlite_store import SqliteStore
+    from facetric.photos.store import Model, NewPhoto
 
     rng = np.random.default_rng(0)
     centers = rng.normal(size=(200, d)).astype(np.float32)
     classes = rng.integers(0, len(centers), n)
     vectors = centers[classes] + 0.5 * rng.normal(size=(n, d)).astype(np.float32)
-    about = About(FINGERPRINT, d, None)
-    folder = IndexFolder(place)
     place.mkdir(parents=True)
     paths = [f"/photos/{label:03}/{i:07}.jpg" for i, label in enumerate(classes)]
-    with folder.store(about, read_only=False) as store:
+    with SqliteStore(str(place), Model(FINGERPRINT, d, None)) as store:
         for start in range(0, n, 10_000):
             rows = range(start, min(start + 10_000, n))
-            store.add(EmbeddedPhoto(Path(paths[i]), "", i.to_bytes(16, "big"), vectors[i]) for i in rows)
+            store.add(NewPhoto(Path(paths[i]), "", i.to_bytes(16, "big"), vectors[i]) for i in rows)
         store.set_labels({path: path.split("/")[2] for path in paths})
-    folder.write(about)
+        store.make_current()
 
 
 def pictures(n=32):
@@ -75,7 +72,7 @@ def bare(options, place, n):
     from facetric.service.engine import N_VOTERS
     from facetric.service.service import image_pixels
 
-    model = network(options.dimensions)
+    model = network(options.dim)
     index, data, times = open_collection(place, model), pictures(), []
     for i in range(n + 5):
         start = time.perf_counter()
@@ -116,7 +113,7 @@ def serve_index(options):
     from facetric.service import Limits, serve
 
     serve(
-        network(options.dimensions),
+        network(options.dim),
         options.serve,
         port=0,
         limits=Limits(seconds=120, requests=128),
@@ -125,7 +122,7 @@ def serve_index(options):
 
 
 def started(options, place):
-    sizes = ["--dimensions", str(options.dimensions)]
+    sizes = ["--dim", str(options.dim)]
     process = subprocess.Popen([sys.executable, __file__, *sizes, "--serve", str(place)], stdout=subprocess.PIPE, text=True)
     return process, int(process.stdout.readline().rpartition(":")[2])
 
@@ -138,7 +135,7 @@ def line(name, rate, times, base):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--vectors", type=int, default=100_000)
-    parser.add_argument("--dimensions", type=int, default=64)
+    parser.add_argument("--dim", type=int, default=64)
     parser.add_argument("--requests", type=int, default=400, help="for each number of clients")
     parser.add_argument("--memory", type=int, default=0, help="requests over which memory is watched")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
@@ -148,8 +145,8 @@ def main():
         return
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "synthetic.index"
-        write_index(place, options.vectors, options.dimensions)
-        print(f"{options.vectors:,} × {options.dimensions} vectors, {os.cpu_count()} cores, JPEG of 640 × 480")
+        write_index(place, options.vectors, options.dim)
+        print(f"{options.vectors:,} × {options.dim} vectors, {os.cpu_count()} cores, JPEG of 640 × 480")
         times = bare(options, place, max(20, options.requests // 4))
         base = 1000 / times.mean()
         line("bare call", base, times, base)

@@ -14,7 +14,7 @@ ALLOWED = {
     "losses": {"metrics"},
     "evaluation": {"metrics", "clustering"},
     "embedder": {"images", "metrics", "clustering"},
-    "photos": {"images", "embedder", "clustering", "runs"},
+    "photos": {"images", "embedder", "clustering", "metrics"},
     "runs": {"losses", "images", "embedder", "clustering", "evaluation", "metrics"},
     "training": {"losses", "images", "embedder", "evaluation", "runs", "metrics"},
     "report": {"metrics", "images", "evaluation", "runs", "embedder"},

@@ -15,7 +15,6 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import facetric
-import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import OnnxNetwork, Vectors, build_network, encode, read_network
@@ -204,16 +203,6 @@ def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(
         assert (found.names, found.hashes, found.model) == (expected.names, expected.hashes, expected.model)
         np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-6)
     assert "(0 embedded now" in invoke("embed", photos, "--model", exported, "-o", tmp_path / "torch.npz").stdout
-
-
-@pytest.mark.slow  # each process imports torch; that a model is pickled and loaded again is tested below
-def test_two_processes_with_an_exported_file_write_the_same_bytes(exported, tmp_path):
-    write_photos(tmp_path / "photos", 70)
-    for n in (1, 2):
-        output = ["-o", tmp_path / f"{n}.npz", "--processes", n]
-        done = processes.command("embed", tmp_path / "photos", "--model", exported, *output)
-        assert done.returncode == 0, done.stderr
-    assert (tmp_path / "1.npz").read_bytes() == (tmp_path / "2.npz").read_bytes()
 
 
 def test_an_index_made_with_torch_is_searched_with_the_file(run, exported, photos, tmp_path):

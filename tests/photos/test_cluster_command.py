@@ -20,7 +20,7 @@ from facetric.cli.main import app
 from facetric.clustering import Agreement
 from facetric.images import content_hash
 from facetric.images.readers.csv_file import read_csv
-from facetric.photos import Decisions, PhotoGroups, cluster_folder
+from facetric.photos import PhotoGroups, open_collection
 from photos.photo_files import photo
 
 
@@ -72,7 +72,7 @@ def test_every_photo_is_in_the_table_and_kinds_are_groups(run, photos, tmp_path)
     for row in rows.values():
         assert (tmp_path / "groups" / row["path"]).is_file()
         assert rows[Path(row["medoid"]).name]["cluster"] == row["cluster"]
-        assert 0 <= float(row["doubt"]) <= 1
+        assert 0 <= float(row["ambiguity"]) <= 1
     assert (tmp_path / "groups" / "clusters.html").is_file()
     assert len(list((tmp_path / "groups" / "thumbnails").iterdir())) == 48
 
@@ -154,7 +154,7 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
     found = invoke(*arguments)  # the output keeps what was decided
     assert found.exit_code == 0, found.stderr
     check()
-    (output / "decisions.json").unlink()
+    (output / "collection.sqlite").unlink()
     forgotten = invoke(*arguments)
     assert forgotten.exit_code == 2
     assert "clusters.csv has names, and no decisions are given: pass decisions.json, or keep to it with --dec" in forgotten.stderr
@@ -297,16 +297,18 @@ def test_copies_are_in_one_group_and_marked_on_the_page(run, photos, tmp_path):
     assert about["copies"][about["paths"].index(["small.jpg"])] == about["paths"].index(["large.jpg"])
 
 
-def test_from_python_the_same_groups_without_a_file(run, photos, tmp_path):
+def test_from_python_the_same_groups_without_a_page(run, photos, tmp_path):
     invoke("cluster", photos, "--model", run, "--output", tmp_path / "groups")
-    model = facetric.load(run)
-    found = cluster_folder(photos, model, model.clusterer(None, 0)[0], decisions=Decisions())
+    collection = open_collection(tmp_path / "index", facetric.load(run))
+    collection.add(photos)
+    found = collection.cluster()
     rows = table(tmp_path / "groups")
     assert [str(cluster + 1) for cluster in found.clusters] == [row["cluster"] for row in rows.values()]
     assert found.n_groups + found.n_alone == len(found.medoids)
     assert found.members(0)[0] == found.photos[found.medoids[0]]
     assert sum(len(found.members(cluster)) for cluster in range(len(found.medoids))) == 48
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["groups", "kinds", "photos"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["groups", "index", "kinds", "photos"]
+    assert not (tmp_path / "index" / "clusters.html").exists()
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ import pytest
 
 from facetric.embedder import Vectors
 from facetric.photos.arrangement import RECORD, Placed, arrange
-from facetric.photos.contract import About
-from facetric.photos.sqlite_store import IndexFolder
-from facetric.photos.store import EmbeddedPhoto, StoreError, VectorStore
+from facetric.photos.sqlite_store import SqliteStore
+from facetric.photos.store import Model, NewPhoto, StoreError
 
 VECTORS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 CONTENTS = [bytes([i]) * 16 for i in range(6)]
+MODEL = Model("f" * 64, 3, None)
 
 
 @pytest.mark.parametrize("suffix", ["npz", "parquet"])
@@ -40,87 +40,89 @@ def test_a_damaged_file_of_vectors_is_refused(tmp_path, suffix):
 
 
 @pytest.fixture
-def index(tmp_path):
-    folder, about = IndexFolder(tmp_path / "index"), About("f" * 64, 3, None)
-    folder.lock()
-    with folder.store(about, read_only=False) as store:
-        folder.write(about)
-        store.add([EmbeddedPhoto(Path(f"/p/{i}.jpg"), "s", content, VECTORS[i]) for i, content in enumerate(CONTENTS)])
+def folder(tmp_path):
+    """A collection of six photos."""
+    with SqliteStore(str(tmp_path), MODEL) as store:
+        store.make_current()
+        store.add([NewPhoto(Path(f"/p/{i}.jpg"), "s", content, VECTORS[i]) for i, content in enumerate(CONTENTS)])
         store.set_labels({"/p/1.jpg": "owl", "/p/7.jpg": "later"})
-    folder.unlock()
-    return folder, about, next((tmp_path / "index").glob("*.sqlite"))
+    return tmp_path
 
 
-def entries(index):
-    folder, about, _ = index
-    with folder.store(about, read_only=True) as store:
-        return store.entries(), store.labels(), store.search(VECTORS[:1], top=6)
+def opened(folder):
+    return SqliteStore(str(folder), MODEL, read_only=True)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE vectors SET vector = zeroblob(12) WHERE content = (SELECT min(content) FROM vectors)",
-        "UPDATE photos SET path = '/p/x.jpg' WHERE path = '/p/1.jpg'",
-        "UPDATE labels SET label = 'owk'",
-        "UPDATE photos SET content = (SELECT max(content) FROM vectors) WHERE path = '/p/1.jpg'",
-        "DROP TRIGGER photos_out; DELETE FROM photos WHERE path = '/p/1.jpg'",
-        "DROP TRIGGER labels_out; DELETE FROM labels WHERE path = '/p/1.jpg'",
-        "DROP TRIGGER vectors_out; DELETE FROM vectors WHERE content = (SELECT max(content) FROM vectors)",
-        "UPDATE photos SET path = 3.5 WHERE path = '/p/1.jpg'",
-    ],
-)
-def test_a_row_that_was_altered_or_lost_is_noticed(index, damage):
-    connection = sqlite3.connect(index[2])
-    connection.executescript(damage)
-    connection.close()
-    with pytest.raises(StoreError, match=r"\.sqlite: .*: it is damaged: restore a copy, or remove it$"):
-        entries(index)
+def test_a_damaged_page_of_the_file_is_noticed_in_one_line(folder):
+    """Where SQLite keeps its own structure; `index status` has it look at all of it."""
+    file = folder / "collection.sqlite"
+    data = file.read_bytes()
+    for page in range(1, len(data) // 4096):
+        start = page * 4096
+        file.write_bytes(data[:start] + b"\xff" * 100 + data[start + 100 :])
+        with pytest.raises(StoreError) as refused, opened(folder) as store:
+            store.check()
+        assert str(refused.value).endswith(": it is damaged: restore a copy, or remove it")
+        assert len(str(refused.value).splitlines()) == 1
 
 
-def test_a_damaged_schema_is_an_error_of_one_line(index):
-    data = index[2].read_bytes()
-    place = data.index(b"WHERE name = 'photos'") + len("WHERE name = 'photos")
-    index[2].write_bytes(data[:place] + b"%" + data[place + 1 :])
+def test_a_damaged_schema_is_an_error_of_one_line(folder):
+    file = folder / "collection.sqlite"
+    data = file.read_bytes()
+    place = data.index(b"CREATE TABLE photos (")
+    file.write_bytes(data[:place] + b"%" + data[place + 1 :])
     with pytest.raises(
         StoreError, match=r"malformed database schema .*: it is damaged: restore a copy, or remove it$"
     ) as refused:
-        entries(index)
+        SqliteStore.recorded(str(folder))
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_photos_that_are_replaced_and_removed_keep_the_count(index):
-    folder, about, _ = index
-    with folder.store(about, read_only=False) as store:
-        store.add([EmbeddedPhoto(Path("/p/1.jpg"), "changed", CONTENTS[2], None)])
+def test_photos_that_are_replaced_and_removed_leave_nothing_behind(folder):
+    with SqliteStore(str(folder), MODEL) as store:
+        store.add([NewPhoto(Path("/p/1.jpg"), "changed", CONTENTS[2], None)])
         store.set_labels({"/p/1.jpg": "wren"})
         store.remove(["/p/3.jpg", "/p/7.jpg"])
-    found, labels, _ = entries(index)
+        store.check()
+    with opened(folder) as store:
+        found = store.entries()
+        assert store.known(CONTENTS) == {CONTENTS[i] for i in (0, 2, 4, 5)}
     assert [entry.path for entry in found] == ["/p/0.jpg", "/p/1.jpg", "/p/2.jpg", "/p/4.jpg", "/p/5.jpg"]
-    assert labels == {"/p/1.jpg": "wren"}
+    assert [entry.label for entry in found] == ["", "wren", "", "", ""]
 
 
-def test_a_damaged_index_file_is_refused(index):
-    folder, _, _ = index
-    about = folder.path / "index.json"
-    about.write_text(about.read_text().replace('"dimensions": 3', '"dimensions": 2'))
-    with pytest.raises(ValueError, match=r"index.json is damaged or of another version \(its checksum is wrong\)"):
-        folder.about()
+def test_vectors_of_several_models_live_in_one_file(folder):
+    other = Model("g" * 64, 2, "runs/other")
+    with SqliteStore(str(folder), other) as store:
+        assert (store.entries(), store.known(CONTENTS)) == ([], set())
+        store.add([NewPhoto(Path("/p/1.jpg"), "s", CONTENTS[1], np.ones(2, dtype=np.float32))])
+        assert [entry.path for entry in store.entries()] == ["/p/1.jpg"]
+        assert SqliteStore.recorded(str(folder)) == MODEL
+        store.make_current()
+    assert SqliteStore.recorded(str(folder)) == other
+    with opened(folder) as store:
+        np.testing.assert_array_equal(store.vectors(CONTENTS), VECTORS)
 
 
-def test_a_vector_that_is_gone_is_an_error_of_one_line(tmp_path):
-    with VectorStore(tmp_path / "a.sqlite", fingerprint="f", dimensions=3) as store:
-        store.add([EmbeddedPhoto(Path("a.jpg"), "s", CONTENTS[0], VECTORS[0])])
-        with pytest.raises(StoreError, match="1 vectors are missing: it is damaged"):
-            store.vectors(CONTENTS[:2])
+def test_a_file_of_another_version_is_refused_in_one_line(folder):
+    with sqlite3.connect(folder / "collection.sqlite") as connection:
+        connection.execute("UPDATE about SET value = 'facetric collection 9' WHERE name = 'format'")
+    with pytest.raises(
+        ValueError, match=r"is of another version \(facetric collection 9\): make a new one with `facetric index add"
+    ):
+        SqliteStore.recorded(str(folder))
+
+
+def test_a_vector_that_is_gone_is_an_error_of_one_line(folder):
+    with opened(folder) as store, pytest.raises(StoreError, match="1 vectors are missing: it is damaged"):
+        store.vectors([*CONTENTS, b"gone"])
 
 
 def test_a_store_killed_while_its_tables_were_made_is_completed(tmp_path):
-    connection = sqlite3.connect(tmp_path / "a.sqlite")
-    connection.execute("CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-    connection.close()
-    with VectorStore(tmp_path / "a.sqlite", fingerprint="f", dimensions=3) as store:
-        store.add([EmbeddedPhoto(Path("a.jpg"), "s", CONTENTS[0], VECTORS[0])])
+    sqlite3.connect(tmp_path / "collection.sqlite").execute("PRAGMA journal_mode = WAL").connection.close()
+    assert SqliteStore.recorded(str(tmp_path)) is None
+    with SqliteStore(str(tmp_path), MODEL) as store:
+        store.add([NewPhoto(Path("a.jpg"), "s", CONTENTS[0], VECTORS[0])])
         assert store.contents() == {CONTENTS[0]}
 
 

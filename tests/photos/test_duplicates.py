@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 
 import facetric
 from facetric.cli.main import app
-from facetric.images.sketches import drawn, hash_codes
 from facetric.photos import find_duplicates
-from facetric.photos.look_alikes import altered, look_alike_groups
-from facetric.photos.near import aligned, near_groups, normalized
+from facetric.photos.duplicates import altered, look_alike_groups
+from facetric.photos.ingest import drawn
+from facetric.photos.near import aligned, hash_codes, near_groups, normalized
 from photos.photo_files import photo
 
 SIZE = (640, 480)

@@ -17,7 +17,7 @@ from evaluation.run_folders import make_run
 from facetric.cli.main import app
 from facetric.embedder import Vectors
 from facetric.images import content_hash
-from facetric.photos import embed_folder
+from facetric.photos import embed_folder, ingest
 from images.broken_files import write_broken_files
 from photos.photo_files import photo, write_photos
 
@@ -112,17 +112,6 @@ def test_names_that_are_not_unicode_are_embedded_and_written_escaped(model, tmp_
     assert embed_folder(root, model, found.output).n_new == 0
 
 
-def test_several_processes_write_the_same_bytes(run, model, tmp_path):
-    root = tmp_path / "photos"
-    write_photos(root, 150)
-    (root / "broken.jpg").write_bytes(b"text")
-    embed_folder(root, model, tmp_path / "one.npz")
-    done = processes.command("embed", root, "--model", run, "-o", tmp_path / "two.npz", "--processes", 2)
-    assert done.returncode == 0, done.stderr
-    assert "1 broken and left out" in done.stdout
-    assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
-
-
 def n_kept(place):
     """Vectors in the unfinished work."""
     stores = list(place.glob("*.sqlite"))
@@ -135,23 +124,19 @@ def n_kept(place):
         return 0
 
 
-@pytest.mark.parametrize("n_processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path, n_processes):
+def test_killed_twice_it_goes_on_embeds_nothing_twice_and_ends_with_the_same_bytes(tmp_path):
     root, output = tmp_path / "photos", tmp_path / "vectors.parquet"
     write_photos(root, 160)  # with the packaged network: seconds
-    command = ["embed", root, "-o", output, "--processes", n_processes]
+    command = ["embed", root, "-o", output]
     kept = 0
     for i in range(2):
-        os.mkfifo(tmp_path / f"log {i}")
-        with open(os.open(tmp_path / f"log {i}", os.O_RDONLY | os.O_NONBLOCK)) as log:
-            child = processes.start(*command, log=tmp_path / f"log {i}")
-            until = time.monotonic() + 300
-            while n_kept(tmp_path / "vectors.parquet.partial") <= kept and time.monotonic() < until:
-                time.sleep(0.01)
-            child.send_signal(signal.SIGKILL)  # the first process alone: the others have to notice
-            os.set_blocking(log.fileno(), True)
-            said = log.read()  # ends when no process holds it any more
-        assert processes.wait(child) == -signal.SIGKILL, said
+        log = tmp_path / f"log {i}"
+        child = processes.start(*command, log=log)
+        until = time.monotonic() + 300
+        while n_kept(tmp_path / "vectors.parquet.partial") <= kept and time.monotonic() < until:
+            time.sleep(0.01)
+        child.send_signal(signal.SIGKILL)
+        assert processes.wait(child) == -signal.SIGKILL, log.read_text()
         before, kept = kept, n_kept(tmp_path / "vectors.parquet.partial")
         assert before < kept < 160
         assert not output.exists()
@@ -220,9 +205,8 @@ def test_a_known_content_is_not_decoded_again(model, tmp_path, monkeypatch):
     write_photos(tmp_path / "photos", 3)
     embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
     photo(9).save(tmp_path / "photos" / "new.png")
-    decoded = []
-    encode = type(model).encode
-    monkeypatch.setattr(type(model), "encode", lambda self, images: decoded.extend(images) or encode(self, images))
+    decoded, decode = [], ingest.decode_image
+    monkeypatch.setattr(ingest, "decode_image", lambda *x, **y: decoded.append(x) or decode(*x, **y))
     embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
     assert len(decoded) == 1
 
@@ -234,7 +218,7 @@ def test_two_at_once_are_one_and_a_clear_line(model, tmp_path):
     (tmp_path / "v.npz.partial").mkdir()
     with (
         FileLock(tmp_path / "v.npz.partial" / "lock"),
-        pytest.raises(RuntimeError, match=r"v\.npz is being written by another process"),
+        pytest.raises(RuntimeError, match=r"v\.npz\.partial is being written by another process"),
     ):
         embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
 

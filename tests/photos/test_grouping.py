@@ -63,7 +63,7 @@ def test_decisions_that_agree_with_some_partition_always_hold(seed):
         assert pair not in must
         assert pair not in cannot
         assert not rejected & set(pair)
-        assert 0 <= question.doubt <= 1
+        assert 0 <= question.ambiguity <= 1
 
 
 def test_a_name_goes_to_the_whole_group():

@@ -14,13 +14,16 @@ from facetric.clustering import AverageLinkage
 from facetric.images import Preprocessing
 from facetric.photos import Decisions, PhotoGroups, cluster_folder
 from facetric.photos.grouping import Question
-from facetric.photos.groups_page import write_page
+from facetric.photos.pages import write_page
 
 
 class ColorEncoder:
     """The mean color of a picture as its vector: groups that a test can foresee."""
 
-    fingerprint, dim, preprocessing = "c" * 64, 3, Preprocessing(size=8, crop=8)
+    fingerprint, dim, run, preprocessing = "c" * 64, 3, None, Preprocessing(size=8, crop=8)
+
+    def clusterer(self, n_clusters, n_steps):
+        return AverageLinkage(0.2), None, ""
 
     def encode(self, pixels):
         return (np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255).astype(np.float32)
@@ -51,7 +54,7 @@ def place(tmp_path_factory):
 
 
 def clustered(place, decisions=None):
-    return cluster_folder(place / "photos", ColorEncoder(), AverageLinkage(0.2), place / "groups", decisions=decisions)
+    return cluster_folder(place / "photos", ColorEncoder(), place / "groups", decisions=decisions)
 
 
 @contextmanager
@@ -91,7 +94,7 @@ def saved(page):
     return Decisions.from_dict(json.loads(download.value.path().read_text()))
 
 
-def test_all_photos_are_there_the_medoid_first_then_by_doubt(browser, place):
+def test_all_photos_are_there_the_medoid_first_then_by_ambiguity(browser, place):
     with opened(browser, place) as page:
         assert sum(sizes(page)) + alone(page) == 300
         assert page.locator("#alone .size").text_content() == "2"
@@ -99,8 +102,8 @@ def test_all_photos_are_there_the_medoid_first_then_by_doubt(browser, place):
         for group in range(8):
             photos = page.eval_on_selector_all(f"[data-group='{group}'] .tile", "all => all.map(x => Number(x.dataset.photo))")
             assert photos[0] == about["medoids"][group]
-            doubts = [about["doubt"][photo] for photo in photos[1:]]
-            assert doubts == sorted(doubts, reverse=True)
+            ambiguitys = [about["ambiguity"][photo] for photo in photos[1:]]
+            assert ambiguitys == sorted(ambiguitys, reverse=True)
         until(page, "[...document.querySelectorAll('#groups img')].slice(0, 20).every(x => x.naturalWidth > 0)")
         assert page.locator("#alone").inner_html().count("&lt;b&gt;.jpg") > 0  # a name is text
 
@@ -236,14 +239,11 @@ def many(tmp_path_factory):
         contents=contents,
         clusters=clusters.astype(np.int64),
         medoids=medoids.astype(np.int64),
-        doubt=np.random.default_rng(0).random(n),
+        ambiguity=np.random.default_rng(0).random(n),
         names={},
         questions=tuple(Question(int(a), int(a) + 400, 1.0) for a in range(400, 2400)),
         decisions=Decisions(),
-        promise=None,
-        made_by="",
-        problems=(),
-        n_new=0,
+        expected=None,
     )
     write_page(groups, np.arange(n), place / "groups" / "clusters.html", thumbnails="thumbnails")
     return place

@@ -16,12 +16,9 @@ import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import build_network
-from facetric.photos import open_collection
-from facetric.photos.contract import Entry, Hit
-from facetric.photos.queries import Match
-from facetric.photos.search_page import page
-from facetric.photos.sqlite_store import IndexFolder
-from facetric.photos.vote import Vote
+from facetric.photos import Hit, Match, Vote, open_collection, search_page
+from facetric.photos.sqlite_store import SqliteStore
+from facetric.photos.store import Entry
 from facetric.runs import Run, evaluate_run
 from photos.photo_files import photo, write_photos
 
@@ -74,17 +71,14 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
     assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
 
 
-def test_several_processes_make_the_same_index(run, model, tmp_path):
-    root, alone, together = tmp_path / "photos", tmp_path / "one", tmp_path / "two"
-    write_photos(root, 70)  # three batches
-    open_collection(alone, model).add(root)
-    done = processes.command("index", "add", together, root, "--model", run, "--processes", 2)
-    assert done.returncode == 0, done.stderr
-    assert "70 photos (70 embedded now)" in done.stdout
-    query = next(root.rglob("*.jpg"))
-    first, second = (open_collection(place, model).search(query, top=70, at_least=-1)[0].hits for place in (alone, together))
-    assert [(hit.entry, hit.similarity) for hit in first] == [(hit.entry, hit.similarity) for hit in second]
-    assert len(first) == 70
+def test_one_photo_that_is_updated_leaves_the_others_of_its_folder(run, model, tmp_path):
+    root, index = tmp_path / "photos", tmp_path / "i"
+    paths = write_photos(root, 6)
+    open_collection(index, model).add(root)
+    photo(99).save(root / paths[2])
+    done = invoke("index", "update", index, root / paths[2], "--model", run)
+    assert "1 photos (1 embedded now)" in done.stdout
+    assert [entry.path for entry in open_collection(index, model).entries()] == [str(root / path) for path in paths]
 
 
 def test_a_moved_folder_is_one_line_and_is_taken_over_without_embedding(run, tmp_path):
@@ -130,10 +124,10 @@ def test_a_model_that_changed_is_refused_and_the_command_that_it_names_embeds_ag
 
 
 def n_photos(index):
-    about = IndexFolder(index).about()
-    if about is None:
+    model = SqliteStore.recorded(str(index))
+    if model is None:
         return 0
-    with IndexFolder(index).store(about, read_only=True) as store:
+    with SqliteStore(str(index), model, read_only=True) as store:
         return len(store.entries())
 
 
@@ -163,15 +157,11 @@ def test_killed_again_and_again_it_loses_nothing_and_doubles_nothing(tmp_path):
 def test_a_second_writer_is_one_line_and_readers_go_on(run, model, pictures, tmp_path):
     index = tmp_path / "i"
     open_collection(index, model).add(pictures)
-    writer = IndexFolder(index)
-    writer.lock()
-    try:
+    with SqliteStore.alone(str(index)):
         refused = invoke("index", "add", index, pictures, "--model", run)
         assert (refused.exit_code, len(said(refused.stderr))) == (1, 1)
         assert "i is being written by another process: wait for it, or stop it; searching works meanwhile" in refused.stderr
         assert invoke("search", index, pictures / "class00" / "0.png").exit_code == 0
-    finally:
-        writer.unlock()
     assert invoke("index", "add", index, pictures, "--model", run).exit_code == 0
 
 
@@ -187,11 +177,10 @@ def test_a_full_disk_is_one_line_and_what_was_done_is_kept(run, tmp_path):
     assert n_photos(tmp_path / "i") == 96
 
 
-@pytest.mark.parametrize("file", ["index.json", "sqlite"])
-def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path, file):
+def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path):
     index = tmp_path / "i"
     open_collection(index, model).add(pictures)
-    broken = index / "index.json" if file == "index.json" else next(index.glob("*.sqlite"))
+    broken = index / "collection.sqlite"
     broken.write_bytes(b"not what it was" * 1000)
     result = invoke("search", index, pictures / "class00" / "0.png", "--model", run)
     assert result.exit_code in (1, 2)
@@ -239,8 +228,8 @@ def test_a_label_that_is_more_likely_wrong_than_right_is_unknown(model, pictures
     assert f"unknown, perhaps {match.vote.label} (" in said.stdout
     (record,) = json.loads(invoke("search", tmp_path / "i", query, "--classify", "--at-least", "-1", "--json").stdout)
     assert record["unknown"]
-    refused = invoke("search", tmp_path / "i", query, "--classify", "--foreign", "1")
-    assert (refused.exit_code, "at least 0 and below 1; got 1.0: try --foreign 0.5" in refused.stderr) == (2, True)
+    refused = invoke("search", tmp_path / "i", query, "--classify", "--unknown-fraction", "1")
+    assert (refused.exit_code, "at least 0 and below 1; got 1.0: try --unknown-fraction 0.5" in refused.stderr) == (2, True)
 
 
 def test_a_broken_file_in_a_folder_is_left_out_and_named(model, pictures, tmp_path, caplog):
@@ -280,7 +269,9 @@ def test_the_page_holds_the_pictures_and_escapes_names(model, tmp_path):
 
 def test_on_a_phone_the_page_is_as_wide_as_the_screen_whatever_the_names(browser, tmp_path):
     hits = [Hit(Entry(str(tmp_path / f"{'n' * 60}.jpg"), b"c", "l" * 80), 0.9)]
-    (tmp_path / "found.html").write_bytes(page([Match(str(tmp_path / f"{'q' * 80}.jpg"), tuple(hits), Vote("l" * 80, 1.0, 0.9))]))
+    (tmp_path / "found.html").write_bytes(
+        search_page([Match(str(tmp_path / f"{'q' * 80}.jpg"), tuple(hits), Vote("l" * 80, 1.0, 0.9))])
+    )
     shown = browser.new_page(viewport={"width": 390, "height": 844})
     shown.goto((tmp_path / "found.html").as_uri())
     assert shown.evaluate("document.documentElement.scrollWidth") <= 390
@@ -293,12 +284,9 @@ def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
     assert "there is no index" in invoke("search", index, query).stderr
     done = invoke("index", "add", index, pictures, "--model", run, "--labels-from-folders")
     assert done.exit_code == 0, done.stderr
-    assert "48 photos (0 embedded now, 48 known)" in invoke("index", "add", "--store", index, pictures).stdout  # as INDEX
-    assert "48 photos" in invoke("index", "status", f"--store={index}").stdout
-    several = invoke("index", "add", index, pictures, "--processes", "2")
-    assert several.exit_code == 2
-    assert "on Milvus, run the command several times at once" in several.stderr
-    found = invoke("search", query, "--store", index, "--json", "--classify", "--at-least", "-1")
+    assert "48 photos (0 embedded now, 48 known)" in invoke("index", "add", index, pictures).stdout
+    assert "48 photos" in invoke("index", "status", index).stdout
+    found = invoke("search", index, query, "--json", "--classify", "--at-least", "-1")
     assert found.exit_code == 0, found.stderr
     open_collection(tmp_path / "i", facetric.load(run)).add(pictures, labels_from_folders=True)
     assert found.stdout == invoke("search", tmp_path / "i", query, "--json", "--classify", "--at-least", "-1").stdout
@@ -309,6 +297,10 @@ def test_the_same_commands_work_on_milvus(run, pictures, tmp_path):
     other = make_run(tmp_path, name="second", root=pictures, seed=3)
     refused = invoke("index", "add", index, pictures, "--model", other)
     assert f"with `facetric index add {index}_2 PHOTOS --model {other}`" in refused.stderr
+    opened = open_collection(index, facetric.load(run))
+    assert (opened.decisions().decisions, opened.thumbnail(opened.entries()[0].content)) == ((), None)
+    with pytest.raises(ValueError, match="a collection on Milvus keeps no decisions: "):
+        opened.decide({}, {})
 
 
 @pytest.mark.parametrize("address", ["milvus://host:19530", "milvus://host:19530/a-b", "milvus:///birds"])
@@ -353,8 +345,8 @@ def test_what_cannot_work_is_refused_in_one_line(run, model, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     write_photos(tmp_path / "photos", 2)
     (tmp_path / "empty").mkdir()
-    open_collection("i", model, run=str(run)).add("photos", label="owl")
+    open_collection("i", model).add("photos", label="owl")
     result = invoke(*arguments)
     lines = [line for line in result.stderr.splitlines() if "loading" not in line]
     assert (result.exit_code, message in lines[0], len(lines)) == (2, True, 1), result.stderr
-    assert not (tmp_path / "new" / "index.json").exists()
+    assert not (tmp_path / "new").exists()

@@ -7,10 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from typer.testing import CliRunner
 
-import facetric
 from facetric.cli.main import app
 from facetric.embedder import Embedder
-from facetric.images import decoding, sketches
+from facetric.images import decoding
 from facetric.photos import Decisions, find_duplicates, ingest, open_collection
 from photos.photo_files import photo, write_photos
 
@@ -23,7 +22,7 @@ def invoke(*arguments):
 
 @pytest.fixture
 def counted(monkeypatch):
-    """How many files were decoded, and how many pictures embedded, since it was asked last."""
+    """How many files were decoded, and how many images embedded, since it was asked last."""
     counts = {"decoded": 0, "embedded": 0}
     decode, encode = decoding.decode_image, Embedder.encode
 
@@ -35,7 +34,7 @@ def counted(monkeypatch):
         counts["embedded"] += len(images)
         return encode(self, images, **options)
 
-    for module in (decoding, ingest, sketches):
+    for module in (decoding, ingest):
         monkeypatch.setattr(module, "decode_image", counting_decode)
     monkeypatch.setattr(Embedder, "encode", counting_encode)
 
@@ -76,15 +75,12 @@ def test_a_clustered_folder_is_searched_by_embedding_the_query_alone(run, tmp_pa
     assert match["hits"][0]["similarity"] == pytest.approx(1, abs=1e-5)
 
 
-def test_duplicates_decode_once_but_for_a_sample_and_then_never_again(model, tmp_path, counted):
+def test_duplicates_decode_once_and_then_never_again(model, tmp_path, counted):
     photos, album = tmp_path / "photos", tmp_path / "album"
     paths = write_photos(photos, 12)
     shutil.copy(photos / paths[0], photos / "copy.jpg")
     first = find_duplicates(photos, model, collection=album)
-    assert counted() == (
-        13 + 12,
-        12 + 12,
-    )  # every file once; then a sample of at most a hundred, altered, to measure what is alike
+    assert counted() == (13, 12 + 13)  # the copies are altered photos, at most a hundred, to measure what is alike
     second = find_duplicates(photos, model, collection=album)
     assert counted() == (0, 0)
     assert (first.n_photos, first.n_copies, len(first.of_kind("exact"))) == (13, 1, 1)
@@ -106,7 +102,7 @@ def test_decisions_stay_in_the_output_and_are_found_without_an_option(run, tmp_p
     assert "1 rejected" in invoke(*cluster, "--decisions", saved).stdout
     saved.unlink()
     assert "1 rejected" in invoke(*cluster).stdout
-    assert [one.do for one in Decisions.read(album / "decisions.json").decisions] == ["reject"]
+    assert [one.do for one in open_collection(album).decisions().decisions] == ["reject"]
 
 
 def test_an_index_that_one_thread_opened_is_searched_by_others(model, tmp_path):
@@ -121,8 +117,53 @@ def test_an_index_that_one_thread_opened_is_searched_by_others(model, tmp_path):
     index.close()
 
 
-def test_an_output_of_0_2_is_refused_in_one_line(run, tmp_path):
-    (tmp_path / "album" / "vectors").mkdir(parents=True)
-    (tmp_path / "album" / "clusters.csv").write_text("path,cluster,medoid,doubt\n")
-    with pytest.raises(ValueError, match=r"was written by facetric 0\.2 .*: run `facetric cluster PHOTOS --output "):
-        open_collection(tmp_path / "album", facetric.load(run)).entries()
+def test_a_decisions_file_beside_an_album_is_taken_over_once_and_what_it_replaces_is_kept(run, tmp_path):
+    photos, album = tmp_path / "photos", tmp_path / "album"
+    write_photos(photos, 8)
+    cluster = ["cluster", photos, "--output", album, "--model", run, "--clusters", 3]
+    invoke(*cluster)
+    contents = sorted(path.stem for path in (album / "thumbnails").iterdir())
+
+    def decided(*rejected):
+        listed = [{"content": content, "path": ""} for content in rejected]
+        rows = [{"do": "reject", "photos": [place]} for place in range(len(rejected))]
+        return {"format": "facetric decisions 1", "photos": listed, "decisions": rows}
+
+    (album / "decisions.json").write_text(json.dumps(decided(*contents[:2])))  # as 0.2 kept them
+    assert "2 rejected" in invoke(*cluster).stdout
+    collection = open_collection(album)
+    collection.decide({**decided(contents[2]), "removed": []}, {content: [] for content in contents})
+    assert "3 rejected" in invoke(*cluster).stdout  # the file is not read again
+    (album / "decisions.json").write_text(json.dumps(decided(contents[5])))  # another one, saved on the page
+    assert "1 rejected" in invoke(*cluster).stdout
+    assert len(Decisions.read(album / "decisions-before.json").decisions) == 3
+
+
+def test_another_model_keeps_the_vectors_of_the_first(run, tmp_path, counted):
+    photos, album = tmp_path / "photos", tmp_path / "album"
+    write_photos(photos, 8)
+    cluster = ["cluster", photos, "--output", album, "--clusters", 3]
+    invoke(*cluster, "--model", run)
+    invoke(*cluster)
+    assert counted() == (16, 16)
+    assert open_collection(album).model.run is None
+    invoke(*cluster, "--model", run)
+    assert counted() == (0, 0)
+    assert open_collection(album).model.run == str(run)
+
+
+@pytest.mark.parametrize("kind", ["album", "index"])
+def test_what_0_2_wrote_is_refused_in_one_line(tmp_path, kind):
+    """Files as `facetric cluster` and `facetric index add` of 0.2 leave them."""
+    place = tmp_path / kind
+    (place / "vectors").mkdir(parents=True)
+    if kind == "album":
+        (place / "clusters.csv").write_text("path,cluster,medoid,doubt\n")
+        way_out = r"was written by facetric 0\.2 .*: run `facetric cluster PHOTOS --output "
+    else:
+        (place / "index.json").write_text('{"format": "facetric index 1"}')
+        way_out = r"is an index of facetric 0\.2: make a new one with `facetric index add NEW PHOTOS`"
+    for ask in (lambda: open_collection(place).status(), lambda: open_collection(place).remove(tmp_path)):
+        with pytest.raises(ValueError, match=way_out) as refused:
+            ask()
+        assert len(str(refused.value).splitlines()) == 1

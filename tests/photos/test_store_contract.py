@@ -8,7 +8,7 @@ import pytest
 
 import processes
 from oracles.nearest_photos import nearest_photos
-from photos.stores import DIMENSIONS, STORES, embedded
+from photos.stores import DIM, STORES, embedded
 
 
 @pytest.fixture(params=STORES)
@@ -27,7 +27,7 @@ def opened(request, tmp_path):
 
 def directions(n, seed=0):
     """Vectors with small whole coordinates: many are equal, many equally similar."""
-    vectors = np.random.default_rng(seed).integers(-1, 2, (n, DIMENSIONS)).astype(np.float32)
+    vectors = np.random.default_rng(seed).integers(-1, 2, (n, DIM)).astype(np.float32)
     vectors[:, 0] += (vectors == 0).all(axis=1)
     return vectors
 
@@ -81,17 +81,17 @@ def test_an_empty_store_finds_nothing(opened):
 def test_a_photo_that_is_added_again_replaces_itself(opened):
     store = opened()
     fill(store, 30)
-    store.add([embedded("/photos/00003.jpg", np.eye(DIMENSIONS)[2], content=b"changed".ljust(16))])
+    store.add([embedded("/photos/00003.jpg", np.eye(DIM)[2], content=b"changed".ljust(16))])
     assert len(store.entries()) == 30
-    hits = store.search(np.eye(DIMENSIONS, dtype=np.float32)[2:3], top=30)[0]
+    hits = store.search(np.eye(DIM, dtype=np.float32)[2:3], top=30)[0]
     assert {hit.entry.path: hit.similarity for hit in hits}["/photos/00003.jpg"] == 1.0
 
 
 def test_a_known_content_needs_no_vector(opened):
     store = opened()
-    store.add([embedded("/a.jpg", np.eye(DIMENSIONS)[0], content=b"same".ljust(16))])
+    store.add([embedded("/a.jpg", np.eye(DIM)[0], content=b"same".ljust(16))])
     store.add([embedded("/b.jpg", None, content=b"same".ljust(16))])
-    assert found(store.search(np.eye(DIMENSIONS, dtype=np.float32)[:1], top=5)[0]) == [("/a.jpg", 1.0), ("/b.jpg", 1.0)]
+    assert found(store.search(np.eye(DIM, dtype=np.float32)[:1], top=5)[0]) == [("/a.jpg", 1.0), ("/b.jpg", 1.0)]
     assert store.known([b"same".ljust(16), b"other".ljust(16)]) == {b"same".ljust(16)}
     assert store.states(map(Path, ["/a.jpg", "/b.jpg", "/c.jpg"])) == {
         "/a.jpg": ("state", b"same".ljust(16)),
@@ -103,8 +103,8 @@ def test_a_removed_photo_is_forgotten_and_its_copy_is_not(opened):
     store = opened()
     same = b"same".ljust(16)
     store.set_labels({"/a.jpg": "owl", "/b.jpg": "wren"})
-    store.add([embedded("/a.jpg", np.eye(DIMENSIONS)[0], content=same), embedded("/b.jpg", None, content=same)])
-    store.add([embedded("/c.jpg", np.eye(DIMENSIONS)[1])])
+    store.add([embedded("/a.jpg", np.eye(DIM)[0], content=same), embedded("/b.jpg", None, content=same)])
+    store.add([embedded("/c.jpg", np.eye(DIM)[1])])
     store.remove(["/a.jpg", "/c.jpg", "/never there.jpg"])
     assert [(entry.path, entry.label) for entry in store.entries()] == [("/b.jpg", "wren")]
     assert store.known([same, embedded("/c.jpg", None).content]) == {same}
@@ -127,7 +127,7 @@ def test_a_reader_sees_what_was_written_before_its_search(opened):
     fill(writer, 10)
     reader = opened(read_only=True)
     assert len(reader.search(directions(1), top=99)[0]) == 10
-    writer.add([embedded("/new.jpg", np.ones(DIMENSIONS))])
+    writer.add([embedded("/new.jpg", np.ones(DIM))])
     assert len(reader.search(directions(1), top=99)[0]) == 11
     writer.remove(["/new.jpg"])
     assert len(reader.entries()) == 10
@@ -135,7 +135,7 @@ def test_a_reader_sees_what_was_written_before_its_search(opened):
 
 def test_vectors_come_back_to_the_last_bit(opened):
     store = opened()
-    vectors = np.random.default_rng(0).normal(size=(20, DIMENSIONS)).astype(np.float32)
+    vectors = np.random.default_rng(0).normal(size=(20, DIM)).astype(np.float32)
     photos = [embedded(f"/{i}.jpg", vector) for i, vector in enumerate(vectors)]
     store.add(photos)
     np.testing.assert_array_equal(opened(read_only=True).vectors([photo.content for photo in photos[::-1]]), vectors[::-1])
@@ -144,7 +144,7 @@ def test_vectors_come_back_to_the_last_bit(opened):
 def test_two_that_write_in_turn_lose_nothing(opened):
     first, second = opened(), opened()
     for i in range(6):
-        (first, second)[i % 2].add([embedded(f"/{i}.jpg", np.eye(DIMENSIONS)[i])])
+        (first, second)[i % 2].add([embedded(f"/{i}.jpg", np.eye(DIM)[i])])
     second.remove(["/0.jpg"])
     for store in (first, second):
         assert [entry.path for entry in store.entries()] == [f"/{i}.jpg" for i in range(1, 6)]
@@ -154,7 +154,7 @@ def write_for_ever(name, folder):
     """In a process that is killed."""
     store = STORES[name](Path(folder))
     for batch in range(1000):
-        store.add(embedded(f"/{batch:04}/{i:02}.jpg", np.full(DIMENSIONS, 1 + batch + i)) for i in range(20))
+        store.add(embedded(f"/{batch:04}/{i:02}.jpg", np.full(DIM, 1 + batch + i)) for i in range(20))
         print(batch, flush=True)
 
 

@@ -5,30 +5,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from facetric.photos.query import Votes, _cases
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import EmbeddedPhoto
-from facetric.photos.vote import Votes, _cases
+from facetric.photos.store import Model, NewPhoto
 
-DIMENSIONS, TOP = 12, 5
+DIM, TOP = 12, 5
 
 
 def made(seed, n_classes, per_class, spread=1.2):
     """Vectors of length one around the centers of classes that overlap, and their classes."""
-    centers = np.random.default_rng(0).normal(size=(n_classes, DIMENSIONS))
+    centers = np.random.default_rng(0).normal(size=(n_classes, DIM))
     classes = np.repeat(np.arange(n_classes), per_class)
-    vectors = centers[classes] + spread * np.random.default_rng(seed).normal(size=(len(classes), DIMENSIONS))
+    vectors = centers[classes] + spread * np.random.default_rng(seed).normal(size=(len(classes), DIM))
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32), classes
 
 
 @pytest.fixture
 def store(tmp_path):
-    with SqliteStore(tmp_path / "index.sqlite", fingerprint="f" * 64, dimensions=DIMENSIONS) as opened:
+    with SqliteStore(str(tmp_path), Model("f" * 64, DIM, None)) as opened:
         yield opened
 
 
 def fill(store, vectors, classes):
     store.set_labels({f"/{row:04}.jpg": f"class {label}" for row, label in enumerate(classes)})
-    store.add(EmbeddedPhoto(Path(f"/{row:04}.jpg"), "", row.to_bytes(16, "big"), x) for row, x in enumerate(vectors))
+    store.add(NewPhoto(Path(f"/{row:04}.jpg"), "", row.to_bytes(16, "big"), x) for row, x in enumerate(vectors))
 
 
 def votes(store, vectors, **options):
@@ -45,26 +45,26 @@ def test_cases_are_those_of_leaving_out_a_photo_and_leaving_out_its_label(store)
             order = [j for j in np.argsort(-similarities, kind="stable") if voters[j]][:TOP]
             labels = classes[order].tolist()
             winner = max(labels, key=labels.count)
-            is_foreign = not voters[classes == own].any()
-            expected.append((similarities[order[0]], labels.count(winner) / TOP, winner == own, is_foreign))
+            is_unknown = not voters[classes == own].any()
+            expected.append((similarities[order[0]], labels.count(winner) / TOP, winner == own, is_unknown))
     np.testing.assert_allclose(_cases(store, top=TOP, limit=-1.0), np.array(expected, dtype=float), atol=1e-6)
 
 
-def test_the_precision_that_is_promised_is_reached_with_and_without_foreign_photos(store):
+def test_the_expected_precision_is_reached_with_and_without_unknown_photos(store):
     vectors, classes = made(1, 40, 30)
     fill(store, vectors[classes < 20], classes[classes < 20])
     queries, truth = made(2, 40, 20)
     known = truth < 20
-    for foreign, rows in ((0.0, known), (0.5, np.ones(len(truth), dtype=bool))):
-        found = votes(store, queries[rows], foreign=foreign)
-        promised = np.array([vote.expected_precision for vote in found])
+    for unknown_fraction, rows in ((0.0, known), (0.5, np.ones(len(truth), dtype=bool))):
+        found = votes(store, queries[rows], unknown_fraction=unknown_fraction)
+        expected = np.array([vote.expected_precision for vote in found])
         right = np.array([vote.label == f"class {label}" for vote, label in zip(found, truth[rows], strict=True)])
-        for band in (promised < 0.5, promised >= 0.5, promised >= 0):
+        for band in (expected < 0.5, expected >= 0.5, expected >= 0):
             assert band.sum() > 30
-            assert promised[band].mean() == pytest.approx(right[band].mean(), abs=0.1)
+            assert expected[band].mean() == pytest.approx(right[band].mean(), abs=0.1)
 
 
-def test_most_foreign_photos_are_unknown_and_most_known_ones_are_not(store):
+def test_most_photos_of_other_labels_are_unknown_and_most_known_ones_are_not(store):
     vectors, classes = made(1, 40, 10, spread=0.5)
     fill(store, vectors[classes < 20], classes[classes < 20])
     queries, truth = made(2, 40, 20, spread=0.5)
@@ -73,7 +73,7 @@ def test_most_foreign_photos_are_unknown_and_most_known_ones_are_not(store):
     assert unknown[truth < 20].mean() < 0.25
 
 
-def test_one_label_promises_nothing(store):
+def test_with_one_label_no_precision_is_expected(store):
     vectors, classes = made(1, 1, 60)
     fill(store, vectors, classes)
     assert {vote.expected_precision for vote in votes(store, vectors)} == {None}

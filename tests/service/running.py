@@ -11,7 +11,6 @@ from PIL import Image
 from facetric.clustering import AverageLinkage
 from facetric.images import Preprocessing
 from facetric.photos import open_collection
-from facetric.photos.index_groups import group_index
 from facetric.service.app import guarded_app
 from facetric.service.server import address_of, bound_socket, new_server
 from facetric.service.service import Service
@@ -22,7 +21,10 @@ COLORS = {"red": (210, 40, 40), "green": (40, 200, 60), "<b>blue</b>": (40, 60, 
 class ColorEncoder:
     """The mean color of a picture, as a direction."""
 
-    fingerprint, dim, preprocessing = "c" * 64, 3, Preprocessing(size=8, crop=8)
+    fingerprint, dim, run, preprocessing, near_enough = "c" * 64, 3, None, Preprocessing(size=8, crop=8), 0.95
+
+    def clusterer(self, n_clusters, n_steps):
+        return AverageLinkage(0.2), None, "model: colors"
 
     def encode(self, pixels):
         mean = np.array(pixels).reshape(-1, 64, 3).mean(axis=1).astype(np.float32) + 1
@@ -53,13 +55,13 @@ def color_index(place, n_each=10):
 
 
 def opened(place):
-    return open_collection(place / "colors.index", ColorEncoder(), near_enough=0.95)
+    return open_collection(place / "colors.index", ColorEncoder())
 
 
 def color_service(place, **options):
     def group(decisions):
         with closing(opened(place)) as index:
-            return group_index(index, AverageLinkage(0.2), decisions=decisions, made_by="model: colors")
+            return index.cluster(decisions=decisions)
 
     return Service(opened(place), options.pop("encoder", ColorEncoder()), group, **options)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from facetric.photos import Decisions
+from facetric.photos import open_collection
 from facetric.service import Limits
 from service.running import COLORS, color_index, color_service, jpeg, served
 
@@ -146,7 +146,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen_and_a_photo_can_be_taken(br
 
 
 def test_groups_are_corrected_and_every_decision_is_on_the_server_at_once(browser, address, place):
-    file = place / "colors.index" / "decisions.json"
+    index = place / "colors.index"
     with opened(browser, address, "/groups") as page:
         page.wait_for_function("() => [...document.querySelectorAll('#groups img')].slice(0, 8).every(x => x.naturalWidth > 0)")
         assert page.locator("#groups section").count() == 3
@@ -165,13 +165,13 @@ def test_groups_are_corrected_and_every_decision_is_on_the_server_at_once(browse
         page.keyboard.press("Escape")
         page.keyboard.press("s")
         page.wait_for_function("() => document.getElementById('status').textContent === 'All 3 decisions are saved.'")
-        assert [decision.do for decision in Decisions.read(file).decisions] == ["name", "same", "same"]
+        assert [decision.do for decision in open_collection(index).decisions().decisions] == ["name", "same", "same"]
         page.keyboard.press("u")
         page.keyboard.press("s")
         page.wait_for_function("() => document.getElementById('status').textContent === 'All 2 decisions are saved.'")
         groups = page.evaluate("[...now.groups.values()].map(x => x.length).sort()")
         assert page.locator("#kept").text_content().startswith("Kept on the server")
-    assert [decision.do for decision in Decisions.read(file).decisions] == ["name", "same"]
+    assert [decision.do for decision in open_collection(index).decisions().decisions] == ["name", "same"]
     with opened(browser, address, "/groups") as page:  # old groups with what was decided since, or new ones: the same
         assert page.evaluate("[...now.groups.values()].map(x => x.length).sort()") == groups
         assert page.locator("input.name").first.input_value() == "<i>robin</i>"
@@ -182,7 +182,7 @@ def test_groups_are_corrected_and_every_decision_is_on_the_server_at_once(browse
         page.keyboard.press("Escape")
         page.keyboard.press("s")
         page.wait_for_function("() => document.getElementById('status').textContent === 'All 0 decisions are saved.'")
-    assert Decisions.read(file).decisions == ()
+    assert open_collection(index).decisions().decisions == ()
 
 
 def test_a_browser_is_asked_for_the_token_and_then_everything_works(browser, tmp_path):

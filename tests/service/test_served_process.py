@@ -19,7 +19,7 @@ import processes
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.cli.serve import serve
-from facetric.photos import Decisions, open_collection
+from facetric.photos import open_collection
 from facetric.service import Limits, create_app
 from service.running import client
 
@@ -116,7 +116,7 @@ def test_sigterm_under_load_loses_no_acknowledged_decision_and_answers_what_is_u
     for thread in threads:
         thread.join()
     assert said(started.errors) == []
-    kept = Decisions.read(index / "decisions.json")
+    kept = open_collection(index).decisions()
     names = {decision.name for decision in kept.decisions}
     assert set(acknowledged) <= names
     assert len(names) <= len(acknowledged) + 6  # one for each client that was not told any more
@@ -156,10 +156,8 @@ def test_the_command_has_the_limits_of_the_library():
     assert [parameters[f"max_{field.name}"].default for field in fields(Limits)] == [None] * len(fields(Limits))
 
 
-@pytest.mark.parametrize("store", [(), ("--store",)])
-def test_there_has_to_be_an_index(tmp_path, store):
-    """--store is another way to write INDEX, as for `facetric index` and `facetric search`."""
-    done = CliRunner().invoke(app, ["serve", *store, str(tmp_path / "nothing")])
+def test_there_has_to_be_an_index(tmp_path):
+    done = CliRunner().invoke(app, ["serve", str(tmp_path / "nothing")])
     assert done.exit_code == 2
     assert "there is no index" in done.stderr
     assert not (tmp_path / "nothing").exists()

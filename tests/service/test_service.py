@@ -6,9 +6,10 @@ import json
 import math
 import os
 import socket
+import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,6 @@ import pytest
 from PIL import Image
 
 from facetric.images.decoding import decode_image
-from facetric.photos import Decisions
 from facetric.service import Limits
 from facetric.service.server import bound_socket, check_access
 from facetric.service.service import Service
@@ -187,7 +187,7 @@ def test_decisions_are_a_file_of_facetric_cluster_and_outlive_the_server(tmp_pat
         ids = ids_of(web)
         web.post("/decisions", json=change(("different", ids[:2]), ("name", [ids[2]], "robin")))
         web.post("/decisions", json=change(("different", ids[:2])))  # sent again: made once, and counts from now on
-        kept = Decisions.read(tmp_path / "colors.index" / "decisions.json")
+        kept = opened(tmp_path).decisions()
         assert [decision.do for decision in kept.decisions] == ["name", "different"]
         assert web.get("/decisions").json()["decisions"][0]["name"] == "robin"
     with served(color_service(tmp_path, limits=Limits(seconds=300))) as address, client(address) as web:
@@ -199,7 +199,7 @@ def test_what_contradicts_or_means_nothing_is_refused_and_not_written(tmp_path):
     with own_service(tmp_path) as web:
         ids = ids_of(web)
         web.post("/decisions", json=change(("same", ids[:2])))
-        before = (tmp_path / "colors.index" / "decisions.json").read_bytes()
+        before = opened(tmp_path).decisions()
         contradiction = web.post("/decisions", json=change(("different", ids[:2])))
         assert contradiction.status_code == 409
         assert "contradict" in contradiction.json()["detail"]
@@ -210,18 +210,24 @@ def test_what_contradicts_or_means_nothing_is_refused_and_not_written(tmp_path):
         wrong["decisions"][0]["photos"] = [0, 7]
         assert web.post("/decisions", json=wrong).status_code == 422
         assert web.post("/decisions", content=json.dumps(change()).encode()).status_code == 422  # not sent as JSON
-        assert (tmp_path / "colors.index" / "decisions.json").read_bytes() == before
+        assert opened(tmp_path).decisions() == before
 
 
-def test_two_servers_do_not_share_a_decisions_file(tmp_path):
-    with own_service(tmp_path), pytest.raises(RuntimeError, match="belongs to another running `facetric serve`"):
-        color_service(tmp_path).start()
+def test_two_servers_of_one_index_keep_the_decisions_of_both(tmp_path):
+    with own_service(tmp_path) as web, served(color_service(tmp_path, limits=Limits(seconds=300))) as address:
+        ids = ids_of(web)
+        web.post("/decisions", json=change(("same", ids[:2])))
+        with client(address) as other:
+            assert other.post("/decisions", json=change(("name", [ids[2]], "robin"))).json() == {"n_decisions": 2}
+        assert [one["do"] for one in web.get("/decisions").json()["decisions"]] == ["same", "name"]
+        assert web.get("/clusters").json()["clusters"][0]["name"] == "robin"
 
 
 def test_a_decision_that_cannot_be_written_is_not_acknowledged(tmp_path):
     with own_service(tmp_path) as web:
         ids = ids_of(web)
-        (tmp_path / "colors.index" / "decisions.json").mkdir()
+        with closing(sqlite3.connect(tmp_path / "colors.index" / "collection.sqlite")) as connection:
+            connection.execute("CREATE TRIGGER full BEFORE INSERT ON decisions BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
         assert web.post("/decisions", json=change(("same", ids[:2]))).status_code == 503
         assert web.get("/decisions").json()["decisions"] == []
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from facetric.cli.errors import one_line_errors, say
-from facetric.cli.waiting import steps_shown
+from facetric.progress import steps_shown
 
 
 def evaluate(

@@ -7,16 +7,14 @@ from typing import Annotated
 import typer
 
 import facetric
-from facetric.cli.cluster import cluster
 from facetric.cli.data import app as data_app
 from facetric.cli.data import cache_app
 from facetric.cli.demo import demo
-from facetric.cli.duplicates import duplicates
-from facetric.cli.embed import embed
 from facetric.cli.evaluate import compare, evaluate, report
 from facetric.cli.export import export
-from facetric.cli.index import IndexCommand, search
 from facetric.cli.index import app as index_app
+from facetric.cli.index import search
+from facetric.cli.photos import cluster, duplicates, embed
 from facetric.cli.reproduce import reproduce
 from facetric.cli.serve import serve
 from facetric.cli.train import resume, train
@@ -41,8 +39,8 @@ app.command(
     "facetric cluster new-photos --output groups --decisions decisions.json --copy-to sorted"
 )(cluster)
 app.command(epilog="Example: facetric duplicates new-photos --output duplicates.csv")(duplicates)
-app.command(cls=IndexCommand, epilog="Example: facetric search birds.index photo.jpg --classify --page found.html")(search)
-app.command(cls=IndexCommand, epilog="Example: facetric serve birds.index")(serve)
+app.command(epilog="Example: facetric search birds.index photo.jpg --classify --page found.html")(search)
+app.command(epilog="Example: facetric serve birds.index")(serve)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(index_app, name="index")
 app.add_typer(data_app, name="data")

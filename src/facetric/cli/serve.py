@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from facetric.cli.errors import one_line_errors
-from facetric.cli.index import DEVICE, INDEX, opened_model
+from facetric.cli.index import INDEX
+from facetric.cli.photos import DEVICE, opened_model
 
 
 def serve(
@@ -29,9 +30,6 @@ def serve(
         list[str] | None,
         typer.Option(help="A name that requests may ask for, as behind a proxy; again for more.", show_default=False),
     ] = None,
-    decisions: Annotated[
-        Path | None, typer.Option(help="Where decisions are kept; without it, decisions.json in the index.", show_default=False)
-    ] = None,
     clusters: Annotated[int | None, typer.Option(min=1, help="Exactly this many groups.", show_default=False)] = None,
     finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
     coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
@@ -47,7 +45,7 @@ def serve(
     Only this machine can reach it unless --host says otherwise. SIGTERM and Ctrl-C finish what is under way.
     """
     with one_line_errors("serve"):
-        from facetric.photos.places import existing
+        from facetric.photos import open_collection
         from facetric.service import Limits
         from facetric.service import serve as served
         from facetric.service.server import check_access
@@ -56,7 +54,7 @@ def serve(
         check_access(host, token)
         given = {"megabytes": max_megabytes, "megapixels": max_megapixels, "seconds": max_seconds, "requests": max_requests}
         limits = replace(Limits(), **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
-        existing(index)
+        open_collection(index).check()
         loaded = opened_model(index, model, device)
         served(
             loaded,
@@ -65,7 +63,6 @@ def serve(
             port=port,
             token=token,
             allow_hosts=allow_host or (),
-            decisions=decisions,
             n_clusters=clusters,
             finer=finer,
             coarser=coarser,

@@ -6,7 +6,7 @@ from facetric.images.dataset import SPLITS, ImageDataset
 from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image
 from facetric.images.glyphs import load_glyphs
 from facetric.images.hashing import content_hash, content_hashes
-from facetric.images.listing import PhotoList, Problem, list_photos
+from facetric.images.listing import PhotoList, Problem, list_photos, not_empty
 from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
 from facetric.images.readers import DATASETS, load_dataset, load_present
 from facetric.images.sources import Arrays, Files, ImageSource, Prepared, as_source, made_ahead, prepare, source_of
@@ -44,6 +44,7 @@ __all__ = [
     "load_glyphs",
     "load_present",
     "made_ahead",
+    "not_empty",
     "open_file",
     "open_image",
     "prepare",

@@ -14,7 +14,7 @@ from typing import Literal
 
 from facetric.files import part_of, remove_stale_parts, sealed, unsealed, write_atomically
 from facetric.images import content_hash
-from facetric.progress import Progress
+from facetric.progress import OnStep
 from facetric.text import printable
 
 RECORD = ".facetric-groups.json"  # what was put here, so that a later arrangement can replace it
@@ -40,7 +40,7 @@ def folder_name(name: str) -> str:
     return re.sub(r'[<>:"/\\|?*\x00-\x1f\x7f]', "_", name).strip(" .") or "_"
 
 
-def arrange(placed: Iterable[Placed], target: Path, how: Literal["copy", "link"], *, on_progress: Progress | None = None) -> int:
+def arrange(placed: Iterable[Placed], target: Path, how: Literal["copy", "link"], *, progress: OnStep | None = None) -> int:
     """Put every photo into its folder below `target`, and say how many are new there.
 
     A name that another file has taken gets a number: "x (2).jpg". Copies and links that an earlier arrangement put elsewhere are
@@ -61,8 +61,8 @@ def arrange(placed: Iterable[Placed], target: Path, how: Literal["copy", "link"]
     for n_done, (one, path) in enumerate(new, start=1):
         path.parent.mkdir(parents=True, exist_ok=True)
         _put(one.photo, path, how)
-        if on_progress is not None:
-            on_progress(n_done, len(new))
+        if progress is not None:
+            progress("Folders", n_done, len(new))
     kept, contents = dict(before), set(planned.values())
     for place, content in before.items():
         if place not in planned and content in contents:

@@ -1,84 +1,62 @@
-"""`open_collection`: photos are added, updated, removed, searched and grouped, by one model."""
+"""`Collection`: photos are added, updated, removed, searched, grouped and decided about, with the vectors of one model."""
 
 from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from threading import RLock
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import Embedder
-from facetric.images.listing import PhotoList, Problem, list_photos, not_empty
-from facetric.photos.contract import About, Entry, Hit, Store
-from facetric.photos.ingest import Embedded, embed_list
-from facetric.photos.looks import Look
-from facetric.photos.places import (
-    Status,
-    absolute,
-    command_line,
-    existing,
-    folder_label,
-    is_below,
-    listed_photos,
-    place_of,
-    remove_photos,
-    status_of,
-)
-from facetric.photos.queries import Match, check_search, embedded_photos
-from facetric.photos.store import VectorStore
-from facetric.photos.vote import FOREIGN, Vote, Votes
-from facetric.progress import Progress
+from facetric.images import PhotoList, list_photos, not_empty
+from facetric.photos.decisions import Decisions, kept_decisions
+from facetric.photos.groups import PhotoGroups, group_photos
+from facetric.photos.ingest import Ingested, Look, Seen, absolute, common_folder, folder_label, ingest, is_below, listed_photos
+from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search, embedded_photos
+from facetric.photos.sqlite_store import SqliteStore
+from facetric.photos.store import Added, Entry, Hit, Model, Status, Store
+from facetric.progress import OnStep
 from facetric.text import printable
 
-if TYPE_CHECKING:
-    from facetric.photos.decisions import Decisions
-    from facetric.photos.photo_groups import PhotoGroups
 
+def open_collection(address: str | os.PathLike[str], embedder: Embedder | None = None) -> Collection:
+    """The collection in a folder, or at milvus://host:19530/collection; it is made with the first photo.
 
-@dataclass(frozen=True)
-class Added:
-    """What a change did to an index."""
-
-    n_photos: int  # of those that were passed, in the index now
-    n_new: int  # embedded now; the others were known
-    n_removed: int = 0  # whose file is gone
-    problems: tuple[Problem, ...] = ()
-
-
-def open_collection(
-    address: str | os.PathLike[str], encoder: Embedder, *, run: str | None = None, near_enough: float | None = None
-) -> Collection:
-    """The index in a folder, or at milvus://host:19530/collection; it is made with the first photo.
-
-    `run` is the run folder of the encoder, None for the packaged network, and is recorded. `near_enough` is the similarity below
-    which a photo is unknown unless `search` is told another. Without them, those of what `facetric.load` gave.
+    Without an embedder, nothing can be added or searched for.
     """
-    run = getattr(encoder, "run", None) if run is None else run
-    near_enough = getattr(encoder, "near_enough", None) if near_enough is None else near_enough
-    return Collection(address, encoder, run=run, near_enough=near_enough)
+    return Collection(address, embedder)
 
 
 class Collection:
-    """An index opened with a model. Any number of processes, and threads with this object, search it while one changes it."""
+    """Photos with vectors, thumbnails, labels and decisions. Any number of processes, and threads with this object, search it
+    while one changes it.
+    """
 
-    def __init__(
-        self, address: str | os.PathLike[str], encoder: Embedder, *, run: str | None = None, near_enough: float | None = None
-    ) -> None:
+    def __init__(self, address: str | os.PathLike[str], embedder: Embedder | None = None) -> None:
         self.address = str(address)
-        self.near_enough = near_enough
-        self._encoder = encoder
-        self._about = About(encoder.fingerprint, encoder.dim, run)
-        self._place = place_of(address)
+        self._embedder = embedder
+        self._type = _store_type(self.address)
         self._reader: Store | None = None
         self._votes: Votes | None = None
         self._guard = RLock()  # of the reader, which any thread may use
+
+    @property
+    def model(self) -> Model | None:
+        """The model whose vectors are searched; None while there is no collection."""
+        return self._type.recorded(self.address)
+
+    @property
+    def near_enough(self) -> float:
+        """The similarity below which a photo is unknown unless `search` is told another: by the embedder's calibration."""
+        found = None if self._embedder is None else self._embedder.near_enough
+        return -np.inf if found is None else found
 
     def add(
         self,
@@ -86,62 +64,78 @@ class Collection:
         *,
         label: str | None = None,
         labels_from_folders: bool = False,
-        n_processes: int = 1,
-        on_progress: Progress | None = None,
+        progress: OnStep | None = None,
+        seen: Seen | None = None,
     ) -> Added:
         """Add all photos in a folder, or one; those that are there and unchanged are not read again.
 
         They get `label`, or the name of their folder directly below `photos`; without either they keep the label they have.
-        Killed, it has kept every batch that was finished: add again to resume. `n_processes` embed, each with its own network.
+        Killed, it has kept every batch that was finished: add again to resume. `seen` is called with every photo that is decoded.
         """
-        return self._put(listed_photos(photos), label, labels_from_folders, n_processes, on_progress, remove_missing=False)
+        if label is not None and labels_from_folders:
+            raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
+        listed = listed_photos(photos)
+        with self.writing() as store:
+            if label is not None:
+                store.set_labels({str(photo): label for photo in listed.photos})
+            if labels_from_folders:
+                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.photos})
+            done = ingest(listed, self._its_embedder(), store, progress=progress, seen=seen)
+        return Added(len(done.photos), done.n_new, problems=done.problems)
 
-    def update(self, photos: str | os.PathLike[str], *, n_processes: int = 1, on_progress: Progress | None = None) -> Added:
-        """Make the index agree with a folder: new and changed photos are embedded, those whose file is gone are removed.
-
-        A photo that was moved keeps its vector, not its label.
+    def update(self, photos: str | os.PathLike[str], *, progress: OnStep | None = None) -> Added:
+        """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder
+        whose file is gone are removed. A photo that was moved keeps its vector, not its label.
         """
         self._existing()
         if not absolute(photos).exists():
             raise ValueError(
-                f"{printable(absolute(photos))} is not there: if it was moved, "
-                f"`{command_line('add', self.address, 'NEW_FOLDER')}` takes it over without embedding it "
-                f"again; `{command_line('remove', self.address, photos)}` forgets it"
+                f"{printable(absolute(photos))} is not there: if it was moved, `{self._command('add', 'NEW_FOLDER')}` takes it "
+                f"over without embedding it again; `{self._command('remove', photos)}` forgets it"
             )
         listed = listed_photos(photos)
-        return self._put(listed, None, False, n_processes, on_progress, remove_missing=True)
+        with self.writing() as store:
+            done = ingest(listed, self._its_embedder(), store, progress=progress)
+            gone = gone_photos(store, absolute(photos), done)
+            store.remove(entry.path for entry in gone)
+        return Added(len(done.photos), done.n_new, len(gone), done.problems)
 
     def remove(self, photos: str | os.PathLike[str]) -> int:
         """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Files are not touched."""
-        return remove_photos(self.address, photos)
+        model, folder = self._existing(), absolute(photos)
+        with self._type.alone(self.address), self._type(self.address, model) as store:
+            paths = [entry.path for entry in store.entries() if is_below(entry.path, folder)]
+            if not paths:
+                raise ValueError(f"{printable(self.address)} holds no photo below {printable(folder)}: nothing to remove")
+            store.remove(paths)
+        return len(paths)
 
-    def re_embed(self, *, n_processes: int = 1, on_progress: Progress | None = None) -> Added:
-        """Embed all photos of the index with this model, which then is the index's; until that is done, the old one is."""
-        before = existing(self.address)
-        self._place.lock()
-        try:
-            old = self._place.store(before, read_only=True)
-            entries = old.entries()
-            labels = {entry.path: entry.label for entry in entries if entry.label}
-            old.close()
-            if missing := [entry.path for entry in entries if not os.path.exists(entry.path)]:
+    def re_embed(self, *, progress: OnStep | None = None) -> Added:
+        """Embed all photos with this model, which then is the collection's; until that is done, the old one is."""
+        before = self.check()
+        with self._type.alone(self.address):
+            with self._type(self.address, before, read_only=True) as store:
+                paths = [Path(entry.path) for entry in store.entries()]
+            if missing := [path for path in paths if not path.exists()]:
                 raise ValueError(
                     f"{len(missing):,} photos are not where they were, the first is {printable(missing[0])}: put them back, or "
-                    f"forget them with `{command_line('remove', self.address, Path(missing[0]).parent)}`"
+                    f"forget them with `{self._command('remove', missing[0].parent)}`"
                 )
-            with self._place.store(self._about, read_only=False) as store:
-                store.set_labels(labels)
-                listed = PhotoList(Path("/"), tuple(Path(entry.path) for entry in entries))
-                done = self._embed(listed, store, n_processes, on_progress)
-            self._place.write(self._about)
-        finally:
-            self._place.unlock()
+            with self._type(self.address, self._own_model()) as store:
+                done = ingest(PhotoList(Path("/"), tuple(paths)), self._its_embedder(), store, progress=progress)
+                store.make_current()
         self.close()
         return Added(len(done.photos), done.n_new, problems=done.problems)
 
     def status(self) -> Status:
-        """Counts, labels and missing files."""
-        return status_of(self.address)
+        """Counts, labels and missing files; an OSError if it is damaged."""
+        model = self.check()
+        with self._type(self.address, model, read_only=True) as store:
+            store.check()
+            entries = store.entries()
+        labels = Counter(entry.label for entry in entries)
+        missing = tuple(entry.path for entry in entries if not os.path.exists(entry.path))
+        return Status(model, len(entries), len({entry.content for entry in entries}), dict(sorted(labels.items())), missing)
 
     def entries(self) -> list[Entry]:
         """All photos, by path."""
@@ -156,71 +150,95 @@ class Collection:
         label: str | None = None,
         at_least: float | None = None,
         classify: bool = False,
-        foreign: float = FOREIGN,
+        unknown_fraction: float = UNKNOWN_FRACTION,
     ) -> list[Match]:
-        """For a photo, or every photo in a folder, the `top` most similar ones in the index, exactly; equal ones by path.
+        """For a photo, or every photo in a folder, the `top` most similar ones here, exactly; equal ones by path.
 
         Files of a folder that cannot be opened are left out, and a warning names them.
 
-        Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`, which comes from the
-        calibration of the model's run. `classify` has the neighbors vote for a label; `foreign` is the share of the photos that
-        you expect to have none of the index's labels.
+        Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`. `classify` has the
+        neighbors vote for a label; `unknown_fraction` of the photos are expected to have none of the labels here.
         """
-        check_search(top, at_least, foreign)
+        check_search(top, at_least, unknown_fraction)
         listed = not_empty(list_photos(photos))
-        paths, vectors = embedded_photos(self._encoder, [listed.root / photo for photo in listed.photos])
-        limit = self._limit(at_least)
+        self._existing()
+        paths, vectors = embedded_photos(self._its_embedder(), [listed.root / photo for photo in listed.photos])
+        limit = self.near_enough if at_least is None else at_least
         found = self.nearest(vectors, top=top, label=label)
         if label is not None and not any(found):
-            self._refuse_label(label)
+            some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
+            way_out = f"see `facetric index status {shlex.quote(self.address)}`"
+            raise ValueError(f"no photo has the label {label!r}; the index has {some}: {way_out}")
         hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
-        votes = self.votes(hits, top=top, at_least=at_least, foreign=foreign) if classify else [None] * len(hits)
+        votes: Sequence[Vote | None] = [None] * len(hits)
+        if classify:
+            votes = self.votes(hits, top=top, at_least=limit, unknown_fraction=unknown_fraction)
         return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
-        """For each vector (q, dimensions) the `top` most similar photos, also those that are not similar enough."""
+        """For each vector (q, dim) the `top` most similar photos, also those that are not similar enough."""
         with self._guard:
             return self._store().search(vectors, top=top, label=label)
 
     def votes(
-        self, hits: Sequence[Sequence[Hit]], *, top: int, at_least: float | None = None, foreign: float = FOREIGN
-    ) -> Sequence[Vote | None]:
+        self,
+        hits: Sequence[Sequence[Hit]],
+        *,
+        top: int,
+        at_least: float | None = None,
+        unknown_fraction: float = UNKNOWN_FRACTION,
+    ) -> list[Vote | None]:
         """What the neighbors of each photo vote for; `top` and `at_least` are those of the search that found them."""
+        limit = self.near_enough if at_least is None else at_least
         with self._guard:
             self._votes = self._votes or Votes(self._store())
-            return self._votes.of(hits, top=top, limit=self._limit(at_least), foreign=foreign)
+            return self._votes.of(hits, top=top, limit=limit, unknown_fraction=unknown_fraction)
 
     def cluster(
         self, *, n_clusters: int | None = None, finer: int = 0, coarser: int = 0, decisions: Decisions | None = None
     ) -> PhotoGroups:
         """All photos in groups: as many as the calibration of the embedder finds, or `n_clusters`; nothing is read again.
 
-        `finer` and `coarser` move the calibration's threshold by steps. `decisions` are kept to.
+        `finer` and `coarser` move the calibration's threshold by steps. Decisions are kept to: these, or those of the collection.
+        Paths are those below the folder that holds all photos.
         """
-        from facetric.photos.index_groups import group_index
+        clusterer = self._its_embedder().clusterer(n_clusters, coarser - finer)
+        with self._guard:
+            decisions = self.decisions() if decisions is None else decisions
+            entries = self._store().entries()
+            if not entries:
+                raise ValueError(f"{printable(self.address)} holds no photos: add some with `facetric index add`")
+            vectors = self._store().vectors(dict.fromkeys(entry.content for entry in entries))
+        root = common_folder([entry.path for entry in entries])
+        photos, contents = [Path(entry.path).relative_to(root) for entry in entries], [entry.content.hex() for entry in entries]
+        return group_photos(root, photos, contents, vectors, *clusterer, decisions=decisions)
 
-        if not isinstance(self._encoder, Embedder):
-            raise ValueError(
-                f"photos are clustered by what facetric.load gives; got {type(self._encoder).__name__}: open it with one"
-            )
-        clusterer, calibration, made_by = self._encoder.clusterer(n_clusters, coarser - finer)
-        return group_index(self, clusterer, decisions=decisions, calibration=calibration, made_by=made_by)
+    def decisions(self) -> Decisions:
+        """What people decided about the photos. A decisions.json that was put into the folder takes their place, once."""
+        with self._guard:
+            return kept_decisions(self._store(), self.address)
+
+    def decide(self, record: Mapping[str, Any], paths: Mapping[str, Sequence[str]]) -> Decisions:
+        """Change the decisions, as `Decisions.changed` does, in one transaction; all decisions, when they are on the disk."""
+        with self._guard:
+            store = self._store()
+            kept_decisions(store, self.address)
+            return store.decide(lambda before: before.changed(record, paths))
 
     def thumbnail(self, content: bytes) -> bytes | None:
         """A small JPEG of a photo by its content; None where the store keeps none, or one of a coarser decoding only."""
         with self._guard:
-            store = self._store()
-            found = store.looks([content]) if isinstance(store, VectorStore) else {}
-        look = Look.unpacked(found[content]) if content in found else None
+            found = self._store().looks([content])
+        look = Look.unpacked(found[content]) if found else None
         return look.thumbnail if look is not None and look.is_sharp else None
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
-        """The vectors of photos by their content, which must be in the index: (n, dimensions)"""
+        """The vectors of photos by their content, which must be here: (n, dim)"""
         with self._guard:
             return self._store().vectors(contents)
 
     def version(self) -> int:
-        """Another number when the index has changed."""
+        """Another number when photos or labels have changed."""
         with self._guard:
             return self._store().version()
 
@@ -231,77 +249,85 @@ class Collection:
                 self._reader.close()
                 self._reader = self._votes = None
 
-    def _put(
-        self,
-        listed: PhotoList,
-        label: str | None,
-        from_folders: bool,
-        n_processes: int,
-        on_progress: Progress | None,
-        *,
-        remove_missing: bool,
-    ) -> Added:
-        if label is not None and from_folders:
-            raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
-        with self._writing() as store:
-            if label is not None:
-                store.set_labels({str(photo): label for photo in listed.photos})
-            if from_folders:
-                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.photos})
-            done = self._embed(listed, store, n_processes, on_progress)
-            gone: list[str] = []
-            if remove_missing:
-                kept = {str(photo) for photo in done.photos}
-                gone = [e.path for e in store.entries() if is_below(e.path, listed.root) and e.path not in kept]
-                store.remove(gone)
-        return Added(len(done.photos), done.n_new, len(gone), done.problems)
-
-    def _embed(self, listed: PhotoList, store: Store, n_processes: int, on_progress: Progress | None) -> Embedded:
-        if n_processes > 1 and not isinstance(store, VectorStore):
-            raise ValueError(
-                f"several processes (--processes {n_processes}) write to an index in a folder only: on Milvus, run the command "
-                "several times at once, each on a folder of its own"
-            )
-        return embed_list(listed, self._encoder, store, n_processes=n_processes, on_progress=on_progress)
-
     @contextmanager
-    def _writing(self) -> Iterator[Store]:
-        self._place.lock()
-        try:
-            about = self._place.about()
-            self._check_model(about)
-            with self._place.store(about or self._about, read_only=False) as store:
-                if about is None:
-                    self._place.write(self._about)
+    def writing(self, *, below: Path | None = None) -> Iterator[Store]:
+        """The store, for who writes photos into it. With `below`, a folder, vectors of this model may take the place of another
+        one's when the block has succeeded, if the collection holds no other photos; other files may lie beside it.
+        """
+        own = self._own_model()
+        self._type.recorded(self.address, any_folder=below is not None)  # refused before anything is made
+        with self._type.alone(self.address):
+            before = self._type.recorded(self.address, any_folder=below is not None)
+            if before is not None and before.fingerprint != own.fingerprint:
+                self._refuse_model(before, below)
+            with self._type(self.address, own) as store:
+                if before is None:
+                    store.make_current()
                 yield store
-        finally:
-            self._place.unlock()
+                if before is not None and before != own:
+                    store.make_current()
 
     def _store(self) -> Store:
         if self._reader is None:
-            self._reader = self._place.store(self._existing(), read_only=True)
+            self._reader = self._type(self.address, self._existing(), read_only=True)
         return self._reader
 
-    def _existing(self) -> About:
-        about = existing(self.address)
-        self._check_model(about)
-        return about
+    def check(self) -> Model:
+        """Whose vectors are searched; a ValueError where there is no collection."""
+        found = self.model
+        if found is None:
+            way_out = f"make it with `{self._command('add', 'PHOTOS')}`"
+            raise ValueError(f"there is no index {printable(self.address)}: {way_out}")
+        return found
 
-    def _check_model(self, about: About | None) -> None:
-        if about is not None and about.model != self._encoder.fingerprint:
-            model = f"--model {shlex.quote(self._about.run)}" if self._about.run else ""
+    def _existing(self) -> Model:
+        found = self.check()
+        if self._embedder is not None and found.fingerprint != self._embedder.fingerprint:
+            self._refuse_model(found)
+        return found
+
+    def _its_embedder(self) -> Embedder:
+        if self._embedder is None:
+            raise ValueError("this needs an embedder: open_collection(address, facetric.load())")
+        return self._embedder
+
+    def _own_model(self) -> Model:
+        embedder = self._its_embedder()
+        return Model(embedder.fingerprint, embedder.dim, embedder.run)
+
+    def _refuse_model(self, found: Model, below: Path | None = None) -> None:
+        """A ValueError unless all photos lie below this folder, and so can be embedded again."""
+        own = self._own_model()
+        option = f"--model {shlex.quote(own.run)}" if own.run else ""
+        again = f"facetric index re-embed {shlex.quote(self.address)} {option}".rstrip()
+        if self._type is not SqliteStore:
+            again = f"facetric index add {self.address}_2 PHOTOS {option}".rstrip()
+        if below is None:
             raise ValueError(
-                f"{printable(self.address)} holds vectors of another model ({about.model[:12]}; this one is "
-                f"{self._about.model[:12]}): embed its photos again with `{self._place.embed_again(model)}`"
+                f"{printable(self.address)} holds vectors of another model ({found.fingerprint[:12]}; this one is "
+                f"{own.fingerprint[:12]}): embed its photos again with `{again}`"
             )
+        with self._type(self.address, found, read_only=True) as store:
+            if any(not is_below(entry.path, below) for entry in store.entries()):
+                raise ValueError(
+                    f"{printable(self.address)} holds other photos too, by another model: choose another --output, or embed all "
+                    f"of them again with `{again}`"
+                )
 
-    def _refuse_label(self, label: str) -> None:
-        some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
-        raise ValueError(
-            f"no photo has the label {label!r}; the index has {some}: see `facetric index status {shlex.quote(self.address)}`"
-        )
+    def _command(self, verb: str, photos: object) -> str:
+        return f"facetric index {verb} {shlex.quote(self.address)} {shlex.quote(str(photos))}"
 
-    def _limit(self, at_least: float | None) -> float:
-        if at_least is not None:
-            return at_least
-        return -np.inf if self.near_enough is None else self.near_enough
+
+def _store_type(address: str) -> type[Store]:
+    if address.startswith("milvus:"):
+        from facetric.photos.milvus_store import MilvusStore, parsed_address
+
+        parsed_address(address)
+        return MilvusStore
+    return SqliteStore
+
+
+def gone_photos(store: Store, folder: Path, done: Ingested) -> list[Entry]:
+    """Photos of the store below a folder that are not among those that were found there."""
+    kept = {str(photo) for photo in done.photos}
+    return [entry for entry in store.entries() if is_below(entry.path, folder) and entry.path not in kept]

@@ -21,14 +21,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from facetric.files import unsealed
+from facetric.files import sealed, unsealed, write_atomically
 from facetric.images import content_hash
 from facetric.text import printable, readable
 
-FORMAT = "facetric decisions 1"
+if TYPE_CHECKING:
+    from facetric.photos.store import Store
+
+FORMAT, FILE, BEFORE = "facetric decisions 1", "decisions.json", "decisions-before.json"
+MOST = 100_000  # decisions
 _LENGTHS = {"same": (2, None), "different": (2, 2), "name": (1, None), "reject": (1, None)}  # of photos: at least, at most
+
+
+class ContradictionError(ValueError):
+    """A change that cannot hold together with what was decided before."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,11 @@ class Decision:
     do: str
     photos: tuple[DecidedPhoto, ...]
     name: str = ""
+
+    @property
+    def key(self) -> tuple[str, tuple[str, ...], str]:
+        """Paths change; what was decided about which contents does not."""
+        return self.do, tuple(photo.content for photo in self.photos), self.name
 
 
 @dataclass(frozen=True)
@@ -141,6 +154,29 @@ class Decisions:
             rows.append(row | ({"name": decision.name} if decision.do == "name" else {}))
         photos = [{"content": photo.content, "path": photo.path} for photo in places]
         return {"format": FORMAT, "photos": photos, "decisions": rows}
+
+    def changed(self, record: Mapping[str, Any], paths: Mapping[str, Sequence[str]]) -> Decisions:
+        """With the `decisions` of a record, and without those that it lists as `removed`.
+
+        `paths` are the photos that there are: the paths, below their folder, of each content. A decision that is made again
+        counts from now on, so a change that is sent twice is made once. ContradictionError where it cannot hold, ValueError where
+        it means nothing.
+        """
+        added, removed = (Decisions.from_dict({**record, "decisions": record.get(x, [])}) for x in ("decisions", "removed"))
+        gone = {decision.key for decision in (*added.decisions, *removed.decisions)}
+        kept = [decision for decision in self.decisions if decision.key not in gone]
+        changed = Decisions((*kept, *{decision.key: decision for decision in added.decisions}.values()))
+        if len(changed.decisions) > MOST:
+            raise ContradictionError(f"there may be {MOST:,} decisions: name and merge whole groups instead of single photos")
+        content_of = {path: content for content, own in paths.items() for path in own}
+        for decision in added.decisions:
+            if not any(photo.content in paths or photo.path in content_of for photo in decision.photos):
+                raise ValueError(f"none of the photos of a decision {decision.do!r} is in the index: send ids of the index")
+        try:
+            changed.constraints(list(paths), content_of)
+        except ValueError as error:
+            raise ContradictionError(str(error)) from None
+        return changed
 
     def constraints(self, contents: Sequence[str], paths: Mapping[str, str]) -> Constraints:
         """The decisions as links between points; `contents` are those of the points, `paths` the content of every path.
@@ -256,3 +292,27 @@ class _Union:
         for content in self._parents:
             found.setdefault(self.root(content), []).append(content)
         return found
+
+
+def kept_decisions(store: Store, address: str) -> Decisions:
+    """Those of a collection; a decisions.json that was put into its folder since takes their place, once."""
+    file = Path(address).expanduser() / FILE
+    if address.startswith("milvus:") or not file.is_file():
+        return store.decisions()
+    digest = content_hash(file.read_bytes()).hex()
+    if store.noted(FILE) == digest:
+        return store.decisions()
+    found = replace_decisions(store, address, Decisions.read(file))
+    store.note(FILE, digest)
+    return found
+
+
+def replace_decisions(store: Store, address: str, given: Decisions) -> Decisions:
+    """Keep these in a collection instead; those that are lost by that are written to decisions-before.json."""
+
+    def change(before: Decisions) -> Decisions:
+        if not set(before.decisions) <= set(given.decisions):
+            write_atomically(Path(address).expanduser() / BEFORE, sealed(before.as_dict()))
+        return given
+
+    return store.decide(change)

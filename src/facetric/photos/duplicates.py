@@ -1,47 +1,59 @@
-"""`find_duplicates`: groups of photos that are the same file, the same picture, or look alike; nothing is ever deleted."""
+"""`find_duplicates`: groups of photos that are the same file, the same image, or look alike; nothing is ever deleted."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
+from PIL import Image, ImageEnhance
 
 from facetric.embedder import Embedder
-from facetric.files import sealed, unsealed, write_atomically
-from facetric.images.listing import PhotoList, Problem, list_photos
-from facetric.images.sketches import Sketch, read_sketches, stacked
+from facetric.files import write_atomically
+from facetric.images import ImageError, PhotoList, Problem, list_photos, open_image
+from facetric.metrics import unit_rows
 from facetric.photos.collection import open_collection
-from facetric.photos.look_alikes import look_alike_groups, similarity_of_copies
-from facetric.photos.looks import Look
-from facetric.photos.near import near_groups
-from facetric.photos.places import absolute
-from facetric.photos.sqlite_store import IndexFolder, SqliteStore
-from facetric.photos.store import unchanged
+from facetric.photos.ingest import Look, absolute, read_looks, unchanged
+from facetric.photos.near import join, near_groups, roots
+from facetric.photos.sqlite_store import SqliteStore
 from facetric.progress import OnStep
 from facetric.text import printable, readable
 
-_SIMILARITY = ".look-alikes.json"
+N_SAMPLE = 100  # photos that are altered
+QUANTILE = 0.1  # of the similarities to their copies: nine of ten copies are found
+_CROP, _DARKER, _QUALITY = 0.05, 0.9, 50  # of each side; brightness; JPEG
+_BLOCK = 1024
 KINDS = ("exact", "near", "look-alike")
 COLUMNS = ("group", "kind", "suggestion", "path", "width", "height", "bytes", "content")
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """A photo of a group."""
+
+    path: Path  # below the folder
+    content: bytes  # the hash of its file
+    look: Look
 
 
 @dataclass(frozen=True)
 class Group:
     """Photos that belong together, the one to keep first.
 
-    exact: files of the same bytes. near: the same picture, one file of each content. look-alike: one photo of each picture.
+    exact: files of the same bytes. near: the same image, one file of each content. look-alike: one photo of each image.
     """
 
     kind: str
-    photos: tuple[Sketch, ...]
+    photos: tuple[Photo, ...]
 
     @property
     def suggestions(self) -> tuple[str, ...]:
@@ -64,18 +76,18 @@ class Duplicates:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a CSV table, a row per photo of a group; another file is replaced with `overwrite` only."""
-        check_table(Path(path), overwrite=overwrite)
+        check_duplicates(Path(path), overwrite=overwrite)
         text = io.StringIO(newline="")
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(COLUMNS)
         for number, group in enumerate(self.groups, start=1):
             for photo, suggestion in zip(group.photos, group.suggestions, strict=True):
-                size = (photo.width, photo.height, photo.n_bytes)
+                size = (photo.look.width, photo.look.height, photo.look.n_bytes)
                 rows.writerow((number, group.kind, suggestion, readable(photo.path), *size, photo.content.hex()))
         write_atomically(Path(path), text.getvalue().encode())
 
 
-def check_table(path: Path, *, overwrite: bool) -> None:
+def check_duplicates(path: Path, *, overwrite: bool) -> None:
     """A ValueError if the table must not, or cannot, be written here."""
     if not path.parent.is_dir():
         raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place (--output)")
@@ -90,114 +102,145 @@ def check_table(path: Path, *, overwrite: bool) -> None:
 
 def find_duplicates(
     photos: str | os.PathLike[str],
-    encoder: Embedder | None = None,
+    embedder: Embedder | None = None,
     *,
     collection: str | os.PathLike[str] | None = None,
-    on_step: OnStep | None = None,
+    progress: OnStep | None = None,
 ) -> Duplicates:
-    """Groups of duplicates among all photos in a folder: exact and near copies, and look-alikes to the encoder if one is given.
+    """Groups of duplicates among all photos in a folder: exact and near copies, and look-alikes to the embedder if one is given.
 
     Near copies are resized, recompressed, or cropped by up to a twentieth on every side. Of a group, the photo to keep is that
     with the most pixels, then the most bytes (the least compressed), then the shortest name (copies are called "x (1)").
 
-    What an index, or an output of `facetric cluster`, holds of these photos is not decoded or embedded again (`collection`); with
-    an encoder, new photos are added to it.
+    What a collection, such as an output of `facetric cluster`, holds of these photos is not decoded or embedded again; with an
+    embedder, new photos are added to it.
     """
     listed = list_photos(photos)
-    step = on_step or (lambda name, done, total: None)
-    with _opened(collection, encoder, photos if listed.photos else None, step) as (store, place):
-        sketches, problems = _sketches(listed, store, step)
-        if not sketches:
-            raise ValueError(f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some")
-        sketches.sort(key=_preference)  # the first of a group is the one to keep
-        contents = _groups("exact", sketches, _first_of([sketch.content for sketch in sketches]))
-        sketches = [group.photos[0] for group in contents]
-        grays, colors = stacked(sketches)
-        linked = near_groups(grays, colors, on_progress=lambda done, total: step("Comparing photos", done, total))
-        pictures = _groups("near", sketches, linked)
-        looks: list[Group] = []
-        similarity = None
-        if encoder is not None and store is not None and place is not None:
-            firsts = [group.photos[0] for group in pictures]
-            looks, similarity = _look_alikes(listed.root, firsts, store, place, encoder, step)
-    n_photos = sum(len(group.photos) for group in contents)
-    found = tuple(group for group in (*contents, *pictures, *looks) if len(group.photos) > 1)
-    return Duplicates(n_photos, n_photos - len(pictures), found, tuple(problems), similarity)
-
-
-@contextmanager
-def _opened(
-    collection: str | os.PathLike[str] | None, encoder: Embedder | None, photos: str | os.PathLike[str] | None, step: OnStep
-) -> Iterator[tuple[SqliteStore | None, Path | None]]:
-    """The store that holds the photos, with those that are new if there is an encoder, and its folder."""
-    if collection is None and (encoder is None or photos is None):
-        yield None, None
-        return
+    root, sample = absolute(listed.root), _Sample(listed, embedder)
     with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
-        folder = IndexFolder(Path(address).expanduser())
-        if encoder is not None and photos is not None:
-            index = open_collection(folder.path, encoder)
-            index.add(photos, on_progress=lambda n, total: step("Embedding photos", n, total))
-        about = folder.about()
-        if about is None:
-            yield None, None
-            return
-        with folder.store(about, read_only=True) as store:
-            yield store, folder.path
+        if embedder is not None and listed.photos:
+            open_collection(address, embedder).add(photos, progress=progress, seen=sample.see)
+        model = open_collection(address).model
+        with nullcontext() if model is None else SqliteStore(address, model, read_only=True) as store:
+            found, problems = _photos(listed, root, store, progress)
+            if not found:
+                raise ValueError(
+                    f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some"
+                )
+            found.sort(key=_preference)  # the first of a group is the one to keep
+            contents = _groups("exact", found, _first_of([photo.content for photo in found]))
+            firsts = [group.photos[0] for group in contents]
+            grays, colors = np.array([x.look.gray for x in firsts]), np.array([x.look.colors for x in firsts])
+            images = _groups("near", firsts, near_groups(grays, colors, progress=progress))
+            alike: list[Group] = []
+            similarity = None
+            if embedder is not None and store is not None:
+                known = store.known({group.photos[0].content for group in images})
+                firsts = [group.photos[0] for group in images if group.photos[0].content in known]  # others changed meanwhile
+                similarity = sample.similarity(store, len(firsts))
+                vectors = store.vectors([photo.content for photo in firsts])
+                alike = _groups("look-alike", firsts, look_alike_groups(vectors, similarity, progress=progress))
+    n_photos = sum(len(group.photos) for group in contents)
+    groups = tuple(group for group in (*contents, *images, *alike) if len(group.photos) > 1)
+    return Duplicates(n_photos, n_photos - len(images), groups, tuple(problems), similarity)
 
 
-def _sketches(listed: PhotoList, store: SqliteStore | None, step: OnStep) -> tuple[list[Sketch], list[Problem]]:
-    """Of all photos: those that the store holds from there, the others from their files."""
-    known: dict[Path, bytes] = {}
-    looks: dict[bytes, bytes] = {}
+def _photos(
+    listed: PhotoList, root: Path, store: SqliteStore | None, progress: OnStep | None
+) -> tuple[list[Photo], list[Problem]]:
+    """Of a list: those that the store holds from there, the others from their files."""
+    known: list[Photo] = []
     if store is not None:
-        root = absolute(listed.root)
         paths = [root / photo for photo in listed.photos]
-        found = unchanged(root, paths, store.states(paths))
-        looks = store.looks(set(found.values()))
-        known = {path.relative_to(root): content for path, content in found.items() if content in looks}
-    sketches = [Look.unpacked(looks[content]).sketch(photo, content) for photo, content in known.items()]
-    others = PhotoList(listed.root, tuple(photo for photo in listed.photos if photo not in known), listed.problems)
-    more, problems = read_sketches(others, on_progress=lambda done, total: step("Reading photos", done, total))
-    return sketches + more, problems
+        contents = unchanged(root, paths, store.states(paths))
+        looks = store.looks(set(contents.values()))
+        known = [Photo(p.relative_to(root), c, Look.unpacked(looks[c])) for p, c in contents.items() if c in looks]
+    there = {photo.path for photo in known}
+    others = PhotoList(listed.root, tuple(photo for photo in listed.photos if photo not in there), listed.problems)
+    more, problems = read_looks(others, progress)
+    return known + [Photo(*one) for one in more], problems
 
 
-def _look_alikes(
-    root: Path, sketches: Sequence[Sketch], store: SqliteStore, place: Path, encoder: Embedder, step: OnStep
-) -> tuple[list[Group], float]:
-    """Groups of photos that look alike, and the similarity that counts as alike."""
-    known = store.known({sketch.content for sketch in sketches})
-    sketches = [sketch for sketch in sketches if sketch.content in known]  # without files that changed meanwhile
-    vectors = store.vectors([sketch.content for sketch in sketches])
-    similarity = _similarity([root / sketch.path for sketch in sketches], vectors, place, encoder)
-    found = look_alike_groups(vectors, similarity, on_progress=lambda n, total: step("Comparing vectors", n, total))
-    return _groups("look-alike", sketches, found), similarity
+class _Sample:
+    """Photos of which altered copies are embedded, to measure how similar to a model a photo is to a copy of itself.
+
+    How similar that is depends on the model and on the photos: the copies are cropped, darkened and compressed, and the threshold
+    is the similarity that most of them reach. Photos that are decoded for their vectors are not decoded again for this.
+    """
+
+    def __init__(self, listed: PhotoList, embedder: Embedder | None) -> None:
+        places = np.unique(np.linspace(0, max(len(listed.photos) - 1, 0), N_SAMPLE).astype(np.int64)).tolist()
+        self._paths = {absolute(listed.root) / listed.photos[place] for place in places if listed.photos}
+        self._embedder = embedder
+        self._copies: dict[Path, NDArray[np.uint8]] = {}
+
+    def see(self, path: Path, image: Image.Image) -> None:
+        """A photo was decoded."""
+        if path in self._paths and self._embedder is not None:
+            self._copies[path] = self._embedder.preprocessing.pixels(altered(image))
+
+    def similarity(self, store: SqliteStore, n_photos: int) -> float:
+        """What counts as alike; noted in the store until there are twice as many photos."""
+        assert self._embedder is not None
+        name = f"look-alikes {self._embedder.fingerprint}"
+        n_then, known = json.loads(store.noted(name) or "[0, 0]")
+        if n_then <= n_photos < 2 * n_then:
+            return float(known)
+        contents = {Path(path): content for path, (_, content) in store.states(self._paths).items()}
+        for path in sorted(contents.keys() - self._copies.keys(), key=os.fsencode):
+            with suppress(ImageError):  # changed meanwhile
+                self.see(path, open_image(path, at_least=self._embedder.preprocessing.at_least))
+        paths = sorted(contents.keys() & self._copies.keys(), key=os.fsencode)
+        copies, originals = self._embedder.encode([self._copies[path] for path in paths]), [contents[path] for path in paths]
+        found = similarity_of_copies(copies, store.vectors(originals))
+        store.note(name, json.dumps([n_photos, found]))
+        return found
 
 
-def _similarity(photos: Sequence[Path], vectors: NDArray[np.float32], place: Path, encoder: Embedder) -> float:
-    """What counts as alike, measured on a sample of these photos; kept in the folder until there are twice as many."""
-    file = place / _SIMILARITY
-    try:
-        record = unsealed(file.read_bytes())
-        if record["model"] == encoder.fingerprint and record["n_photos"] <= len(photos) < 2 * record["n_photos"]:
-            return float(record["similarity"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # never measured, or damaged
-    found = similarity_of_copies(photos, vectors, encoder)
-    write_atomically(file, sealed({"model": encoder.fingerprint, "n_photos": len(photos), "similarity": found}))
-    return found
+def similarity_of_copies(copies: NDArray[np.float32], vectors: NDArray[np.float32]) -> float:
+    """The cosine similarity above which photos look alike, from vectors of altered copies and of the photos, (n, dim) each."""
+    return float(np.quantile((unit_rows(copies) * unit_rows(vectors)).sum(axis=1), QUANTILE)) if len(copies) else 1.0
 
 
-def _groups(kind: str, sketches: Sequence[Sketch], first: NDArray[np.int64]) -> list[Group]:
+def altered(image: Image.Image) -> Image.Image:
+    """A copy as people make them: cropped by a twentieth on every side, darker, compressed."""
+    width, height = image.size
+    x, y = round(_CROP * width), round(_CROP * height)
+    cropped = image.crop((x, y, max(width - x, x + 1), max(height - y, y + 1)))
+    buffer = io.BytesIO()
+    ImageEnhance.Brightness(cropped).enhance(_DARKER).save(buffer, "JPEG", quality=_QUALITY)
+    return Image.open(buffer).convert("RGB")
+
+
+def look_alike_groups(vectors: NDArray[np.float32], threshold: float, *, progress: OnStep | None = None) -> NDArray[np.int64]:
+    """For every vector (n, dim) the first one that it is linked to by cosine similarities of at least `threshold`."""
+    directions = unit_rows(vectors)
+    parents = np.arange(len(vectors))
+    for start in range(0, len(vectors), _BLOCK):
+        similarities = directions[start : start + _BLOCK] @ directions[start:].T  # (block, n − start)
+        first, second = np.nonzero(similarities >= threshold)
+        _join_all(parents, first + start, second + start)
+        if progress is not None:
+            progress("Comparing vectors", min(start + _BLOCK, len(vectors)), len(vectors))
+    return roots(parents)
+
+
+@njit(cache=True)
+def _join_all(parents: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
+    for i in range(len(first)):
+        join(parents, first[i], second[i])
+
+
+def _groups(kind: str, photos: Sequence[Photo], first: NDArray[np.int64]) -> list[Group]:
     """A group for every photo that is related to no earlier one; `first` (n,) is the first photo that each belongs to."""
-    members: dict[int, list[Sketch]] = {}
-    for sketch, number in zip(sketches, first.tolist(), strict=True):
-        members.setdefault(number, []).append(sketch)
-    return [Group(kind, tuple(photos)) for photos in members.values()]
+    members: dict[int, list[Photo]] = {}
+    for photo, number in zip(photos, first.tolist(), strict=True):
+        members.setdefault(number, []).append(photo)
+    return [Group(kind, tuple(own)) for own in members.values()]
 
 
-def _preference(photo: Sketch) -> tuple[int, int, int, bytes]:
-    return -photo.width * photo.height, -photo.n_bytes, len(photo.path.name), os.fsencode(photo.path)
+def _preference(photo: Photo) -> tuple[int, int, int, bytes]:
+    return -photo.look.width * photo.look.height, -photo.look.n_bytes, len(photo.path.name), os.fsencode(photo.path)
 
 
 def _first_of(contents: Sequence[bytes]) -> NDArray[np.int64]:

@@ -31,11 +31,11 @@ class Clusterer(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """Do these two photos belong together? `doubt` is near 1 where the clustering could as well have decided otherwise."""
+    """Do these two photos belong together? `ambiguity` is near 1 where the clustering could as well have decided otherwise."""
 
     first: int
     second: int
-    doubt: float
+    ambiguity: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +44,9 @@ class Grouping:
 
     labels: NDArray[np.int64]  # (n,) −1 for rejected points
     medoids: NDArray[np.int64]  # (n_groups,) the member nearest to the mean of each group
-    doubt: NDArray[np.float64]  # (n,)
+    ambiguity: NDArray[np.float64]  # (n,)
     names: Mapping[int, str]  # of groups that have one
-    questions: tuple[Question, ...]  # the most doubtful first, about two groups and about a member in turn
+    questions: tuple[Question, ...]  # the most ambiguous first, about two groups and about a member in turn
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -54,25 +54,25 @@ class Grouping:
 
 
 def grouped(
-    vectors: NDArray[np.float32], clusterer: Clusterer, constraints: Constraints, *, on_step: OnStep | None = None
+    vectors: NDArray[np.float32], clusterer: Clusterer, constraints: Constraints, *, progress: OnStep | None = None
 ) -> Grouping:
     """Cluster the points (n, d) that were not rejected, and say where a person should look."""
     used = np.array([i for i in range(len(vectors)) if i not in constraints.rejected], dtype=np.int64)
-    labels, doubt = np.full(len(vectors), -1), np.zeros(len(vectors))
+    labels, ambiguity = np.full(len(vectors), -1), np.zeros(len(vectors))
     place = {point: row for row, point in enumerate(used.tolist())}
     must, cannot = ([(place[a], place[b]) for a, b in pairs] for pairs in (constraints.must_link, constraints.cannot_link))
     if len(used):
         if must and getattr(clusterer, "n_clusters", None) is None:  # else followers could leave fewer groups than asked for
-            clusterer.fit(vectors[used], must_link=[], cannot_link=cannot, progress=on_step)
+            clusterer.fit(vectors[used], must_link=[], cannot_link=cannot, progress=progress)
             must += _followers(clusterer.labels_, must, cannot)
-        clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, progress=on_step)
-        labels[used], doubt[used] = _largest_first(clusterer.labels_), clusterer.ambiguity_
+        clusterer.fit(vectors[used], must_link=must, cannot_link=cannot, progress=progress)
+        labels[used], ambiguity[used] = _largest_first(clusterer.labels_), clusterer.ambiguity_
     means, spreads, medoids = _summaries(vectors, labels)
     names = {int(labels[point]): name for point, name in constraints.names.items()}
-    members = _most_doubtful_first(_about_members(labels, doubt, medoids, constraints))
-    pairs = _most_doubtful_first(_about_groups(labels, means, spreads, medoids, constraints))
+    members = _most_ambiguous_first(_about_members(labels, ambiguity, medoids, constraints))
+    pairs = _most_ambiguous_first(_about_groups(labels, means, spreads, medoids, constraints))
     questions = (question for both in zip_longest(pairs, members) for question in both if question is not None)
-    return Grouping(labels, medoids, doubt, names, tuple(questions))
+    return Grouping(labels, medoids, ambiguity, names, tuple(questions))
 
 
 def _followers(
@@ -107,8 +107,8 @@ def _parts(pairs: Sequence[tuple[int, int]], n: int) -> NDArray[np.int64]:
     return parts
 
 
-def _most_doubtful_first(questions: Iterator[Question]) -> list[Question]:
-    return sorted(questions, key=lambda question: (-question.doubt, question.first, question.second))
+def _most_ambiguous_first(questions: Iterator[Question]) -> list[Question]:
+    return sorted(questions, key=lambda question: (-question.ambiguity, question.first, question.second))
 
 
 def _largest_first(labels: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -135,14 +135,14 @@ def _summaries(
 
 
 def _about_members(
-    labels: NDArray[np.int64], doubt: NDArray[np.float64], medoids: NDArray[np.int64], constraints: Constraints
+    labels: NDArray[np.int64], ambiguity: NDArray[np.float64], medoids: NDArray[np.int64], constraints: Constraints
 ) -> Iterator[Question]:
     """Does a member belong to the medoid of its group? Not where that was decided."""
     parts = _parts(constraints.must_link, len(labels))
     for point in np.flatnonzero(labels >= 0).tolist():
         medoid = int(medoids[labels[point]])
         if parts[point] != parts[medoid]:
-            yield Question(point, medoid, float(doubt[point]))
+            yield Question(point, medoid, float(ambiguity[point]))
 
 
 def _about_groups(
@@ -171,5 +171,5 @@ def _about_groups(
             pair = min(group, other), max(group, other)
             if np.isfinite(links[row, other]) and pair not in asked:
                 asked.add(pair)
-                doubt = np.sqrt(min(1.0, limit / max(links[row, other], 1e-12)))
-                yield Question(int(medoids[pair[1]]), int(medoids[pair[0]]), float(doubt))
+                ambiguity = np.sqrt(min(1.0, limit / max(links[row, other], 1e-12)))
+                yield Question(int(medoids[pair[1]]), int(medoids[pair[0]]), float(ambiguity))

@@ -1,4 +1,4 @@
-"""An index in a collection of Milvus, for more photos than one machine holds: milvus://host:19530/collection.
+"""A collection on Milvus, for more photos than one machine holds: milvus://host:19530/collection. It keeps no looks or decisions.
 
 milvus:///folder/file.db/collection is Milvus Lite, the same engine in a local file. Vectors are in a FLAT index, which compares
 with all of them; what it proposes is decided in float64, as in memory. Several processes may write: a photo is one row, by
@@ -11,8 +11,8 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes
@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.metrics import nearest, unit_rows
-from facetric.photos.contract import About, Entry, Hit
-from facetric.photos.store import EmbeddedPhoto
+from facetric.photos.decisions import Decisions
+from facetric.photos.store import Entry, Hit, Model, NewPhoto
 from facetric.text import printable
 
-_FORMAT, _PROPERTY = "facetric index 1", "facetric"
+_FORMAT, _PROPERTY = "facetric collection 1", "facetric"
 _MAX_TOP = 16_384  # of Milvus
 _AT_ONCE = 1000  # rows of a request
 _ADDRESS = re.compile(r"milvus://(?P<host>[^/]*)(?P<file>/.+)?/(?P<collection>[A-Za-z_]\w*)")
@@ -33,15 +33,69 @@ _TEXTS = {"path": 16_384, "state": 256, "content": 64, "label": 4096}  # and how
 
 
 class MilvusStore:
-    """The photos of an index as rows of a collection; paths and labels are percent-encoded."""
+    """The photos as rows of a collection of Milvus, with the vectors of its one model; paths and labels are percent-encoded."""
 
     keeps_looks = False
 
-    def __init__(self, client: Any, collection: str, *, dimensions: int) -> None:
-        self.dimensions = dimensions
-        self._client = client
-        self._collection = collection
+    def __init__(self, address: str, model: Model, *, read_only: bool = False) -> None:
+        self.model = model
+        self._uri, self._collection = parsed_address(address)
         self._labels: dict[str, str] = {}  # of photos that are added later
+        found = self.recorded(address)
+        if found is not None and found.fingerprint != model.fingerprint:
+            raise ValueError(
+                f"a collection on Milvus keeps its model: use another one, `facetric index add {address}_2 PHOTOS --model RUN`"
+            )
+        self._client = _client(self._uri)
+        with milvus_errors():
+            if found is None and not read_only:
+                self._create()
+            self._client.load_collection(self._collection)
+
+    @classmethod
+    def recorded(cls, address: str, *, any_folder: bool = False) -> Model | None:
+        uri, collection = parsed_address(address)
+        client = _client(uri)
+        try:
+            with milvus_errors():
+                if not client.has_collection(collection):
+                    return None
+                found = client.describe_collection(collection)
+        finally:
+            client.close()
+        try:
+            record = json.loads(found["description"] or found["properties"][_PROPERTY])
+            if record.pop("format") != _FORMAT:
+                raise ValueError
+            return Model(**record)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"{printable(address)} exists and is not a collection of this version of facetric: choose another name"
+            ) from None
+
+    @classmethod
+    def alone(cls, address: str) -> AbstractContextManager[None]:
+        return nullcontext()  # several may write
+
+    def make_current(self) -> None:
+        """Its one model is always the current one."""
+
+    def check(self) -> None:
+        """The server checks its files."""
+
+    def _create(self) -> None:
+        from pymilvus import DataType
+
+        description = json.dumps({"format": _FORMAT, **vars(self.model)})
+        is_local = not self._uri.startswith("http:")
+        kept = {"properties": {_PROPERTY: description}} if is_local else {}  # Milvus Lite drops descriptions
+        schema = self._client.create_schema(auto_id=False, description=description)
+        for name, length in _TEXTS.items():
+            schema.add_field(name, DataType.VARCHAR, max_length=length, is_primary=name == "path")
+        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=self.model.dim)
+        index = self._client.prepare_index_params()
+        index.add_index("vector", index_type="FLAT", metric_type="COSINE")
+        self._client.create_collection(self._collection, schema=schema, index_params=index, consistency_level="Strong", **kept)
 
     def __enter__(self) -> Self:
         return self
@@ -66,9 +120,9 @@ class MilvusStore:
         contents = list(contents)
         known = self._known(contents)
         found = np.array([known[content] for content in contents], dtype=np.float32)
-        return found.reshape(len(contents), self.dimensions)
+        return found.reshape(len(contents), self.model.dim)
 
-    def add(self, photos: Iterable[EmbeddedPhoto]) -> None:
+    def add(self, photos: Iterable[NewPhoto]) -> None:
         photos = list(photos)
         vectors: dict[bytes, Any] = {photo.content: photo.vector for photo in photos if photo.vector is not None}
         vectors = self._known({photo.content for photo in photos} - vectors.keys()) | vectors
@@ -104,6 +158,21 @@ class MilvusStore:
     def entries(self) -> list[Entry]:
         return sorted(map(_entry, self._rows("", "path", "content", "label")), key=lambda entry: os.fsencode(entry.path))
 
+    def looks(self, contents: Iterable[bytes]) -> dict[bytes, bytes]:
+        return {}
+
+    def decisions(self) -> Decisions:
+        return Decisions()
+
+    def decide(self, change: Callable[[Decisions], Decisions]) -> Decisions:
+        raise ValueError("a collection on Milvus keeps no decisions: decide about a folder's collection (`facetric index add`)")
+
+    def noted(self, name: str) -> str | None:
+        return None
+
+    def note(self, name: str, value: str) -> None:
+        """Nothing is kept but photos."""
+
     def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         wanted = "" if label is None else f'label == "{_encoded(label)}"'
         return [self._nearest(query, top, wanted) for query in unit_rows(queries)]
@@ -116,10 +185,10 @@ class MilvusStore:
                     self._collection, [query], filter=wanted, limit=k, output_fields=["path", "content", "label", "vector"]
                 )
             rows = sorted((hit["entity"] for hit in found), key=lambda row: os.fsencode(_entry(row).path))
-            vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(-1, self.dimensions)
+            vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(-1, self.model.dim)
             (places,), (exact,) = nearest(unit_rows(vectors), top, queries=query[None])
             hits = [Hit(_entry(rows[place]), similarity) for place, similarity in zip(places, exact.tolist(), strict=True)]
-            rounding = 2.0**-23 * (self.dimensions + 2)  # of a float32 product
+            rounding = 2.0**-23 * (self.model.dim + 2)  # of a float32 product
             if len(rows) < k or k == _MAX_TOP or found[-1]["distance"] + 2 * rounding < hits[-1].similarity:
                 return hits
             k = min(4 * k, _MAX_TOP)
@@ -154,80 +223,21 @@ class MilvusStore:
                 self._client.upsert(self._collection, rows[start : start + _AT_ONCE])
 
 
-class MilvusPlace:
-    """A collection by its address."""
+def parsed_address(address: str) -> tuple[str, str]:
+    """Where Milvus is, and the name of the collection there."""
+    match = _ADDRESS.fullmatch(address)
+    if match is None or bool(match["host"]) == bool(match["file"]):
+        raise ValueError(f"an index on Milvus is milvus://host:19530/collection; got {printable(address)}: pass such an address")
+    return match["file"] or f"http://{match['host']}", match["collection"]
 
-    def __init__(self, address: str) -> None:
-        match = _ADDRESS.fullmatch(address)
-        if match is None or bool(match["host"]) == bool(match["file"]):
-            raise ValueError(
-                f"an index on Milvus is milvus://host:19530/collection; got {printable(address)}: pass such an address"
-            )
-        self.address = address
-        self._uri = match["file"] or f"http://{match['host']}"
-        self._is_local = bool(match["file"])
-        self._collection = match["collection"]
 
-    def about(self) -> About | None:
-        client = self._client()
-        try:
-            with milvus_errors():
-                if not client.has_collection(self._collection):
-                    return None
-                found = client.describe_collection(self._collection)
-        finally:
-            client.close()
-        try:
-            record = json.loads(found["description"] or found["properties"][_PROPERTY])
-            if record.pop("format") != _FORMAT:
-                raise ValueError
-            return About(**record)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise ValueError(f"{printable(self.address)} exists and is not an index of facetric: choose another name") from None
-
-    def write(self, about: About) -> None:
-        """Nothing to do: a collection is made with its description."""
-
-    def store(self, about: About, *, read_only: bool) -> MilvusStore:
-        found = self.about()
-        if found is not None and found.model != about.model:
-            raise ValueError(f"a collection keeps its model: use another one, `{self.embed_again('--model RUN')}`")
-        client = self._client()
-        with milvus_errors():
-            if found is None and not read_only:
-                self._create(client, about)
-            client.load_collection(self._collection)
-        return MilvusStore(client, self._collection, dimensions=about.dimensions)
-
-    def embed_again(self, model: str) -> str:
-        return f"facetric index add {self.address}_2 PHOTOS {model}".rstrip()
-
-    def lock(self) -> None:
-        """Several may write."""
-
-    def unlock(self) -> None:
-        """Several may write."""
-
-    def _create(self, client: Any, about: About) -> None:
-        from pymilvus import DataType
-
-        description = json.dumps({"format": _FORMAT, **vars(about)})
-        kept = {"properties": {_PROPERTY: description}} if self._is_local else {}  # Milvus Lite drops descriptions
-        schema = client.create_schema(auto_id=False, description=description)
-        for name, length in _TEXTS.items():
-            schema.add_field(name, DataType.VARCHAR, max_length=length, is_primary=name == "path")
-        schema.add_field("vector", DataType.FLOAT_VECTOR, dim=about.dimensions)
-        index = client.prepare_index_params()
-        index.add_index("vector", index_type="FLAT", metric_type="COSINE")
-        client.create_collection(self._collection, schema=schema, index_params=index, consistency_level="Strong", **kept)
-
-    def _client(self) -> Any:
-        try:
-            from pymilvus import MilvusClient
-        except ImportError:
-            raise ValueError("milvus:// needs pymilvus: pip install 'facetric[milvus]'") from None
-        with milvus_errors():
-            return MilvusClient(self._uri)
+def _client(uri: str) -> Any:
+    try:
+        from pymilvus import MilvusClient
+    except ImportError:
+        raise ValueError("milvus:// needs pymilvus: pip install 'facetric[milvus]'") from None
+    with milvus_errors():
+        return MilvusClient(uri)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Which photos are copies of each other, resized, recompressed or slightly cropped: all pairs, in compiled code.
 
-Pairs whose perceptual hashes differ in few bits are candidates. Their gray pictures are laid over each other by a shift and a
+Pairs whose perceptual hashes differ in few bits are candidates. Their gray images are laid over each other by a shift and a
 stretch in each direction (Gauss–Newton on the brightness, Lucas and Kanade 1981), which undoes a crop, and count as copies when
 they then correlate and differ nowhere by much: two drawings on white paper correlate by their paper, and differ where one has a
 stroke that the other has not. `benchmarks/duplicates.py` measures recall and false alarms at these thresholds.
@@ -11,59 +11,68 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.fft import dctn  # type: ignore[import-untyped]
 from scipy.ndimage import gaussian_filter  # type: ignore[import-untyped]
 
-from facetric.images.sketches import hash_codes
-from facetric.progress import Progress
+from facetric.progress import OnStep
 
 MAX_BITS = 30  # of 99 that may differ
-MIN_CORRELATION = 0.97  # of the gray pictures, once they are aligned
-MAX_COLOR_DIFFERENCE = 10.0  # mean over the coarse picture, of 255
-MAX_DIFFERENCE = 1.25  # of any pixel then, in standard deviations of the picture
-MIN_CONTRAST = 2.0  # standard deviation of the gray picture, of 255: plainer pictures show nothing to compare
+MIN_CORRELATION = 0.97  # of the gray images, once they are aligned
+MAX_COLOR_DIFFERENCE = 10.0  # mean over the coarse image, of 255
+MAX_DIFFERENCE = 1.25  # of any pixel then, in standard deviations of the image
+MIN_CONTRAST = 2.0  # standard deviation of the gray image, of 255: plainer images show nothing to compare
 MIN_EDGES = 0.03  # the share of the pixels over which edges are spread: a speck shows nothing to compare
+_FREQUENCIES = 10  # in each direction, of the perceptual hash
 _BLUR = 0.7  # pixels
 _HOPELESS = (0.3, 0.5, 0.7, 0.85)  # a correlation below this ends the rough alignment, iteration by iteration
 _FINE = 5  # iterations afterwards, with all pixels
 _ROWS = 200  # between two reports of progress
 
 
-def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, on_progress: Progress | None = None) -> NDArray[np.int64]:
-    """For every picture the first one that it is a copy of, or of a copy of it, and so on; itself if there is none."""
+def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, progress: OnStep | None = None) -> NDArray[np.int64]:
+    """For every image the first one that it is a copy of, or of a copy of it, and so on; itself if there is none."""
     n = len(grays)
     parents = np.arange(n)
     if n < 2:
         return parents
-    pictures, comparable = normalized(grays)
+    images, comparable = normalized(grays)
     flat_colors = colors.reshape(n, -1).astype(np.float32)
     codes = hash_codes(grays)
     for start in range(0, n, _ROWS):
-        _link(codes, pictures, comparable, flat_colors, parents, start, min(start + _ROWS, n))
-        if on_progress is not None:
-            on_progress(min(start + _ROWS, n), n)
+        _link(codes, images, comparable, flat_colors, parents, start, min(start + _ROWS, n))
+        if progress is not None:
+            progress("Comparing photos", min(start + _ROWS, n), n)
     return roots(parents)
 
 
+def hash_codes(grays: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Perceptual hashes (n, 2) of gray images (n, 32, 32), of the 99 lowest frequencies: bit = above the median of its image."""
+    found = dctn(grays.astype(np.float32), axes=(1, 2))[:, :_FREQUENCIES, :_FREQUENCIES].reshape(len(grays), -1)[:, 1:]
+    bits = np.zeros((len(grays), 128), dtype=np.bool_)
+    bits[:, : found.shape[1]] = found > np.median(found, axis=1, keepdims=True)
+    return np.packbits(bits, axis=1).view(np.uint64)
+
+
 def normalized(grays: NDArray[np.uint8]) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """Pictures slightly blurred, with mean 0 and standard deviation 1; and whether each shows enough to be compared."""
+    """Images slightly blurred, with mean 0 and standard deviation 1; and whether each shows enough to be compared."""
     blurred = gaussian_filter(grays.astype(np.float32), (0, _BLUR, _BLUR))
     blurred -= blurred.mean(axis=(1, 2), keepdims=True)
     contrasts = blurred.std(axis=(1, 2))
     blurred /= np.maximum(contrasts, 1e-3)[:, None, None]
-    edges = np.array([_edges(picture) for picture in blurred])
+    edges = np.array([_edges(image) for image in blurred])
     return blurred, (contrasts >= MIN_CONTRAST) & (edges >= MIN_EDGES)
 
 
 @njit(cache=True)
-def _edges(picture: NDArray[np.float32]) -> float:
+def _edges(image: NDArray[np.float32]) -> float:
     """(Σ e)² / Σ e² over the number of pixels, e the squared slopes: 1 for edges everywhere, 1/n for one edge."""
     first, second = 0.0, 1e-12
-    for row in range(picture.shape[0] - 1):
-        for column in range(picture.shape[1] - 1):
-            down, right = picture[row + 1, column] - picture[row, column], picture[row, column + 1] - picture[row, column]
+    for row in range(image.shape[0] - 1):
+        for column in range(image.shape[1] - 1):
+            down, right = image[row + 1, column] - image[row, column], image[row, column + 1] - image[row, column]
             slope = down * down + right * right
             first, second = first + slope, second + slope * slope
-    return float(first * first / second / picture.size)
+    return float(first * first / second / image.size)
 
 
 def roots(parents: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -89,7 +98,7 @@ def _find(parents: NDArray[np.int64], i: int) -> int:
 @njit(cache=True)
 def _link(
     codes: NDArray[np.uint64],
-    pictures: NDArray[np.float32],
+    images: NDArray[np.float32],
     comparable: NDArray[np.bool_],
     colors: NDArray[np.float32],
     parents: NDArray[np.int64],
@@ -107,7 +116,7 @@ def _link(
                 continue
             if np.abs(colors[i] - colors[j]).mean() > MAX_COLOR_DIFFERENCE:
                 continue
-            if are_copies(pictures[i], pictures[j]):
+            if are_copies(images[i], images[j]):
                 join(parents, i, j)
 
 
@@ -121,7 +130,7 @@ def _n_bits(word: np.uint64) -> np.uint64:
 
 @njit(cache=True)
 def are_copies(fixed: NDArray[np.float32], moving: NDArray[np.float32]) -> bool:
-    """Whether `moving`, laid over `fixed`, shows the same picture."""
+    """Whether `moving`, laid over `fixed`, shows the same image."""
     correlation, difference = aligned(fixed, moving)
     return correlation >= MIN_CORRELATION and difference <= MAX_DIFFERENCE
 

@@ -17,7 +17,7 @@ from fastapi.responses import HTMLResponse, Response
 from facetric.html_page import html_page
 from facetric.images import ImageError
 from facetric.machine import installed_version
-from facetric.service.decisions_file import ContradictionError
+from facetric.photos import ContradictionError
 from facetric.service.engine import Answer
 from facetric.service.guard import HEALTH, Guard, refused
 from facetric.service.records import Change, Clusters, Found, Health, Neighbor, Problem, Saved, Vector
@@ -152,7 +152,7 @@ def _add_groups(app: FastAPI, service: Service) -> None:
     @app.get("/decisions")
     async def decisions() -> Change:
         """Everything that is decided: a file for `facetric cluster --decisions`."""
-        return Change.model_validate(service.decisions.decisions.as_dict())
+        return Change.model_validate((await asyncio.to_thread(service.decisions)).as_dict())
 
     @app.post("/decisions")
     async def decide(change: Change) -> Saved:

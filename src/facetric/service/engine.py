@@ -17,10 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.embedder import Embedder
-from facetric.photos import Collection, Hit
-from facetric.photos.index_groups import common_folder
-from facetric.photos.places import is_below
-from facetric.photos.vote import Vote
+from facetric.photos import Collection, Hit, Vote, common_folder, is_below
 from facetric.text import readable
 
 MOST_AT_ONCE = 32  # images
@@ -157,8 +154,7 @@ class Engine:
         searching = [row for row, job in enumerate(jobs) if job.top]
         most = max((max(jobs[row].top, N_VOTERS) for row in searching), default=0)
         found = dict(zip(searching, self._index.nearest(vectors[searching], top=most), strict=True)) if searching else {}
-        limit = -np.inf if self._index.near_enough is None else self._index.near_enough
-        near = {row: [hit for hit in hits if hit.similarity >= limit] for row, hits in found.items()}
+        near = {row: [hit for hit in hits if hit.similarity >= self._index.near_enough] for row, hits in found.items()}
         votes = dict(zip(near, self._index.votes([hits[:N_VOTERS] for hits in near.values()], top=N_VOTERS), strict=True))
         for row, (job, vector) in enumerate(zip(jobs, vectors, strict=True)):
             hits = found.get(row, [])[: job.top]

@@ -8,12 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any
 
-import numpy as np
-
-from facetric.photos import Decisions, PhotoGroups
-from facetric.photos.groups_page import MOST_QUESTIONS, live_page
+from facetric.photos import MOST_QUESTIONS, Decisions, PhotoGroups, live_page
 
 State = tuple[int, Decisions]  # the version of the index, and what is decided
 
@@ -26,7 +22,7 @@ class _Made:
     record: bytes
 
     def is_for(self, state: State) -> bool:
-        return self.version == state[0] and self.decisions is state[1]
+        return (self.version, self.decisions) == state
 
 
 class LiveGroups:
@@ -75,38 +71,8 @@ class LiveGroups:
     def _run(self, made: Future[_Made], version: int, decisions: Decisions) -> None:
         try:
             groups = self._make(decisions)
-            made.set_result(_Made(version, decisions, groups, json.dumps(_record(groups), allow_nan=False).encode()))
+            made.set_result(
+                _Made(version, decisions, groups, json.dumps(groups.record(MOST_QUESTIONS), allow_nan=False).encode())
+            )
         except Exception as error:
             made.set_exception(error)
-
-
-def _record(groups: PhotoGroups) -> dict[str, Any]:
-    """Groups by the ids of their photos; the medoid comes first, then the most doubtful."""
-    first = np.array(groups.first_of_each_content)
-    is_medoid = np.isin(first, groups.medoids)
-    first = first[np.lexsort((-groups.doubt[first], ~is_medoid, groups.clusters[first]))]
-    members: dict[int, list[dict[str, Any]]] = {}
-    for row in first.tolist():
-        photo = {"id": groups.contents[row], "doubt": round(float(groups.doubt[row]), 4)}
-        members.setdefault(int(groups.clusters[row]), []).append(photo)
-    rejected = members.pop(-1, [])
-    return {
-        "n_photos": len(groups.photos),
-        "n_groups": groups.n_groups,
-        "n_alone": groups.n_alone,
-        "made_by": groups.made_by,
-        "expected": _expected(groups),
-        "clusters": [{"name": groups.names.get(cluster), "photos": members[cluster]} for cluster in sorted(members)],
-        "rejected": [photo["id"] for photo in rejected],
-        "questions": [
-            {"first": groups.contents[q.first], "second": groups.contents[q.second], "doubt": round(q.doubt, 4)}
-            for q in groups.questions[:MOST_QUESTIONS]
-        ],
-    }
-
-
-def _expected(groups: PhotoGroups) -> dict[str, Any] | None:
-    if groups.promise is None:
-        return None
-    precision = groups.promise.precision
-    return {"precision": precision.value, "precision_range": (precision.low, precision.high), "recall": groups.promise.recall}

@@ -55,14 +55,14 @@ class ClusteredPhoto(BaseModel):
     """A photo in a cluster."""
 
     id: PhotoId
-    doubt: float = Field(description="From 0 to 1: near 1, it could as well be elsewhere.")
+    ambiguity: float = Field(description="From 0 to 1: near 1, it could as well be elsewhere.")
 
 
 class Cluster(BaseModel):
     """Photos that belong together; one that is alone is a cluster of one."""
 
     name: str | None
-    photos: list[ClusteredPhoto] = Field(description="The medoid first, then the most doubtful.")
+    photos: list[ClusteredPhoto] = Field(description="The medoid first, then the most ambiguous.")
 
 
 class Question(BaseModel):
@@ -70,11 +70,11 @@ class Question(BaseModel):
 
     first: PhotoId
     second: PhotoId
-    doubt: float
+    ambiguity: float
 
 
 class Expected(BaseModel):
-    """What the calibration promises."""
+    """What is to be expected by the calibration."""
 
     precision: float = Field(description="Of two photos in one cluster: how often do they belong together?")
     precision_range: tuple[float, float] = Field(description="Where the precision should lie.")
@@ -91,7 +91,7 @@ class Clusters(BaseModel):
     expected: Expected | None
     clusters: list[Cluster]
     rejected: list[PhotoId]
-    questions: list[Question] = Field(description="The most doubtful first.")
+    questions: list[Question] = Field(description="The most ambiguous first.")
 
 
 class DecidedPhoto(BaseModel):

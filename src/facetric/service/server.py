@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from facetric.embedder import Embedder
 from facetric.photos import Decisions, PhotoGroups, open_collection
-from facetric.photos.places import existing
 from facetric.service.service import Limits, Service
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ def create_app(
     *,
     token: str | None = None,
     allow_hosts: Collection[str] = (),
-    decisions: str | os.PathLike[str] | None = None,
     n_clusters: int | None = None,
     finer: int = 0,
     coarser: int = 0,
@@ -38,10 +36,10 @@ def create_app(
 ) -> ASGIApp:
     """An ASGI application that serves an index, for a server that you run; it opens the index when that starts.
 
-    It asks for the `token` if there is one, and answers to localhost, IP addresses and the names in `allow_hosts`. `decisions` is
-    the file that keeps them; other arguments are those of `Collection.cluster`.
+    It asks for the `token` if there is one, and answers to localhost, IP addresses and the names in `allow_hosts`. Other
+    arguments are those of `Collection.cluster`.
     """
-    service = _service(model, index, decisions, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
+    service = _service(model, index, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
     return _app_of(service, token, allow_hosts)
 
 
@@ -53,7 +51,6 @@ def serve(
     port: int = 8000,
     token: str | None = None,
     allow_hosts: Collection[str] = (),
-    decisions: str | os.PathLike[str] | None = None,
     n_clusters: int | None = None,
     finer: int = 0,
     coarser: int = 0,
@@ -66,7 +63,7 @@ def serve(
     of `create_app`.
     """
     check_access(host, token)
-    service = _service(model, index, decisions, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
+    service = _service(model, index, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
     app = _app_of(service, token, [*allow_hosts, host])
     with closing(bound_socket(host, port)) as listening:
         service.start()  # before the server, so that what goes wrong is raised here
@@ -78,17 +75,14 @@ def serve(
 def _service(
     model: Embedder,
     index: str | os.PathLike[str],
-    decisions: str | os.PathLike[str] | None,
     limits: Limits | None,
     **grouping: Any,
 ) -> Service:
-    existing(index)
-
     def grouped(decided: Decisions) -> PhotoGroups:
         with closing(open_collection(index, model)) as opened:
             return opened.cluster(decisions=decided, **grouping)
 
-    return Service(open_collection(index, model), model, grouped, decisions=decisions, limits=limits)
+    return Service(open_collection(index, model), model, grouped, limits=limits)
 
 
 def _app_of(service: Service, token: str | None, hosts: Collection[str]) -> ASGIApp:

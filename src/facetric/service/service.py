@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +18,7 @@ from numpy.typing import NDArray
 from facetric.embedder import Embedder
 from facetric.images import MAX_PIXELS, ImageError, content_hash, decode_image, open_file
 from facetric.machine import available_cores
-from facetric.photos import Collection, Decisions, PhotoGroups
-from facetric.photos.looks import THUMBNAIL_SIDE, thumbnail_of
-from facetric.service.decisions_file import DecisionsFile
+from facetric.photos import THUMBNAIL_SIDE, Collection, Decisions, PhotoGroups, open_collection, thumbnail_of
 from facetric.service.engine import Answer, Engine
 from facetric.service.live_groups import LiveGroups
 from facetric.text import printable
@@ -83,15 +80,14 @@ class Service:
         encoder: Embedder,
         group: Callable[[Decisions], PhotoGroups],
         *,
-        decisions: str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> None:
         self.limits = limits or Limits()
         self._index = index
         self.title = printable(Path(index.address).name)
         self.engine = Engine(index, encoder)
-        self.decisions = DecisionsFile(_decisions_path(index.address, decisions))
-        self.groups = LiveGroups(group, lambda: (self.engine.catalog.version, self.decisions.decisions))
+        self._decided = open_collection(index.address)  # of its own, which does not wait for searches
+        self.groups = LiveGroups(group, lambda: (self.engine.catalog.version, self.decisions()))
         self._decoders = ThreadPoolExecutor(available_cores(), thread_name_prefix="facetric-decode")
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="facetric-decisions")
         self._thumbnail = lru_cache(_N_THUMBNAILS)(self._new_thumbnail)
@@ -100,19 +96,19 @@ class Service:
         """Open everything and be ready, if that was not done; an error where it is not possible."""
         if self.engine.is_alive:
             return
-        self.decisions.open()
-        try:
-            self.engine.start()
-        except BaseException:
-            self.decisions.close()
-            raise
+        self.decisions()
+        self.engine.start()
 
     def stop(self) -> None:
         """Finish what was begun."""
         self._decoders.shutdown()
         self._writer.shutdown()
         self.engine.stop()
-        self.decisions.close()
+        self._decided.close()
+
+    def decisions(self) -> Decisions:
+        """Everything that is decided by now."""
+        return self._decided.decisions()
 
     async def answer(self, image: bytes, *, top: int) -> Answer:
         """What there is about the bytes of an image; an ImageError if they are none."""
@@ -134,9 +130,9 @@ class Service:
             return None
 
     async def change_decisions(self, record: dict[str, Any]) -> Decisions:
-        """See `DecisionsFile.change`. What was begun is finished, whether or not the client waits for it."""
+        """See `Decisions.changed`. What was begun is finished, whether or not the client waits for it."""
         catalog = self.engine.catalog
-        work = asyncio.get_running_loop().run_in_executor(self._writer, lambda: self.decisions.change(record, catalog.names))
+        work = asyncio.get_running_loop().run_in_executor(self._writer, lambda: self._decided.decide(record, catalog.names))
         return await asyncio.shield(work)
 
     async def _decoding(self, work: Callable[..., Result], *arguments: Any) -> Result:
@@ -149,14 +145,6 @@ class Service:
         if data is None:
             raise LookupError(content)  # not kept: the file may come back
         return thumbnail_of(decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * THUMBNAIL_SIDE)[0])
-
-
-def _decisions_path(address: str, given: str | os.PathLike[str] | None) -> Path:
-    if given is not None:
-        return Path(given).expanduser().absolute()
-    if address.startswith("milvus:"):
-        raise ValueError(f"{printable(address)} is not a folder: say where decisions are kept (--decisions decisions.json)")
-    return Path(address).expanduser().absolute() / "decisions.json"
 
 
 def image_pixels(data: bytes, encoder: Embedder, max_pixels: int) -> NDArray[np.uint8]:

@@ -1,6 +1,6 @@
 // The groups on the page. Sections that did not change are kept, so that a decision among 20,000 photos shows at once.
 
-const DOUBTFUL = 0.95;
+const AMBIGUOUS = 0.95;
 const thumbnail = (photo) => `${about.thumbnails}/${about.contents[photo]}.jpg`;
 const original = (photo) => (about.live ? `photos/${about.contents[photo]}` : addressOf(about.start, about.paths[photo][0]));
 const nameIn = (photo) => about.paths[photo][0].split("/").pop();
@@ -16,18 +16,18 @@ function medoidOf(group) {
   const photos = now.groups.get(group);
   const medoid = about.medoids[group];
   return medoid !== undefined && now.of[medoid] === group ? medoid
-    : photos.reduce((best, photo) => (about.doubt[photo] < about.doubt[best] ? photo : best));
+    : photos.reduce((best, photo) => (about.ambiguity[photo] < about.ambiguity[best] ? photo : best));
 }
 
 const isConfirmed = (photo, medoid) =>
   photo !== medoid && now.union.root(about.contents[photo]) === now.union.root(about.contents[medoid]);
 
-function tile(photo, { medoid = -1, doubtful = true } = {}) {
+function tile(photo, { medoid = -1, ambiguous = true } = {}) {
   const copy = about.copies[photo];
   const confirmed = medoid >= 0 && isConfirmed(photo, medoid);
   const marks = [
     confirmed ? element("span", { title: "confirmed" }, "✓")
-      : doubtful && about.doubt[photo] >= DOUBTFUL && photo !== medoid ? element("span", { title: "doubtful" }, "?") : "",
+      : ambiguous && about.ambiguity[photo] >= AMBIGUOUS && photo !== medoid ? element("span", { title: "ambiguous" }, "?") : "",
     copy !== photo ? element("span", { title: `copy of ${nameIn(copy)}` }, "≈") : "",
     about.paths[photo].length > 1 ? element("span", { title: about.paths[photo].join("\n") }, `×${about.paths[photo].length}`) : "",
   ];
@@ -38,10 +38,10 @@ function tile(photo, { medoid = -1, doubtful = true } = {}) {
   }, element("img", { loading: "lazy", decoding: "async", src: thumbnail(photo), alt: "" }), element("span", { class: "marks" }, marks));
 }
 
-function ordered(group) { // the medoid, then by doubt; what is confirmed comes last
+function ordered(group) { // the medoid, then by ambiguity; what is confirmed comes last
   const medoid = medoidOf(group);
   const rank = (photo) => (photo === medoid ? -1 : isConfirmed(photo, medoid) ? 1 : 0);
-  return [...now.groups.get(group)].sort((a, b) => rank(a) - rank(b) || about.doubt[b] - about.doubt[a] || a - b);
+  return [...now.groups.get(group)].sort((a, b) => rank(a) - rank(b) || about.ambiguity[b] - about.ambiguity[a] || a - b);
 }
 
 const titleOf = (group) => now.names.get(group) || `Group ${number(group + 1)}`;
@@ -73,7 +73,7 @@ function fill(id, photos) {
   const key = photos.join();
   if (tiles.dataset.photos === key) return;
   tiles.dataset.photos = key;
-  tiles.replaceChildren(...photos.map((photo) => tile(photo, { doubtful: id === "alone" })));
+  tiles.replaceChildren(...photos.map((photo) => tile(photo, { ambiguous: id === "alone" })));
 }
 
 function matches(group, wanted) {
@@ -93,7 +93,7 @@ function show() {
   for (const section of old) if (!made.includes(section)) section.remove();
   made.forEach((section, i) => { if (holder.children[i] !== section) holder.insertBefore(section, holder.children[i] || null); });
   const alone = shown.filter((group) => !isGroup(group)).map((group) => now.groups.get(group)[0]);
-  fill("alone", alone.sort((a, b) => about.doubt[b] - about.doubt[a] || a - b));
+  fill("alone", alone.sort((a, b) => about.ambiguity[b] - about.ambiguity[a] || a - b));
   fill("rejected", [...now.rejected].sort((a, b) => a - b));
   byId("count").textContent = number(decisions.length);
   byId("undo").disabled = !decisions.some((decision) => decision.step);
@@ -114,5 +114,5 @@ function select(photo, { focus = false } = {}) {
   link.textContent = about.paths[photo][0];
   link.href = original(photo);
   const copy = about.copies[photo] !== photo ? ` · copy of ${nameIn(about.copies[photo])}` : "";
-  byId("about-photo").textContent = now.rejected.has(photo) ? "rejected" : `${titleOf(now.of[photo])} · doubt ${about.doubt[photo].toFixed(2)}${copy}`;
+  byId("about-photo").textContent = now.rejected.has(photo) ? "rejected" : `${titleOf(now.of[photo])} · ambiguity ${about.ambiguity[photo].toFixed(2)}${copy}`;
 }

@@ -63,7 +63,7 @@ function moveOut(photo) {
   if (!others.length) return say(`${nameIn(photo)} is in no group.`);
   const next = nextTo(photo);
   const medoid = medoidOf(group);
-  const reference = medoid !== photo ? medoid : others.reduce((best, other) => (about.doubt[other] < about.doubt[best] ? other : best));
+  const reference = medoid !== photo ? medoid : others.reduce((best, other) => (about.ambiguity[other] < about.ambiguity[best] ? other : best));
   if (part(photo, reference, `${nameIn(photo)} was moved out.`)) select(next, { focus: true });
 }
 
@@ -134,7 +134,7 @@ function listDecisions() {
   if (!byId("decisions").open) byId("decisions").showModal();
 }
 
-// Questions, the most doubtful first, without those that follow from what was decided.
+// Questions, the most ambiguous first, without those that follow from what was decided.
 let skipped = new Set();
 
 function openQuestions() {

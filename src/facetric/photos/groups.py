@@ -1,4 +1,4 @@
-"""`PhotoGroups`: the photos of a folder in groups, as a record, as a table and as folders."""
+"""`PhotoGroups`: photos in groups, as a record, as a table and as folders."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.clustering import Calibration, ExpectedPrecision
 from facetric.files import write_atomically
-from facetric.images.listing import Problem
+from facetric.images import Problem
 from facetric.photos.arrangement import Placed, arrange, folder_name
 from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import Clusterer, Question, grouped
-from facetric.progress import OnStep, Progress
+from facetric.progress import OnStep
 from facetric.text import printable, readable
 
-COLUMNS = ("path", "cluster", "medoid", "doubt")
+COLUMNS = ("path", "cluster", "medoid", "ambiguity")
 LONELY = "alone"  # the folder of photos that are alone
 
 
@@ -36,14 +36,14 @@ class PhotoGroups:
     contents: tuple[str, ...]  # the hash of each file, in hex
     clusters: NDArray[np.int64]  # (n,) −1 for photos that were rejected
     medoids: NDArray[np.int64]  # (n_clusters,) a photo of each
-    doubt: NDArray[np.float64]  # (n,)
+    ambiguity: NDArray[np.float64]  # (n,)
     names: Mapping[int, str]  # of clusters that have one
-    questions: tuple[Question, ...]  # pairs of photos, the most doubtful first
+    questions: tuple[Question, ...]  # pairs of photos, the most ambiguous first
     decisions: Decisions
-    promise: ExpectedPrecision | None  # what the calibration promises of these photos
-    made_by: str  # the model, and what it was calibrated on
-    problems: tuple[Problem, ...]
-    n_new: int  # photos that were embedded now
+    expected: ExpectedPrecision | None  # by the calibration
+    made_by: str = ""  # the model, and what it was calibrated on
+    problems: tuple[Problem, ...] = ()
+    n_new: int = 0  # photos that were embedded now
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -68,13 +68,43 @@ class PhotoGroups:
         return int((self.sizes == 1).sum())
 
     def members(self, cluster: int) -> list[Path]:
-        """The photos of a cluster, the medoid first, then the most doubtful."""
+        """The photos of a cluster, the medoid first, then the most ambiguous."""
         rows = np.flatnonzero(self.clusters == cluster)
-        order = np.lexsort((rows, -self.doubt[rows], rows != self.medoids[cluster]))
+        order = np.lexsort((rows, -self.ambiguity[rows], rows != self.medoids[cluster]))
         return [self.photos[row] for row in rows[order]]
 
+    def record(self, n_questions: int) -> dict[str, Any]:
+        """Groups by the hashes of their photos, for JSON; the medoid comes first, then the most ambiguous."""
+        first = np.array(self.first_of_each_content)
+        is_medoid = np.isin(first, self.medoids)
+        first = first[np.lexsort((-self.ambiguity[first], ~is_medoid, self.clusters[first]))]
+        members: dict[int, list[dict[str, Any]]] = {}
+        for row in first.tolist():
+            photo = {"id": self.contents[row], "ambiguity": round(float(self.ambiguity[row]), 4)}
+            members.setdefault(int(self.clusters[row]), []).append(photo)
+        rejected, expected = members.pop(-1, []), self.expected
+        return {
+            "n_photos": len(self.photos),
+            "n_groups": self.n_groups,
+            "n_alone": self.n_alone,
+            "made_by": self.made_by,
+            "expected": None
+            if expected is None
+            else {
+                "precision": expected.precision.value,
+                "precision_range": (expected.precision.low, expected.precision.high),
+                "recall": expected.recall,
+            },
+            "clusters": [{"name": self.names.get(cluster), "photos": members[cluster]} for cluster in sorted(members)],
+            "rejected": [photo["id"] for photo in rejected],
+            "questions": [
+                {"first": self.contents[q.first], "second": self.contents[q.second], "ambiguity": round(q.ambiguity, 4)}
+                for q in self.questions[:n_questions]
+            ],
+        }
+
     def save_table(self, path: str | os.PathLike[str]) -> None:
-        """Write path,cluster,medoid,doubt and, where there are names, name: a row per photo, paths from the table's folder."""
+        """Write path,cluster,medoid,ambiguity and, if there are names, name: a row per photo, paths from the table's folder."""
         check_table(Path(path))
         write_atomically(Path(path), self.table(Path(path)))
 
@@ -85,14 +115,14 @@ class PhotoGroups:
         text = io.StringIO(newline="")
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow((*COLUMNS, "name") if self.names else COLUMNS)
-        for path_, cluster, doubt in zip(paths, self.clusters.tolist(), self.doubt.tolist(), strict=True):
+        for path_, cluster, ambiguity in zip(paths, self.clusters.tolist(), self.ambiguity.tolist(), strict=True):
             rejected = cluster < 0
-            row = (path_, "", "", "") if rejected else (path_, cluster + 1, paths[self.medoids[cluster]], f"{doubt:.4f}")
+            row = (path_, "", "", "") if rejected else (path_, cluster + 1, paths[self.medoids[cluster]], f"{ambiguity:.4f}")
             rows.writerow((*row, self.names.get(cluster, "")) if self.names else row)
         return text.getvalue().encode()
 
     def arrange(
-        self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, on_progress: Progress | None = None
+        self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, progress: OnStep | None = None
     ) -> int:
         """A folder for every group, with copies of its photos or links to them; how many of them are new there.
 
@@ -100,7 +130,7 @@ class PhotoGroups:
         """
         folder = Path(target).expanduser()
         check_target(self.root, folder, how)
-        return arrange(self._placed(), folder, how, on_progress=on_progress)
+        return arrange(self._placed(), folder, how, progress=progress)
 
     def _placed(self) -> Iterator[Placed]:
         sizes, digits = self.sizes, len(str(self.n_groups))
@@ -120,13 +150,11 @@ def group_photos(
     contents: Sequence[str],
     vectors: NDArray[np.float32],
     clusterer: Clusterer,
+    calibration: Calibration | None,
+    made_by: str,
     *,
     decisions: Decisions,
-    calibration: Calibration | None = None,
-    made_by: str = "",
-    problems: tuple[Problem, ...] = (),
-    n_new: int = 0,
-    on_step: OnStep | None = None,
+    progress: OnStep | None = None,
 ) -> PhotoGroups:
     """Group photos below `root` whose contents are known; `vectors` are those of the distinct contents, by first appearance."""
     unique = list(dict.fromkeys(contents))
@@ -134,23 +162,21 @@ def group_photos(
     points = np.array([point[content] for content in contents])
     photo = np.unique(points, return_index=True)[1]  # the first of each content
     by_path = {readable(path): content for path, content in zip(photos, contents, strict=True)}
-    found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), on_step=on_step)
+    found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), progress=progress)
     used = found.labels >= 0
-    promise = calibration.expected(vectors[used], found.labels[used]) if calibration and used.any() else None
+    expected = calibration.expected(vectors[used], found.labels[used]) if calibration and used.any() else None
     return PhotoGroups(
         root=root,
         photos=tuple(photos),
         contents=tuple(contents),
         clusters=found.labels[points],
         medoids=photo[found.medoids],
-        doubt=found.doubt[points],
+        ambiguity=found.ambiguity[points],
         names=found.names,
-        questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.doubt) for q in found.questions),
+        questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.ambiguity) for q in found.questions),
         decisions=decisions,
-        promise=promise,
+        expected=expected,
         made_by=made_by,
-        problems=problems,
-        n_new=n_new,
     )
 
 
@@ -167,6 +193,7 @@ def check_target(root: Path, target: Path, how: Literal["copy", "link"]) -> None
 
 def check_table(path: Path) -> None:
     """A ValueError if there is something else in the place of the table."""
-    header = ",".join(COLUMNS).encode()
-    if path.exists() and (path.is_dir() or not path.read_bytes().removeprefix(codecs.BOM_UTF8).startswith(header)):
+    if path.exists() and (
+        path.is_dir() or not path.read_bytes().removeprefix(codecs.BOM_UTF8).startswith(b"path,cluster,medoid,")
+    ):
         raise ValueError(f"{printable(path)} exists and was not written by `facetric cluster`: choose another --output")

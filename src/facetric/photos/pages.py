@@ -1,10 +1,17 @@
-"""clusters.html: the groups with all their photos, and a place to correct them. Works from disk and asks no other host."""
+"""clusters.html: the groups with all their photos, and a place to correct them; and a page of search results.
+
+Both work from disk and ask no other host.
+"""
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import json
 import os
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +20,31 @@ from numpy.typing import NDArray
 
 from facetric.files import write_atomically
 from facetric.html_page import html_page
+from facetric.images import ImageError, open_image
 from facetric.photos.decisions import Decisions
-from facetric.photos.photo_groups import PhotoGroups
+from facetric.photos.groups import PhotoGroups
+from facetric.photos.query import Match
 from facetric.text import printable, readable
 
-PAGE = "clusters.html"
 _MARK = b'<meta name="generator" content="facetric cluster">'
 MOST_QUESTIONS = 2000
+_SIZE = 320  # pixels of the longer side
+_SEARCH_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Search results</title>
+<style>
+:root {{ color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif }}
+body {{ max-width: 1400px; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
+section {{ border-top: 1px solid #8888; padding: 1rem 0 }}
+.photos {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .75rem }}
+figure {{ margin: 0 }} img {{ width: 100%; aspect-ratio: 1; object-fit: contain; background: #8882 }}
+.query img {{ outline: 3px solid teal }} a:focus-visible {{ outline: 3px solid }}
+figcaption {{ font-size: .85rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap }}
+</style>
+<h1>Search results</h1>
+{sections}
+</html>
+"""
 
 
 def check_page(path: Path) -> None:
@@ -69,7 +94,7 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
         "paths": [[readable(groups.photos[row]) for row in own] for own in rows.values()],
         "contents": list(rows),
         "clusters": groups.clusters[first].tolist(),
-        "doubt": [round(float(groups.doubt[row]), 3) for row in first],
+        "ambiguity": [round(float(groups.ambiguity[row]), 3) for row in first],
         "copies": copies.tolist(),
         "medoids": [place[groups.contents[row]] for row in groups.medoids],
         "names": {str(cluster): name for cluster, name in groups.names.items()},
@@ -79,12 +104,11 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
 
 
 def _facts(groups: PhotoGroups) -> str:
-    promise = groups.promise
     parts = [f"{len(groups.photos):,} photos in {groups.n_groups:,} groups, {groups.n_alone:,} alone"]
-    if promise is not None:
+    if groups.expected is not None:
         parts.append(
-            f"Expected: of two photos in one group {promise.precision} belong together; of two that belong together about "
-            f"{promise.recall:.0%} are in one group"
+            f"Expected: of two photos in one group {groups.expected.precision} belong together; of two that belong together "
+            f"about {groups.expected.recall:.0%} are in one group"
         )
     made_by = groups.made_by[:1].upper() + groups.made_by[1:]
     return ". ".join([*parts, made_by]).strip(". ") + "."
@@ -92,3 +116,33 @@ def _facts(groups: PhotoGroups) -> str:
 
 def _digest(value: object) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
+
+
+def search_page(matches: Sequence[Match]) -> bytes:
+    """A section per photo that was searched for: the photo, then what was found, with links to the originals."""
+    return _SEARCH_PAGE.format(sections="\n".join(map(_section, matches))).encode("utf-8", "backslashreplace")
+
+
+def _section(match: Match) -> str:
+    figures = [_figure(match.photo, "searched for", "query")]
+    figures += [_figure(hit.entry.path, f"{hit.similarity:.3f} {hit.entry.label}", "hit") for hit in match.hits]
+    said = escape(printable(match.verdict))
+    title = escape(printable(Path(match.photo).name))
+    return f'<section><h2>{title}</h2><p>{said}</p><div class="photos">{"".join(figures)}</div></section>'
+
+
+def _figure(path: str, caption: str, kind: str) -> str:
+    try:
+        image = open_image(path, at_least=_SIZE)
+    except ImageError:
+        shown = "<p>the file is not there</p>"
+    else:
+        image.thumbnail((_SIZE, _SIZE))
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=85)
+        data = base64.b64encode(buffer.getvalue()).decode()
+        shown = f'<img loading="lazy" alt="{escape(printable(Path(path).name))}" src="data:image/jpeg;base64,{data}">'
+    link = escape(Path(path).absolute().as_uri())
+    text = escape(printable(caption))
+    title = escape(printable(path))
+    return f'<figure class="{kind}"><a href="{link}" title="{title}">{shown}</a><figcaption>{text}</figcaption></figure>'

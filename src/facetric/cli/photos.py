@@ -1,0 +1,219 @@
+"""`facetric embed`, `facetric cluster` and `facetric duplicates`: a folder of photos to vectors, to groups, to copies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import typer
+
+from facetric.cli.errors import one_line_errors, said_if_slow
+from facetric.progress import steps_shown
+from facetric.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from facetric.embedder import Embedder, Engine
+    from facetric.images import Problem
+    from facetric.photos import Duplicates, Group, PhotoGroups
+
+PHOTOS = typer.Argument(help="A folder of photos, nested and unsorted, or one photo.", show_default=False)
+MODEL = typer.Option(
+    help="A run folder, or a file of `facetric export`; without it, the network that comes with the install.", show_default=False
+)
+DEVICE = typer.Option(help="auto, cpu, cuda or mps.")
+RESUME = "stopped; run it again to continue"
+_FOLDERS = "Nothing is moved, deleted or overwritten."
+_SHOWN = 10  # broken photos, and groups of each kind, on the screen; all of them are in a file
+_MEMBERS = 6
+_TITLES = {"exact": "Exact copies", "near": "Near copies (resized, recompressed, slightly cropped)", "look-alike": "Look-alikes"}
+
+
+def embed(
+    photos: Annotated[Path, PHOTOS],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The file to write: .parquet, .npz or .csv.", show_default=False)
+    ],
+    model: Annotated[Path | None, MODEL] = None,
+    checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
+    device: Annotated[str, DEVICE] = "auto",
+    engine: Annotated[
+        str | None, typer.Option(help="torch, or onnx: the same vectors up to rounding (facetric[onnx]).", show_default="torch")
+    ] = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
+    ] = False,
+) -> None:
+    """Embed every photo in a folder: path, hash of the content, fingerprint of the model and vector, one row each.
+
+    If it is killed, run it again to resume. Run it again later, and only photos of new content are embedded.
+    Photos that cannot be opened are left out and listed in NAME.problems.csv beside the output.
+    """
+    with one_line_errors("embed", when_interrupted=RESUME):
+        with said_if_slow("loading the model"):
+            from facetric.embedder import load
+            from facetric.photos import embed_folder
+
+            loaded = load(model, checkpoint=checkpoint, device=device, engine=cast("Engine | None", engine))
+        with steps_shown() as progress:
+            found = embed_folder(photos, loaded, output, overwrite=overwrite, progress=progress)
+    known = found.n_photos - found.n_new
+    counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
+    typer.echo(f"{printable(found.output)}: {found.n_photos:,} photos, {loaded.dim} dimensions ({counts})")
+    if found.problems:
+        print_problems(found.problems)
+        typer.echo(f"{len(found.problems):,} broken and left out, listed in {printable(found.problems_file)}")
+
+
+def cluster(
+    photos: Annotated[Path, PHOTOS],
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", help="The folder for clusters.csv and clusters.html.", show_default=False),
+    ],
+    model: Annotated[Path | None, MODEL] = None,
+    clusters: Annotated[
+        int | None, typer.Option(min=1, help="Exactly this many groups, when you know it.", show_default=False)
+    ] = None,
+    finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
+    coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
+    decisions: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Corrections that the page saved, or clusters.csv with names that you wrote into it; several are kept to. The "
+            "output keeps them.",
+            show_default=False,
+        ),
+    ] = None,
+    copy_to: Annotated[
+        Path | None, typer.Option(help=f"Copy every group to a folder below this one. {_FOLDERS}", show_default=False)
+    ] = None,
+    link_to: Annotated[Path | None, typer.Option(help=f"The same with symbolic links. {_FOLDERS}", show_default=False)] = None,
+    device: Annotated[str, DEVICE] = "auto",
+) -> None:
+    """Group the photos of a folder, unsorted and unlabeled, with a page to look at the groups and correct them.
+
+    How similar the photos of a group are follows from the calibration of the run, or of the network that comes with the install.
+    If it is killed, run it again to resume; run it again later, and only new photos are embedded.
+    """
+    wanted: tuple[tuple[Path | None, Literal["copy", "link"]], ...] = ((copy_to, "copy"), (link_to, "link"))
+    folders = [(target, how) for target, how in wanted if target is not None]
+    with one_line_errors("cluster", when_interrupted=RESUME):
+        with said_if_slow("loading the model"):
+            from facetric.embedder import load
+            from facetric.photos import Decisions, check_target, cluster_folder
+
+            for target, how in folders:
+                check_target(photos, target, how)
+            kept = Decisions.read_all(decisions or [], photos)
+            loaded = load(model, device=device)
+        with steps_shown() as progress:
+            found = cluster_folder(
+                photos,
+                loaded,
+                output,
+                n_clusters=clusters,
+                finer=finer,
+                coarser=coarser,
+                decisions=kept,
+                progress=progress,
+            )
+            for target, how in folders:
+                found.arrange(target, how, progress=progress)
+    _print_groups(found, output, [target for target, _ in folders])
+
+
+def _print_groups(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
+    rejected = int((found.clusters < 0).sum())
+    counts = f"{len(found.photos):,} photos: {found.n_groups:,} groups, {found.n_alone:,} alone"
+    typer.echo(counts + (f", {rejected:,} rejected" if rejected else "") + f" ({found.n_new:,} embedded now)")
+    if found.expected is not None:
+        typer.echo(
+            f"expected: of two photos in one group {found.expected.precision} belong together; "
+            f"of two that belong together about {found.expected.recall:.0%} are in one group"
+        )
+    typer.echo(printable(found.made_by))
+    typer.echo(printable(f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}"))
+    for folder in folders:
+        typer.echo(printable(f"folders: {folder}"))
+    print_problems(found.problems)
+
+
+def duplicates(
+    photos: Annotated[Path, PHOTOS],
+    model: Annotated[Path | None, MODEL] = None,
+    look_alikes: Annotated[
+        bool, typer.Option(help="Also embed the photos and compare their vectors; takes longer than the rest.")
+    ] = True,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="Write all groups to this .csv file; or an index, where nothing is embedded again."),
+    ] = None,
+    device: Annotated[str, DEVICE] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that facetric did not write.")] = False,
+) -> None:
+    """Find copies among the photos of a folder: exact, near (resized, recompressed, cropped by up to 5%), and look-alikes.
+
+    Each group names the photo to keep: most pixels, then most bytes, then the shortest name. Nothing is deleted.
+    """
+    with one_line_errors("duplicates"), steps_shown() as progress:
+        from facetric.photos import check_duplicates, find_duplicates
+
+        collection = None if output is None or output.suffix.lower() == ".csv" or output.is_file() else output
+        table = output if collection is None else collection / "duplicates.csv"
+        if table is not None and collection is None:
+            check_duplicates(table, overwrite=overwrite)
+        if model is not None and not look_alikes:
+            raise ValueError("--model is what look-alikes are compared by: pass --model or --no-look-alikes, not both")
+        embedder = opened_model(None if collection is None else str(collection), model, device) if look_alikes else None
+        found = find_duplicates(photos, embedder, collection=collection, progress=progress)
+        if table is not None:
+            found.save(table, overwrite=overwrite)
+    _print_duplicates(found, table)
+
+
+def _print_duplicates(found: Duplicates, output: Path | None) -> None:
+    for kind, title in _TITLES.items():
+        if groups := found.of_kind(kind):
+            typer.echo(f"{title}: {len(groups):,} group{'s' * (len(groups) != 1)}")
+            for group in groups[:_SHOWN]:
+                _print_group(group)
+            if len(groups) > _SHOWN:
+                typer.echo(f"  … and {len(groups) - _SHOWN:,} more{'' if output else '; --output FILE.csv lists all'}")
+    similarity = "" if found.similarity is None else f"; look-alikes have a cosine similarity of {found.similarity:.3f} or more"
+    typer.echo(f"{found.n_photos:,} photos, {found.n_copies:,} of them copies of others{similarity}. Nothing was deleted.")
+    if output is not None:
+        typer.echo(f"Written: {printable(output)}")
+    print_problems(found.problems)
+
+
+def _print_group(group: Group) -> None:
+    for photo, suggestion in list(zip(group.photos, group.suggestions, strict=True))[:_MEMBERS]:
+        size = f"{photo.look.width} × {photo.look.height}, {photo.look.n_bytes / 1000:,.0f} kB"
+        typer.echo(f"  {'┌' if suggestion == 'keep' else '│'} {suggestion:9}  {printable(photo.path)}  ({size})")
+    if len(group.photos) > _MEMBERS:
+        typer.echo(f"  │ … and {len(group.photos) - _MEMBERS:,} more")
+
+
+def opened_model(index: str | None, model: Path | None, device: str) -> Embedder:
+    """The model that is asked for, or else that of the index, or for a new one the packaged network."""
+    with said_if_slow("loading the model"):
+        from facetric.embedder import load
+        from facetric.photos import open_collection
+
+        recorded = None if index is None else open_collection(index).model
+        run: Path | str | None = model if model is not None or recorded is None else recorded.run
+        if model is None and run is not None and not Path(run).exists():
+            raise ValueError(
+                f"the model {printable(run)} of {printable(index)} is not there any more: pass its new place (--model)"
+            )
+        return load(run, device=device)
+
+
+def print_problems(problems: Sequence[Problem]) -> None:
+    """The first of them, on stderr."""
+    for problem in problems[:_SHOWN]:
+        typer.echo(f"left out: {printable(problem.reason)}", err=True)
+    if len(problems) > _SHOWN:
+        typer.echo(f"left out: … and {len(problems) - _SHOWN:,} more", err=True)

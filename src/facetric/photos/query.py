@@ -1,0 +1,205 @@
+"""What is searched for, what was found (`Match`), and a label from the neighbors with how often such a vote is right.
+
+The precision of a vote is measured on labeled photos of the collection itself. Every sampled photo is classified twice: by the
+others, and by the others of other labels, as if its own were not there; copies of it do not vote. The second vote is always
+wrong, and shows what votes on photos of unknown labels look like: less similar neighbors that agree less. A logistic regression
+on both, the similarity of the nearest and the share of the majority, gives the precision for a stated fraction of such photos.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.embedder import Embedder
+from facetric.images import ImageError, open_image
+from facetric.metrics import nearest, unit_rows
+from facetric.photos.store import Entry, Hit, Store
+
+UNKNOWN_FRACTION = 0.5  # of the photos that are classified, how many have none of the labels here, unless said otherwise
+ENOUGH = 0.5  # a vote that is right less often than this is no answer
+N_SAMPLE = 200  # photos that are classified to measure it
+MIN_SAMPLE = 20
+_FELLOWS = 1000  # neighbors of a photo's own label that are passed over in search of others
+_COPIES = 8  # room for copies
+_BATCH = 32  # photos in memory at a time
+
+_log = logging.getLogger("facetric")
+_Precision = Callable[[float, float], float | None]  # of a vote with this similarity and fraction
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Photos in memory, by path."""
+
+    entries: list[Entry]
+    vectors: NDArray[np.float32]  # (n, dim), of length one
+
+    def search(self, queries: NDArray[np.float32], top: int, label: str | None) -> list[list[Hit]]:
+        """For each query (q, dim) the `top` most similar photos, of this label if one is given; equal ones by path."""
+        entries, vectors = self.entries, self.vectors
+        if label is not None:
+            kept = [row for row, entry in enumerate(entries) if entry.label == label]
+            entries, vectors = [entries[row] for row in kept], vectors[kept]
+        found = zip(*nearest(vectors, top, queries=unit_rows(queries)), strict=True)
+        return [[Hit(entries[row], x) for row, x in zip(rows, some.tolist(), strict=True)] for rows, some in found]
+
+
+@dataclass(frozen=True)
+class Match:
+    """What was found for one photo: the most similar ones first."""
+
+    photo: str
+    hits: tuple[Hit, ...]
+    vote: Vote | None = None  # when asked for, and a neighbor has a label
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing is similar enough, or the label that was voted for is more likely wrong than right."""
+        return not self.hits or (self.vote is not None and self.vote.is_unknown)
+
+    @property
+    def verdict(self) -> str:
+        """One line: unknown, or the vote of the neighbors; empty without either."""
+        if not self.hits:
+            return "unknown: nothing in the index is similar enough"
+        if self.vote is None:
+            return ""
+        expected = self.vote.expected_precision
+        precision = "precision not measured: too few labels" if expected is None else f"expected precision {expected:.0%}"
+        vote = f"{self.vote.label} ({self.vote.fraction:.0%} of the labeled neighbors; {precision})"
+        return f"unknown, perhaps {vote}" if self.is_unknown else vote
+
+
+def check_search(top: int, at_least: float | None, unknown_fraction: float) -> None:
+    """A ValueError where nothing can be searched for like this."""
+    if top < 1:
+        raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
+    if at_least is not None and not -1 <= at_least <= 1:
+        raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
+    if not 0 <= unknown_fraction < 1:
+        raise ValueError(
+            f"the fraction of unknown photos is at least 0 and below 1; got {unknown_fraction}: try --unknown-fraction 0.5"
+        )
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The label of most neighbors; of equal ones, that of the most similar."""
+
+    label: str
+    fraction: float  # of the neighbors that have a label
+    expected_precision: float | None  # None where too few photos have labels to measure it
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether the label is more likely wrong than right."""
+        return self.expected_precision is not None and self.expected_precision < ENOUGH
+
+
+class Votes:
+    """Votes among the neighbors in one store. Their precision is measured when it is needed, and again after a change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._measured_for: tuple[int, int, float, float] | None = None
+        self._precision: _Precision = lambda similarity, fraction: None
+
+    def of(
+        self, hits: Sequence[Sequence[Hit]], *, top: int, limit: float, unknown_fraction: float = UNKNOWN_FRACTION
+    ) -> list[Vote | None]:
+        """The vote among the hits of each query; None where no hit has a label."""
+        winners = [_winner(some) for some in hits]
+        if any(winners) and self._measured_for != (now := (self._store.version(), top, limit, unknown_fraction)):
+            self._precision = _fitted(_cases(self._store, top=top, limit=limit), unknown_fraction)
+            self._measured_for = now
+        return [None if one is None else Vote(one.label, one.fraction, self._precision(*one.evidence)) for one in winners]
+
+
+@dataclass(frozen=True)
+class _Winner:
+    label: str
+    evidence: tuple[float, float]  # the similarity of the nearest labeled photo; how many of the labeled ones have the label
+
+    @property
+    def fraction(self) -> float:
+        return self.evidence[1]
+
+
+def _winner(hits: Sequence[Hit]) -> _Winner | None:
+    labeled = [hit for hit in hits if hit.entry.label]
+    if not labeled:
+        return None
+    counts = Counter(hit.entry.label for hit in labeled)  # in order of similarity: max takes the first of equal ones
+    best = max(counts, key=lambda label: counts[label])
+    return _Winner(best, (labeled[0].similarity, counts[best] / len(labeled)))
+
+
+def _cases(store: Store, *, top: int, limit: float) -> NDArray[np.float64]:
+    """(n, 4): the two of the evidence, whether the vote was right, whether it was on an unknown photo.
+
+    Of labeled photos that have a fellow of another content; of none where there is but one label.
+    """
+    first: dict[tuple[str, bytes], Entry] = {}
+    for entry in store.entries():
+        if entry.label:
+            first.setdefault((entry.label, entry.content), entry)
+    counts = Counter(label for label, _ in first)
+    entries = [entry for (label, _), entry in first.items() if counts[label] > 1]
+    if not entries or len(counts) < 2:
+        return np.empty((0, 4))
+    entries = [entries[i] for i in np.unique(np.linspace(0, len(entries) - 1, N_SAMPLE).astype(int))]
+    depth = top + _COPIES + min(max(counts.values()), _FELLOWS)
+    found = store.search(store.vectors([entry.content for entry in entries]), top=depth)
+    rows = []
+    for entry, hits in zip(entries, found, strict=True):
+        others = [hit for hit in hits if hit.entry.content != entry.content and hit.similarity >= limit]
+        strangers = [hit for hit in others if hit.entry.label != entry.label]
+        for is_unknown_label, voters in ((False, others), (True, strangers)):
+            winner = _winner(voters[:top])
+            if winner is not None:
+                rows.append((*winner.evidence, float(winner.label == entry.label), float(is_unknown_label)))
+    return np.array(rows, dtype=np.float64).reshape(-1, 4)
+
+
+def _fitted(cases: NDArray[np.float64], unknown_fraction: float) -> _Precision:
+    """The precision of votes when this fraction of the photos is unknown."""
+    weights = np.where(cases[:, 3] > 0, unknown_fraction, 1 - unknown_fraction)
+    evidence, right, weights = cases[weights > 0, :2], cases[weights > 0, 2], weights[weights > 0]
+    if np.count_nonzero(cases[:, 3] == 0) < MIN_SAMPLE:
+        return lambda similarity, fraction: None
+    if right.min() == right.max():
+        return lambda similarity, fraction: float(right[0])
+    from scipy.special import expit  # type: ignore[import-untyped]
+    from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+
+    center, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
+    model = LogisticRegression().fit((evidence - center) / scale, right, sample_weight=weights / weights.mean())
+    slopes = model.coef_[0] / scale
+    return lambda *one: float(expit((np.array(one) - center) @ slopes + model.intercept_[0]))
+
+
+def embedded_photos(embedder: Embedder, paths: Sequence[Path]) -> tuple[list[Path], NDArray[np.float32]]:
+    """Those that can be opened, and their vectors; a warning for each of the others, or an ImageError where all are broken."""
+    form, opened, vectors, broken = embedder.preprocessing, [], [], []
+    for start in range(0, len(paths), _BATCH):
+        pixels = []
+        for path in paths[start : start + _BATCH]:
+            try:
+                pixels.append(form.pixels(open_image(path, at_least=form.at_least)))
+                opened.append(path)
+            except ImageError as error:
+                broken.append(error)
+        if pixels:
+            vectors.append(embedder.encode(pixels))
+    if not opened:
+        raise broken[0]
+    for reason in broken:
+        _log.warning("left out: %s", reason)
+    return opened, np.concatenate(vectors)

@@ -63,8 +63,10 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
 
 
 def _labeled(split: ImageDataset, config: DataTable) -> LabeledImages:
-    images = split.source
-    if not isinstance(split.images, np.ndarray) and len(split):
+    images: ImageSource
+    if isinstance(split.images, np.ndarray) or split.labels.size == 0:
+        images = split.source
+    else:
         images = prepare(split.images, size=config.size, n_threads=config.threads)
     return LabeledImages(images, np.unique(split.labels, return_inverse=True)[1].astype(np.int64))
 

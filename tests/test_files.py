@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 import processes
-from facetric.files import part_of, refuse_links, remove_stale_parts, sealed, unsealed, write_atomically, write_unsynced
+from facetric.files import (
+    checksummed,
+    part_of,
+    read_checksummed,
+    refuse_links,
+    remove_stale_parts,
+    write_atomically,
+    write_unsynced,
+)
 
 
 def part_of_a_dead_process(path):
@@ -85,15 +93,15 @@ def test_a_disk_that_is_full_is_named_and_no_part_stays(tmp_path):
 
 def test_a_sealed_record_notices_every_flipped_bit():
     values = {"threshold": 0.25, "name": "größer", "list": [1, None, True]}
-    data = sealed(values)
-    assert unsealed(data) == values
+    data = checksummed(values)
+    assert read_checksummed(data) == values
     said = []
     for place in range(len(data)):
         for bit in range(8):
             hurt = bytearray(data)
             hurt[place] ^= 1 << bit
             try:
-                found = unsealed(bytes(hurt))
+                found = read_checksummed(bytes(hurt))
             except ValueError as error:
                 said.append(str(error))
             else:
@@ -103,10 +111,10 @@ def test_a_sealed_record_notices_every_flipped_bit():
 
 
 def test_a_record_without_a_checksum_is_read_where_it_may_be_missing():
-    assert unsealed(b'{"a": 1}', required=False) == {"a": 1}
+    assert read_checksummed(b'{"a": 1}', required=False) == {"a": 1}
     with pytest.raises(ValueError, match="no checksum"):
-        unsealed(b'{"a": 1}')
+        read_checksummed(b'{"a": 1}')
     with pytest.raises(ValueError, match="checksum is wrong"):  # it has one, under a damaged name
-        unsealed(sealed({"a": 1}).replace(b"sha256", b"sha056"), required=False)
+        read_checksummed(checksummed({"a": 1}).replace(b"sha256", b"sha056"), required=False)
     with pytest.raises(ValueError, match="nested too deeply"):
-        unsealed(b"[" * 100_000)
+        read_checksummed(b"[" * 100_000)

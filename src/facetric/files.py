@@ -91,14 +91,14 @@ def refuse_links(folder: Path, *, left_out: Collection[str] = ()) -> None:
                 )
 
 
-def sealed(values: Mapping[str, Any]) -> bytes:
+def checksummed(values: Mapping[str, Any]) -> bytes:
     """A record as JSON with a checksum of its values."""
     plain = json.loads(json.dumps(values, allow_nan=False))
     return (json.dumps({"sha256": _digest(plain), **plain}, indent=1) + "\n").encode()
 
 
-def unsealed(data: bytes, *, required: bool = True) -> dict[str, Any]:
-    """The values of a record that `sealed` wrote; a ValueError for anything else.
+def read_checksummed(data: bytes, *, required: bool = True) -> dict[str, Any]:
+    """The values of a record that `checksummed` wrote; a ValueError for anything else.
 
     `required=False` also takes records without a checksum, of earlier versions or written by hand.
     """
@@ -130,3 +130,6 @@ def _is_alive(process: int) -> bool:
     except (OSError, OverflowError):
         return True  # another user's process
     return True
+
+
+sealed, unsealed = checksummed, read_checksummed

@@ -3,7 +3,7 @@
 html_page.js and html_page.css, beside this file, come first in every page.
 
 Names reach the page as JSON, and its scripts show them as text only. A policy inside the page allows its own script and style by
-their hashes and pictures as its caller says; everything else, other hosts included, is forbidden.
+their hashes and images as its caller says; everything else, other hosts included, is forbidden.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ def html_page(
     title: str,
     about: object,
     binary: Mapping[str, bytes],
-    pictures: str = "data:",
+    images: str = "data:",
     connections: str = "'none'",
     made_from: str = "",
 ) -> bytes:
     """The page of the template in `package`.
 
-    `about` is what the scripts read as JSON, `binary` what they read as typed arrays and pictures, by name. `pictures` are the
-    sources of pictures that the policy allows, `connections` the hosts that scripts may talk to, `made_from` the fingerprints of
+    `about` is what the scripts read as JSON, `binary` what they read as typed arrays and images, by name. `images` are the
+    sources of images that the policy allows, `connections` the hosts that scripts may talk to, `made_from` the fingerprints of
     what the page shows.
     """
     template, shared = files(package) / "template", files("facetric")
@@ -47,7 +47,7 @@ def html_page(
     style = "\n".join(part.read_text(encoding="utf-8") for part in (shared / "html_page.css", sheet))
     assert "</script" not in script
     policy = (
-        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src {pictures}; "
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src {images}; "
         f"connect-src {connections}; base-uri 'none'; form-action 'none'"
     )
     shown_title = title.encode("utf-8", "replace").decode()  # file names may hold undecodable bytes

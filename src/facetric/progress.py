@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-Progress = Callable[[int, int], None]  # called with (done, total)
-OnStep = Callable[[str, int, int], None]  # called with the name of the step, how much of it is done, and how much there is
+Progress = Callable[[str, int, int], None]  # called with the name of the step, how much of it is done, and how much there is
+OnStep = Progress
 
 
 @contextmanager
-def steps_shown(*, lines: bool = False, prefix: str = "") -> Iterator[OnStep]:
+def steps_shown(*, lines: bool = False, prefix: str = "") -> Iterator[Progress]:
     """A bar per step on stderr of a terminal or in a notebook; elsewhere nothing, or with `lines` the name of each step.
 
     `prefix` stands before the names, for steps that are parts of another one. Only the first process of torchrun shows anything.
@@ -38,13 +38,6 @@ def steps_shown(*, lines: bool = False, prefix: str = "") -> Iterator[OnStep]:
     finally:
         for bar in bars.values():
             bar.close()
-
-
-@contextmanager
-def progress_bar(title: str, *, total: int | None = None, completed: int = 0) -> Iterator[Progress]:
-    """The bar of one step; call what it gives with (done, total)."""
-    with steps_shown() as show:
-        yield lambda done, n: show(title, done, n)
 
 
 def in_notebook() -> bool:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from facetric.files import sealed
+from facetric.files import checksummed
 from facetric.photos.decisions import DecidedPhoto, Decision, Decisions
 
 START = '{"format": "facetric decisions 1", "photos": [{"content": "a", "path": "a"}]'
@@ -110,7 +110,7 @@ def test_another_file_is_refused_in_one_line_with_the_option(tmp_path, text):
 def test_a_flipped_bit_in_the_file_of_a_service_is_noticed(tmp_path):
     file = tmp_path / "decisions.json"
     name = Decision("name", (DecidedPhoto("0" * 64, "a.jpg"),), "owl")
-    file.write_bytes(sealed(Decisions((name,)).as_dict()))
+    file.write_bytes(checksummed(Decisions((name,)).as_dict()))
     assert Decisions.read(file).decisions == (name,)
     file.write_bytes(file.read_bytes().replace(b"owl", b"own"))
     with pytest.raises(ValueError, match=r'is damaged .its checksum is wrong.: restore it, or remove its "sha256" if the change'):

@@ -11,7 +11,7 @@ import pytest
 import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run, nothing
 from facetric.embedder import Vectors, build_network
-from facetric.files import part_of, remove_stale_parts, sealed
+from facetric.files import checksummed, part_of, remove_stale_parts
 from facetric.report import write_report
 from facetric.report.run_record import read_run
 from facetric.runs import Run, StaleResultError, evaluate_run, open_run
@@ -144,7 +144,7 @@ def test_a_start_that_failed_leaves_no_folder_and_one_that_was_killed_is_told_ap
         Run.of(config).refuse_existing()
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", sealed({"chosen": "other"})])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"[]", checksummed({"chosen": "other"})])
 def test_a_run_without_a_readable_choice_says_nothing_about_it(tmp_path, content):
     run = Run(tmp_path)
     if content is not None:
@@ -154,5 +154,5 @@ def test_a_run_without_a_readable_choice_says_nothing_about_it(tmp_path, content
 
 def test_a_choice_is_told_in_its_own_words(tmp_path):
     run = Run(tmp_path)
-    run.choice_file.write_bytes(sealed({"why": "chosen: …"}))
+    run.choice_file.write_bytes(checksummed({"why": "chosen: …"}))
     assert run.why_chosen() == "chosen: …"

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from facetric.files import sealed
+from facetric.files import checksummed
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config
 from facetric.runs.recipes import recipe
@@ -213,7 +213,7 @@ def test_shorter_trials_need_a_number_of_steps_that_is_not_searched(photos):
 def test_fine_tuning_can_keep_the_choices_of_another_study(tmp_path, photos):
     chosen = {"optimizer.head_lr": 2e-4, "run.steps": 600, "loss.margin_weight": 77.0, "loss.margin_decay": 1.0}
     record = {"facility_location": {"chosen": chosen}, "npairs": {"left_out": "no pairs"}}
-    (tmp_path / "study.json").write_bytes(sealed(record))
+    (tmp_path / "study.json").write_bytes(checksummed(record))
     options = {"setting": "finetune", "options_from": tmp_path}
     method = study_of(photos, **options).methods["facility_location"]
     assert method.searched == {"optimizer.head_lr": (2e-4, pytest.approx(2e-4 / 3))}

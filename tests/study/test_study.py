@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from facetric.files import sealed
+from facetric.files import checksummed
 from facetric.runs import open_run, read_config
 from facetric.training.study import Study
 from facetric.training.study.spaces import METHODS, Method, Range
@@ -85,7 +85,7 @@ def test_final_runs_that_a_longer_search_replaces_are_kept(tmp_path, capsys):
     [first] = json.loads(path.read_text())["trials"]
     for rate in (5e-3, 6e-3):  # twice: the second must not overwrite what the first has moved
         better = {**first, "objective": 1 + rate, "parameters": {**first["parameters"], "optimizer.head_lr": rate}}
-        path.write_bytes(sealed({"trials": [*json.loads(path.read_text())["trials"], better]}))
+        path.write_bytes(checksummed({"trials": [*json.loads(path.read_text())["trials"], better]}))
         study.run()
         assert read_config(folder / "config.toml").optimizer.head_lr == rate
         assert "(optimizer.backbone_lr differs) and is kept in" in capsys.readouterr().err
@@ -273,7 +273,7 @@ def test_damaged_trials_are_refused_by_name(tmp_path):
     path = study.trials_file("facility_location")
     path.parent.mkdir(parents=True)
     trial = {"parameters": {"optimizer.head_lr": 1e-3}, "objective": 0.5, "scores": [], "seconds": 1.0}
-    path.write_bytes(sealed({"trials": [trial]}).replace(b"0.5", b"0.6"))
+    path.write_bytes(checksummed({"trials": [trial]}).replace(b"0.5", b"0.6"))
     with pytest.raises(ValueError, match=r"facility_location.json is damaged \(its checksum is wrong\): restore it, or remove"):
         read_trials(path)
 

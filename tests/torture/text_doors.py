@@ -150,13 +150,13 @@ def records(draw):
     """Our own records as text: a ValueError for everything that is not one."""
     from facetric.clustering import Calibration
     from facetric.evaluation import EvaluationReport
-    from facetric.files import unsealed
+    from facetric.files import read_checksummed
     from facetric.runs import Manifest
 
     keys = st.text(max_size=8)
     value = draw(st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys, inner, max_size=3)))
     text = draw(st.text(max_size=40)) if draw(st.booleans()) else json.dumps(value, default=str)
-    doors = [EvaluationReport.from_json, Manifest.from_json, lambda text: unsealed(text.encode("utf-8", "replace"))]
+    doors = [EvaluationReport.from_json, Manifest.from_json, lambda text: read_checksummed(text.encode("utf-8", "replace"))]
     call(draw(st.sampled_from(doors)), text)
     with suppress(TypeError, KeyError, AttributeError):  # its readers turn these into a line
         call(Calibration.from_dict, value)

@@ -46,9 +46,8 @@ def serve(
     """
     with one_line_errors("serve"):
         from facetric.photos import open_collection
-        from facetric.service import Limits
+        from facetric.service import Limits, check_access
         from facetric.service import serve as served
-        from facetric.service.server import check_access
         from facetric.text import printable
 
         check_access(host, token)

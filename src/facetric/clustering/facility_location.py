@@ -14,7 +14,7 @@ from facetric.clustering.kmeans import two_nearest
 from facetric.clustering.knn import SQUARED, Metric, kind_of, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 _NUMBER = (int, float, np.integer, np.floating)
 
@@ -110,7 +110,7 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         *,
         must_link: ArrayLike | None = None,
         cannot_link: ArrayLike | None = None,
-        progress: OnStep | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Cluster the rows of X.
 
@@ -159,7 +159,7 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         tags.input_tags.positive_only = self.metric == "precomputed"
         return tags
 
-    def _points(self, X: Any, progress: OnStep | None, *, means: bool = False) -> Points:
+    def _points(self, X: Any, progress: Progress | None, *, means: bool = False) -> Points:
         """The checked input: vectors or a matrix. Means ask for squared Euclidean distances."""
         precomputed = self.metric == "precomputed"
         X = validate_data(self, X, dtype=[np.float64, np.float32])

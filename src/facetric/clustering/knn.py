@@ -18,7 +18,7 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics import unit_rows
 from facetric.metrics.kernels import keep_nearest, nearest_keys
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 Metric = Literal["euclidean", "cosine", "precomputed"]
 EUCLIDEAN, SQUARED, COSINE, SQUARED_COSINE = range(4)  # kinds of costs
@@ -105,7 +105,7 @@ def neighbor_graph(
     *,
     offsets: NDArray[np.float64] | None = None,
     max_exact: int = MAX_EXACT,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> csr_array:
     """A sparse (n, n) array of the costs to the n_neighbors nearest points of every point, not counting itself.
 
@@ -136,7 +136,7 @@ def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOC
 
 
 def _in_threads(
-    function: Callable[[int], None], arguments: Iterable[int], n_steps: int = 0, progress: OnStep | None = None
+    function: Callable[[int], None], arguments: Iterable[int], n_steps: int = 0, progress: Progress | None = None
 ) -> None:
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, block after block.
     with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
@@ -150,7 +150,7 @@ def _exact(
     squares: NDArray[np.float32],
     chosen: NDArray[np.int32],
     keys: NDArray[np.float32],
-    progress: OnStep | None,
+    progress: Progress | None,
 ) -> None:
     """Every point against all points, tile by tile."""
     n = len(vectors)
@@ -169,7 +169,7 @@ def _by_cells(
     squares: NDArray[np.float32],
     chosen: NDArray[np.int32],
     keys: NDArray[np.float32],
-    progress: OnStep | None,
+    progress: Progress | None,
 ) -> None:
     """Every point against the points of the cells whose centers are nearest to it."""
     centers = _cell_centers(vectors)

@@ -27,7 +27,7 @@ from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_r
 from facetric.clustering.knn import SQUARED, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 _DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
 _POINTS_PER_CLUSTER = 4  # a level is fine enough for n_clusters when it has this many times as many points
@@ -46,7 +46,7 @@ class Cloud:
     kind: int
 
     @classmethod
-    def of(cls, vectors: NDArray[np.float32], n_neighbors: int, kind: int, progress: OnStep | None = None) -> Cloud:
+    def of(cls, vectors: NDArray[np.float32], n_neighbors: int, kind: int, progress: Progress | None = None) -> Cloud:
         graph = neighbor_graph(vectors, n_neighbors, kind, progress=progress)
         lists = sparse_problem(symmetric_graph(graph), np.zeros(len(vectors)))
         return cls(vectors, lists, n_neighbors, kind)
@@ -71,7 +71,7 @@ class Clusters:
     n_sweeps: int
 
 
-def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, progress: OnStep | None) -> Clusters:
+def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, progress: Progress | None) -> Clusters:
     """Exactly n_clusters clusters: greedy picks ever fewer points to stand for the others, the last ones are searched."""
     groups, problem = _first_level(cloud, links, None)
     n_last = max(_POINTS_PER_CLUSTER * n_clusters, _DENSE_LEVEL)
@@ -86,7 +86,7 @@ def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: i
     return _polish(cloud, clusters, links.linked, None, progress)
 
 
-def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, progress: OnStep | None) -> Clusters:
+def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps: int, progress: Progress | None) -> Clusters:
     """As many clusters as pay for their opening cost."""
     groups, problem = _first_level(cloud, links, opening_cost)
     found = solve_apart(problem, links.cannot_between(groups.codes), opening_cost=opening_cost, max_sweeps=max_sweeps)
@@ -163,7 +163,7 @@ def _separate(cloud: Cloud, clusters: Clusters, links: Links) -> Clusters:
 
 
 def _polish(
-    cloud: Cloud, clusters: Clusters, linked: NDArray[np.bool_], opening_cost: float | None, progress: OnStep | None
+    cloud: Cloud, clusters: Clusters, linked: NDArray[np.bool_], opening_cost: float | None, progress: Progress | None
 ) -> Clusters:
     """Points to better medoids in reach, clusters to better medoids of their own, in turn while the total cost falls."""
     labels, medoids, total = clusters.labels, clusters.medoids, np.inf

@@ -16,7 +16,7 @@ from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs
 from facetric.clustering.points import MAX_ALL_PAIRS
 from facetric.clustering.tree import Tree, average_linkage, summaries
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 _NUMBER = (int, float, np.integer, np.floating)
 
@@ -81,7 +81,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         *,
         must_link: ArrayLike | None = None,
         cannot_link: ArrayLike | None = None,
-        progress: OnStep | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Cluster the rows of X.
 

@@ -15,7 +15,7 @@ from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster
 from facetric.clustering.links import Links, solve_apart
 from facetric.clustering.medoids import RECREATED, Medoids
 from facetric.clustering.state import Dense, unserved_cost
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
 _NEGATIVE = "Negative values in data: distances must be at least 0; got {:.3g}: pass distances, not similarities"
@@ -44,7 +44,7 @@ class Points:
     cloud: Cloud | None = None
 
     @classmethod
-    def of_vectors(cls, vectors: NDArray[np.float32], kind: int, n_neighbors: int, progress: OnStep | None = None) -> Points:
+    def of_vectors(cls, vectors: NDArray[np.float32], kind: int, n_neighbors: int, progress: Progress | None = None) -> Points:
         n = len(vectors)
         if n <= max(MAX_DENSE, n_neighbors + 1):
             return cls(n, vectors, costs=dense_costs(vectors, kind))
@@ -62,7 +62,7 @@ class Points:
         costs = np.ascontiguousarray(distances.T)  # row i of X: what point i pays
         return cls(len(costs), costs=costs**2 if squared else costs.copy())
 
-    def by_cost(self, opening_cost: float, links: Links, max_sweeps: int, progress: OnStep | None = None) -> Fit:
+    def by_cost(self, opening_cost: float, links: Links, max_sweeps: int, progress: Progress | None = None) -> Fit:
         """As many clusters as pay for their opening cost."""
         if self.cloud is not None:
             clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, progress)
@@ -73,7 +73,7 @@ class Points:
             clusters = _clusters(groups, found)
         return self._fit(clusters, opening_cost)
 
-    def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, progress: OnStep | None = None) -> Fit:
+    def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, progress: Progress | None = None) -> Fit:
         """Exactly n_clusters clusters."""
         if self.cloud is not None:
             clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, progress)

@@ -15,7 +15,7 @@ from scipy.sparse import csr_array  # type: ignore[import-untyped]
 from facetric.clustering.knn import SQUARED, neighbor_graph
 from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, merged_labels, symmetric_lists
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 MAX_ALL_PAIRS = 2000  # clusters; up to here every pair is looked at
 _ROUNDING = 1e-5  # of sums in float32, with a margin
@@ -43,7 +43,7 @@ def average_linkage(
     *,
     n_neighbors: int,
     links: Links,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Tree:
     """All merges with a link of at most the limit."""
     n = len(vectors)
@@ -93,7 +93,7 @@ def _selected(blobs: Blobs, kept: NDArray[np.int64]) -> Blobs:
     return Blobs(blobs.means[kept], blobs.spreads[kept], blobs.sizes[kept], blobs.heights[kept])
 
 
-def _near(blobs: Blobs, limit: float, n_neighbors: int, progress: OnStep | None) -> Graph:
+def _near(blobs: Blobs, limit: float, n_neighbors: int, progress: Progress | None) -> Graph:
     """Which clusters are within the limit: of all when they are few, else of each one's nearest."""
     m = len(blobs.sizes)
     if m > max(MAX_ALL_PAIRS, n_neighbors + 1):

@@ -23,7 +23,7 @@ from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.encode import batch_size_for, encode, inference, outputs_in_order
 from facetric.embedder.network import WHOLE, Network
 from facetric.images import CenterCrop, Crop, ImageSource, MappedArray, Preprocessing, RandomCrop
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 _log = logging.getLogger("facetric")
 _BLOCK = 512  # images
@@ -82,7 +82,7 @@ def cached_activations(
     transform: Crop | None = None,
     folder: Path | None = None,
     step: str = "Activations",
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Activations:
     """The activations of these images, from the cache; those that are not in it are computed now.
 
@@ -131,7 +131,7 @@ def cached_vectors(
     *,
     batch_size: int | None = None,
     step: str = "Embedding",
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> NDArray[np.float32]:
     """The embeddings (n, dim) of these images, from the cache; the others are made now and kept: a killed command resumes."""
     fingerprint = network_fingerprint(network)

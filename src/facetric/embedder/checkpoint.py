@@ -22,7 +22,7 @@ from facetric.clustering import Calibration
 from facetric.embedder.backbones import create_backbone
 from facetric.embedder.network import Network
 from facetric.embedder.weights import WeightsError
-from facetric.files import sealed, unsealed, write_atomically
+from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.images import Preprocessing
 
 _FORMAT = 3  # those of 0.2 did not say how images become the network's input
@@ -76,7 +76,7 @@ def save_calibration(weights: Path, calibration: Calibration | None, classes: st
     there were too few of them."""
     found = None if calibration is None else calibration.as_dict()
     record = {"model": network_fingerprint(weights), "calibration": found, "classes": classes}
-    write_atomically(calibration_file(weights), sealed(record))
+    write_atomically(calibration_file(weights), checksummed(record))
 
 
 def read_calibration(path: Path, fingerprint: str) -> tuple[Calibration | None, str]:
@@ -85,7 +85,7 @@ def read_calibration(path: Path, fingerprint: str) -> tuple[Calibration | None, 
     A damaged file is named in a warning.
     """
     try:
-        record = unsealed(path.read_bytes(), required=False)
+        record = read_checksummed(path.read_bytes(), required=False)
         if record["model"] != fingerprint:
             return None, ""
         found = record["calibration"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from facetric.clustering import Calibration, FacilityLocation, kmeans
 from facetric.metrics import ami, ari, bcubed, nmi, pairwise, purity, vmeasure
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def calibrated_clustering(
 
 
 def kmeans_clusterings(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], *, n_restarts: int, seed: int, progress: OnStep
+    rows: NDArray[np.float32], classes: NDArray[np.int64], *, n_restarts: int, seed: int, progress: Progress
 ) -> KMeansClusterings:
     """k-means with as many clusters as classes from `n_restarts` seeds."""
     restarts = []

@@ -15,7 +15,7 @@ from facetric.evaluation.clusterings import calibrated_clustering, facility_clus
 from facetric.evaluation.record import EvaluationReport
 from facetric.machine import installed_version
 from facetric.metrics import Metric, retrieval_of, validated_vectors
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 
 def evaluate(
@@ -33,7 +33,7 @@ def evaluate(
     calibration: Calibration | None = None,
     seed: int = 0,
     memory_gib: float = 1.0,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> EvaluationReport:
     """Score n embeddings (n, d) of any origin against their class labels (n,), integers of any size or strings.
 
@@ -89,7 +89,7 @@ def evaluate(
 
 
 def _clusterings(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], facility: bool, n_restarts: int, seed: int, step: OnStep
+    rows: NDArray[np.float32], classes: NDArray[np.int64], facility: bool, n_restarts: int, seed: int, step: Progress
 ) -> dict[str, Any]:
     """Clusterings into as many clusters as there are classes; the scores of the first are those of the report."""
     found: dict[str, Any] = {}

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from facetric.files import write_unsynced
 from facetric.machine import installed_version
-from facetric.progress import OnStep, steps_shown
+from facetric.progress import Progress, steps_shown
 
 KEY_BYTES = 16
 SYNC_EVERY = 15.0  # seconds of work that a killed process can lose
@@ -82,7 +82,7 @@ class MappedArray:
         return np.array([row_of.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
 
     @contextmanager
-    def adding(self, keys: NDArray[np.uint8], *, step: str = "", progress: OnStep | None = None) -> Iterator[Addition]:
+    def adding(self, keys: NDArray[np.uint8], *, step: str = "", progress: Progress | None = None) -> Iterator[Addition]:
         """The positions of the keys that have no row, each content once, and a function to add their rows in blocks, in order.
 
         No other process adds meanwhile. `progress` is told of the `step`, else a bar is shown.
@@ -113,7 +113,7 @@ class MappedArray:
         return keys[: KEY_BYTES * min(n, len(keys) // KEY_BYTES)]
 
     @contextmanager
-    def _writer(self, keys: NDArray[np.uint8], step: str, progress: OnStep | None) -> Iterator[Callable[[NDArray[Any]], None]]:
+    def _writer(self, keys: NDArray[np.uint8], step: str, progress: Progress | None) -> Iterator[Callable[[NDArray[Any]], None]]:
         """Rows are written as they come; from time to time, the keys of those that are on the disk."""
         self._check_space(len(keys))
         n_before, n_done, n_kept, synced = len(self._known()) // KEY_BYTES, 0, 0, time.monotonic()

@@ -19,7 +19,7 @@ from facetric.images.decoding import FORMAT_SUFFIXES, ImageError, decode_image, 
 from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount
 from facetric.images.readers.survey import LAYOUTS, Survey, detect_layout
 from facetric.machine import available_cores
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import did_you_mean, name_some, printable
 
 PROBLEM, REMARK = "problem", "remark"
@@ -73,7 +73,7 @@ def check_dataset(
     *,
     layout: str | None = None,
     n_threads: int | None = None,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> DatasetCheck:
     """Open every image and compare the files with the dataset's own annotations.
 
@@ -213,7 +213,7 @@ class _Facts:
     suspicions: tuple[str, ...] = ()
 
 
-def _inspected(paths: Sequence[Path], *, n_threads: int | None = None, progress: OnStep | None = None) -> Iterator[_Facts]:
+def _inspected(paths: Sequence[Path], *, n_threads: int | None = None, progress: Progress | None = None) -> Iterator[_Facts]:
     """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
     executor = ThreadPoolExecutor(n_threads or available_cores())
     try:

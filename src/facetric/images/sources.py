@@ -25,7 +25,7 @@ from facetric.images.hashing import content_hashes
 from facetric.images.listing import list_photos, not_empty
 from facetric.images.preprocessing import Crop, Preprocessing
 from facetric.machine import available_cores
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 Result = TypeVar("Result")
 _TAKES = "a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of these"
@@ -160,7 +160,7 @@ def prepare(
     size: int = 256,
     folder: Path | None = None,
     n_threads: int | None = None,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Prepared:
     """The images stretched to size × size, from the cache; those that are not in it are decoded now.
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics.rank_kernels import Gallery, Queries, count_others, read_ranks, sort_positives
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 Metric = Literal["cosine", "euclidean"]
 
@@ -50,7 +50,7 @@ def rank_positives(
     memory_gib: float = 1.0,
     block_size: int = BLOCK_SIZE,
     tile_size: int = TILE_SIZE,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> PositiveRanks:
     """Rank the positives of every query row. A row that is both query and gallery never finds itself.
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from facetric.metrics.neighbors import Metric, rank_positives
 from facetric.metrics.vectors import validated_vectors
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def retrieval(
     query: ArrayLike | None = None,
     gallery: ArrayLike | None = None,
     memory_gib: float = 1.0,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> RetrievalScores:
     """All retrieval scores of n vectors (n, d) with their labels (n,), in one pass.
 
@@ -68,7 +68,7 @@ def retrieval_of(
     query: ArrayLike | None,
     gallery: ArrayLike | None,
     memory_gib: float,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> RetrievalScores:
     """:func:`retrieval` of what :func:`validated_vectors` gave."""
     if not memory_gib > 0:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from facetric.embedder import Embedder
-from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically, write_unsynced
+from facetric.files import checksummed, read_checksummed, remove_stale_parts, write_atomically, write_unsynced
 from facetric.images import PhotoList, content_hash
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions, kept_decisions, replace_decisions
@@ -24,7 +24,7 @@ from facetric.photos.groups import PhotoGroups, check_table, group_photos
 from facetric.photos.ingest import Look, absolute, ingest, listed_photos
 from facetric.photos.near import near_groups
 from facetric.photos.pages import check_page, write_page
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import printable
 
 TABLE, PAGE, THUMBNAILS = "clusters.csv", "clusters.html", "thumbnails"
@@ -41,7 +41,7 @@ def cluster_folder(
     finer: int = 0,
     coarser: int = 0,
     decisions: Decisions | None = None,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> PhotoGroups:
     """Add the photos of a folder to the collection in `output`, forget those that are gone and have no label, and group those of
     the folder, as `Collection.cluster` does; clusters.csv and clusters.html are written there.
@@ -132,13 +132,13 @@ def _write_table(groups: PhotoGroups, place: Path) -> None:
 def _written(place: Path) -> list[str]:
     """The digests of the table that was written here last; of two, if that was interrupted."""
     try:
-        return list(map(str, unsealed((place / _WRITTEN).read_bytes())["tables"]))
+        return list(map(str, read_checksummed((place / _WRITTEN).read_bytes())["tables"]))
     except (OSError, ValueError, KeyError, TypeError):
         return []
 
 
 def _write_digests(place: Path, digests: list[str]) -> None:
-    write_atomically(place / _WRITTEN, sealed({"tables": digests}))
+    write_atomically(place / _WRITTEN, checksummed({"tables": digests}))
 
 
 def _digest(table: Path) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from facetric.files import part_of, remove_stale_parts, sealed, unsealed, write_atomically
+from facetric.files import checksummed, part_of, read_checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import printable
 
 RECORD = ".facetric-groups.json"  # what was put here, so that a later arrangement can replace it
@@ -40,7 +40,7 @@ def folder_name(name: str) -> str:
     return re.sub(r'[<>:"/\\|?*\x00-\x1f\x7f]', "_", name).strip(" .") or "_"
 
 
-def arrange(placed: Iterable[Placed], target: Path, how: Literal["copy", "link"], *, progress: OnStep | None = None) -> int:
+def arrange(placed: Iterable[Placed], target: Path, how: Literal["copy", "link"], *, progress: Progress | None = None) -> int:
     """Put every photo into its folder below `target`, and say how many are new there.
 
     A name that another file has taken gets a number: "x (2).jpg". Copies and links that an earlier arrangement put elsewhere are
@@ -124,7 +124,7 @@ def _remove(path: Path, content: str) -> None:
 
 def _read_record(target: Path) -> dict[str, str]:
     try:
-        record = unsealed((target / RECORD).read_bytes())
+        record = read_checksummed((target / RECORD).read_bytes())
         if record["format"] == _FORMAT:
             return {str(place): str(content) for place, content in record["files"].items()}
     except FileNotFoundError:
@@ -136,4 +136,4 @@ def _read_record(target: Path) -> dict[str, str]:
 
 def _write_record(target: Path, files: Mapping[str, str]) -> None:
     places = {place.encode("utf-8", "backslashreplace").decode(): content for place, content in files.items()}
-    write_atomically(target / RECORD, sealed({"format": _FORMAT, "files": places}))
+    write_atomically(target / RECORD, checksummed({"format": _FORMAT, "files": places}))

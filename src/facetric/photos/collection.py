@@ -22,7 +22,7 @@ from facetric.photos.ingest import Ingested, Look, Seen, absolute, common_folder
 from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search, embedded_photos
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Added, Entry, Hit, Model, Status, Store
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import printable
 
 
@@ -64,7 +64,7 @@ class Collection:
         *,
         label: str | None = None,
         labels_from_folders: bool = False,
-        progress: OnStep | None = None,
+        progress: Progress | None = None,
         seen: Seen | None = None,
     ) -> Added:
         """Add all photos in a folder, or one; those that are there and unchanged are not read again.
@@ -83,7 +83,7 @@ class Collection:
             done = ingest(listed, self._its_embedder(), store, progress=progress, seen=seen)
         return Added(len(done.photos), done.n_new, problems=done.problems)
 
-    def update(self, photos: str | os.PathLike[str], *, progress: OnStep | None = None) -> Added:
+    def update(self, photos: str | os.PathLike[str], *, progress: Progress | None = None) -> Added:
         """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder
         whose file is gone are removed. A photo that was moved keeps its vector, not its label.
         """
@@ -110,7 +110,7 @@ class Collection:
             store.remove(paths)
         return len(paths)
 
-    def re_embed(self, *, progress: OnStep | None = None) -> Added:
+    def re_embed(self, *, progress: Progress | None = None) -> Added:
         """Embed all photos with this model, which then is the collection's; until that is done, the old one is."""
         before = self.check()
         with self._type.alone(self.address):

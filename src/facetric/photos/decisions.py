@@ -23,7 +23,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from facetric.files import sealed, unsealed, write_atomically
+from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.images import content_hash
 from facetric.text import printable, readable
 
@@ -235,7 +235,7 @@ def _record(data: bytes) -> Any:
     if not isinstance(record, dict):
         return record
     try:
-        return unsealed(data, required=False)
+        return read_checksummed(data, required=False)
     except ValueError as error:
         raise ValueError(f'is damaged ({error}): restore it, or remove its "sha256" if the change is yours') from None
 
@@ -312,7 +312,7 @@ def replace_decisions(store: Store, address: str, given: Decisions) -> Decisions
 
     def change(before: Decisions) -> Decisions:
         if not set(before.decisions) <= set(given.decisions):
-            write_atomically(Path(address).expanduser() / BEFORE, sealed(before.as_dict()))
+            write_atomically(Path(address).expanduser() / BEFORE, checksummed(before.as_dict()))
         return given
 
     return store.decide(change)

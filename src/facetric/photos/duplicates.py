@@ -25,7 +25,7 @@ from facetric.photos.collection import open_collection
 from facetric.photos.ingest import Look, absolute, read_looks, unchanged
 from facetric.photos.near import join, near_groups, roots
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import printable, readable
 
 N_SAMPLE = 100  # photos that are altered
@@ -105,7 +105,7 @@ def find_duplicates(
     embedder: Embedder | None = None,
     *,
     collection: str | os.PathLike[str] | None = None,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Duplicates:
     """Groups of duplicates among all photos in a folder: exact and near copies, and look-alikes to the embedder if one is given.
 
@@ -146,7 +146,7 @@ def find_duplicates(
 
 
 def _photos(
-    listed: PhotoList, root: Path, store: SqliteStore | None, progress: OnStep | None
+    listed: PhotoList, root: Path, store: SqliteStore | None, progress: Progress | None
 ) -> tuple[list[Photo], list[Problem]]:
     """Of a list: those that the store holds from there, the others from their files."""
     known: list[Photo] = []
@@ -212,7 +212,7 @@ def altered(image: Image.Image) -> Image.Image:
     return Image.open(buffer).convert("RGB")
 
 
-def look_alike_groups(vectors: NDArray[np.float32], threshold: float, *, progress: OnStep | None = None) -> NDArray[np.int64]:
+def look_alike_groups(vectors: NDArray[np.float32], threshold: float, *, progress: Progress | None = None) -> NDArray[np.int64]:
     """For every vector (n, dim) the first one that it is linked to by cosine similarities of at least `threshold`."""
     directions = unit_rows(vectors)
     parents = np.arange(len(vectors))

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from facetric.photos.decisions import Constraints
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 _BLOCK = 512  # groups whose distances to all others are held at a time
 
@@ -25,7 +25,7 @@ class Clusterer(Protocol):
     ambiguity_: NDArray[np.float64]
 
     def fit(
-        self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, progress: OnStep | None
+        self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, progress: Progress | None
     ) -> object: ...
 
 
@@ -54,7 +54,7 @@ class Grouping:
 
 
 def grouped(
-    vectors: NDArray[np.float32], clusterer: Clusterer, constraints: Constraints, *, progress: OnStep | None = None
+    vectors: NDArray[np.float32], clusterer: Clusterer, constraints: Constraints, *, progress: Progress | None = None
 ) -> Grouping:
     """Cluster the points (n, d) that were not rejected, and say where a person should look."""
     used = np.array([i for i in range(len(vectors)) if i not in constraints.rejected], dtype=np.int64)

@@ -20,7 +20,7 @@ from facetric.images import Problem
 from facetric.photos.arrangement import Placed, arrange, folder_name
 from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import Clusterer, Question, grouped
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
@@ -122,7 +122,7 @@ class PhotoGroups:
         return text.getvalue().encode()
 
     def arrange(
-        self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, progress: OnStep | None = None
+        self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, progress: Progress | None = None
     ) -> int:
         """A folder for every group, with copies of its photos or links to them; how many of them are new there.
 
@@ -154,7 +154,7 @@ def group_photos(
     made_by: str,
     *,
     decisions: Decisions,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> PhotoGroups:
     """Group photos below `root` whose contents are known; `vectors` are those of the distinct contents, by first appearance."""
     unique = list(dict.fromkeys(contents))

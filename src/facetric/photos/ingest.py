@@ -31,7 +31,7 @@ from facetric.images import (
 )
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Model, NewPhoto, Store
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.text import printable, readable
 
 THUMBNAIL_SIDE = 240  # pixels of the longer side
@@ -124,7 +124,7 @@ class _Read:
 
 
 def ingest(
-    listed: PhotoList, embedder: Embedder, store: Store, *, progress: OnStep | None = None, seen: Seen | None = None
+    listed: PhotoList, embedder: Embedder, store: Store, *, progress: Progress | None = None, seen: Seen | None = None
 ) -> Ingested:
     """Give every photo of the list a vector in the store, where it has none; each batch is kept when it is done."""
     contents = unchanged(listed.root, listed.photos, store.states(listed.photos))
@@ -144,7 +144,7 @@ def ingest(
     return Ingested(kept, tuple(contents[photo] for photo in kept), ordered, n_new)
 
 
-def read_looks(listed: PhotoList, progress: OnStep | None) -> tuple[list[tuple[Path, bytes, Look]], list[Problem]]:
+def read_looks(listed: PhotoList, progress: Progress | None) -> tuple[list[tuple[Path, bytes, Look]], list[Problem]]:
     """Path, content and look of every photo of a list that can be opened, and those that cannot."""
     looks, problems = [], list(listed.problems)
     for batch in made_ahead(_batches(partial(_read, listed.root, None, frozenset(), looks=True, seen=None), listed.photos)):
@@ -263,7 +263,7 @@ def embed_folder(
     output: str | os.PathLike[str],
     *,
     overwrite: bool = False,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> FolderVectors:
     """Write the vectors of all photos in a folder to `output`, .parquet, .npz or .csv, in the order of their paths.
 

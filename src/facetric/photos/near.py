@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.fft import dctn  # type: ignore[import-untyped]
 from scipy.ndimage import gaussian_filter  # type: ignore[import-untyped]
 
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 MAX_BITS = 30  # of 99 that may differ
 MIN_CORRELATION = 0.97  # of the gray images, once they are aligned
@@ -29,7 +29,7 @@ _FINE = 5  # iterations afterwards, with all pixels
 _ROWS = 200  # between two reports of progress
 
 
-def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, progress: OnStep | None = None) -> NDArray[np.int64]:
+def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, progress: Progress | None = None) -> NDArray[np.int64]:
     """For every image the first one that it is a copy of, or of a copy of it, and so on; itself if there is none."""
     n = len(grays)
     parents = np.arange(n)

@@ -62,7 +62,7 @@ def write_page(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, *, th
     """Write the page. `copies`: for every distinct content the first one that it is a copy of; `thumbnails`: their folder."""
     check_page(path)
     about = _about(groups, copies, path.resolve().parent, thumbnails)
-    write_atomically(path, html_page("facetric.photos", title=about["title"], about=about, binary={}, pictures="'self' file:"))
+    write_atomically(path, html_page("facetric.photos", title=about["title"], about=about, binary={}, images="'self' file:"))
 
 
 def live_page(groups: PhotoGroups, saved: Decisions) -> bytes:
@@ -72,7 +72,7 @@ def live_page(groups: PhotoGroups, saved: Decisions) -> bytes:
     """
     copies = np.arange(len(set(groups.contents)))  # copies are found on all thumbnails, which a server makes when they are seen
     about = _about(groups, copies, groups.root, "thumbnails") | {"live": "decisions", "saved": saved.as_dict()}
-    return html_page("facetric.photos", title=about["title"], about=about, binary={}, pictures="'self'", connections="'self'")
+    return html_page("facetric.photos", title=about["title"], about=about, binary={}, images="'self'", connections="'self'")
 
 
 def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnails: str) -> dict[str, Any]:

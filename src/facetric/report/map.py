@@ -20,7 +20,7 @@ from PIL import Image, ImageDraw
 
 from facetric.files import write_atomically
 from facetric.metrics import nearest
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.report.sprites import Thumbnails
 
 PERPLEXITY = 30.0
@@ -61,7 +61,7 @@ class ThumbnailMap:
         return target
 
 
-def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: OnStep | None = None) -> NDArray[np.float64]:
+def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: Progress | None = None) -> NDArray[np.float64]:
     """Barnes-Hut t-SNE of vectors (n, d) → positions (n, 2), from exact neighbors and a PCA start; the seed decides the rest.
 
     The perplexity is lowered for sets of fewer than 91 images. One image lies at the origin; two or three keep
@@ -117,7 +117,7 @@ def draw_map(
     *,
     labels: NDArray[np.integer] | None = None,
     thumbnail_size: int | None = None,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> ThumbnailMap:
     """Every image at its position (n, 2), moved to the nearest free cell of a grid so that none covers another.
 

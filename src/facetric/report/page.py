@@ -20,7 +20,7 @@ from facetric.html_page import html_page
 from facetric.images import open_image
 from facetric.machine import installed_version
 from facetric.metrics import nearest, validated_vectors
-from facetric.progress import OnStep
+from facetric.progress import Progress
 from facetric.report.cards import meaning
 from facetric.report.figures import draw_curves, write_plot
 from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst_queries
@@ -59,7 +59,7 @@ def write_report(
     images: bool = True,
     figures: bool = True,
     seed: int = 0,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Report:
     """Write the page of a run, report.html in its folder by default, with whatever the run has.
 
@@ -133,7 +133,7 @@ def write_page(
     *,
     positions: NDArray[np.floating] | None = None,
     thumbnails: Thumbnails | None = None,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> Path:
     """Write the page atomically and return its path. `positions` (n, 2) are the images' positions on the map."""
     if run.images is None or positions is None:
@@ -152,7 +152,7 @@ def write_page(
         title=f"{run.title} · facetric report",
         about=about,
         binary=binary,
-        pictures="data: 'self' file:",
+        images="data: 'self' file:",
         made_from=run.made_from,
     )
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -186,7 +186,7 @@ def _map_data(images: ShownImages, positions: NDArray[np.floating]) -> MapData:
     return MapData(arrays, k, np.concatenate(shown))
 
 
-def _sheets(n: int, data: MapData, thumbnails: Thumbnails | None, progress: OnStep | None) -> SpriteSheets:
+def _sheets(n: int, data: MapData, thumbnails: Thumbnails | None, progress: Progress | None) -> SpriteSheets:
     """Thumbnails of all n images, or of those that some section shows and of others at random."""
     if thumbnails is None:
         return SpriteSheets((), np.full(n, -1, dtype=np.int32), SIDES[-1], 0)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageOps
 
 from facetric.images import made_ahead
-from facetric.progress import OnStep
+from facetric.progress import Progress
 
 SHEET_SIDE = 2048  # pixels; every browser decodes this, on phones too
 # Multiples of WebP's 16-pixel blocks, so that neighbors in a sheet do not bleed into each other.
@@ -44,7 +44,9 @@ class Thumbnails:
         enlarged = min(image.size) < size
         return ImageOps.fit(image, (size, size), Image.Resampling.NEAREST if enlarged else Image.Resampling.BOX)
 
-    def tiles(self, image_ids: Iterable[int], size: int, *, progress: OnStep | None = None) -> Iterator[tuple[int, Image.Image]]:
+    def tiles(
+        self, image_ids: Iterable[int], size: int, *, progress: Progress | None = None
+    ) -> Iterator[tuple[int, Image.Image]]:
         """(image id, tile) in the order asked for; decoded ahead in threads."""
         ids = [int(image_id) for image_id in image_ids]
         made = made_ahead((partial(self.tile, image_id, size) for image_id in ids), _N_THREADS)
@@ -86,7 +88,7 @@ def pack(
     *,
     n_images: int,
     budget: int,
-    progress: OnStep | None = None,
+    progress: Progress | None = None,
 ) -> SpriteSheets:
     """Pack the thumbnails of `image_ids`, in this order, into at most `budget` bytes.
 

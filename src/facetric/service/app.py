@@ -120,7 +120,7 @@ def _add_photos(app: FastAPI, service: Service) -> None:
     async def page() -> Response:
         about = {"title": service.title, "n_photos": service.engine.catalog.n_photos, "limits": vars(service.limits)}
         text = html_page(
-            "facetric.service", title=service.title, about=about, binary={}, pictures="'self' blob:", connections="'self'"
+            "facetric.service", title=service.title, about=about, binary={}, images="'self' blob:", connections="'self'"
         )
         return HTMLResponse(text, headers=_PAGE_POLICY)
 

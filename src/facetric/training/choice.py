@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import can_span
-from facetric.files import sealed, unsealed
+from facetric.files import checksummed, read_checksummed
 from facetric.images import ImageDataset
 from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig
 from facetric.training.candidates import PRETRAINED, Candidate, ClassScores, candidates, group_scores, hold_out, with_settings
@@ -43,7 +43,7 @@ class Record:
     @classmethod
     def from_json(cls, data: bytes) -> Record:
         """What `to_json` wrote; a ValueError if its checksum is wrong or missing."""
-        values = unsealed(data)
+        values = read_checksummed(data)
         scores = {
             name: {int(split): {c: (float(r), float(m)) for c, (r, m) in classes.items()} for split, classes in splits.items()}
             for name, splits in values["scores"].items()
@@ -51,7 +51,7 @@ class Record:
         return cls(float(values["seconds"]), scores, values["chosen"], values["why"])
 
     def to_json(self) -> bytes:
-        return sealed(self.__dict__)
+        return checksummed(self.__dict__)
 
 
 def choose(

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from facetric.files import unsealed
+from facetric.files import read_checksummed
 from facetric.images import load_dataset
 from facetric.losses import ClassBalancedBatches
 from facetric.runs import FEWEST_TO_VALIDATE, PAPER_RATIOS, BatchTable, DataTable, dotted_keys, parse_override, recipe
@@ -235,7 +235,7 @@ def _with_choices(methods: dict[str, Method], folder: Path) -> dict[str, Method]
     if not path.is_file():
         raise ValueError(f"--options-from {folder}: study.json is missing, the study is not finished: finish it first")
     try:
-        kept = {name: entry["chosen"] for name, entry in unsealed(path.read_bytes()).items() if "chosen" in entry}
+        kept = {name: entry["chosen"] for name, entry in read_checksummed(path.read_bytes()).items() if "chosen" in entry}
     except (ValueError, TypeError) as error:
         raise ValueError(f"--options-from {folder}: study.json is damaged ({error}): restore it") from None
     if missing := [name for name in methods if name not in kept]:

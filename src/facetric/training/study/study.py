@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from facetric.evaluation import Comparison
-from facetric.files import remove_stale_parts, sealed, unsealed, write_atomically
+from facetric.files import checksummed, read_checksummed, remove_stale_parts, write_atomically
 from facetric.runs import (
     DivergedError,
     Run,
@@ -102,7 +102,7 @@ class Study:
             for name, problem in self.left_out.items():
                 say(f"{name} is left out: {problem}")
             self.prepare()
-            write_atomically(self.folder / "protocol.json", sealed(protocol))
+            write_atomically(self.folder / "protocol.json", checksummed(protocol))
             threads = 1 if n_processes > 1 else None
             finals = [(name, seed, threads) for seed in range(self.setting.n_seeds) for name in self.methods]
             in_processes(self._search, [(name, threads) for name in self.methods], n_processes)
@@ -249,7 +249,7 @@ class Study:
         path = self.folder / "protocol.json"
         if path.is_file():
             try:
-                before = unsealed(path.read_bytes())
+                before = read_checksummed(path.read_bytes())
                 pairs = [(before["setting"], now["setting"])]
                 pairs += [(before["methods"][name], now["methods"][name]) for name in own if name in before["methods"]]
             except (ValueError, TypeError, KeyError) as error:
@@ -276,7 +276,7 @@ class Study:
                 "at_the_edge": at_the_edge(best, self.space(name)),
                 "search_seconds": sum(trial.seconds for trial in trials),
             }
-        write_atomically(self.folder / "study.json", sealed(record))
+        write_atomically(self.folder / "study.json", checksummed(record))
         write_atomically(self.folder / "table.md", (comparison.text("markdown") + "\n").encode())
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
 
-from facetric.files import sealed, unsealed, write_atomically
+from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.machine import prepare_process
 from facetric.runs import Run, TrainConfig, first_difference
 from facetric.training.loop import RunResult, resume, train
@@ -59,7 +59,7 @@ def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Paramete
             parameters = next(point for point in grid if point not in tried)
         trials.append(run(number, parameters))
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, sealed({"trials": [asdict(trial) for trial in trials]}))
+        write_atomically(path, checksummed({"trials": [asdict(trial) for trial in trials]}))
     return trials
 
 
@@ -101,7 +101,7 @@ def read_trials(path: Path) -> list[Trial]:
     if not path.is_file():
         return []
     try:
-        return [Trial(**raw) for raw in unsealed(path.read_bytes())["trials"]]
+        return [Trial(**raw) for raw in read_checksummed(path.read_bytes())["trials"]]
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path} is damaged ({error}): restore it, or remove it to search again") from None
 

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from torch import nn
 
-from facetric.losses import LOSSES, build_loss, checked_options, loss_options
+from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss, checked_options, loss_options
 from facetric.text import did_you_mean
 
 LARGEST_SEED = 2**64 - 1  # what torch takes
@@ -237,6 +238,14 @@ class LossTable(Table):
         if "." not in self.name:
             build_loss(self.name, self.keywords())
         return self
+
+    def build(self, *, dim: int, n_classes: int, seed: int) -> nn.Module:
+        """The loss on embeddings of this many dimensions, with its subsets and widths."""
+        by_width: dict[int, nn.Module] = {}
+        for width in (*self.nested, dim):
+            loss = build_loss(self.name, self.keywords(), dim=width, n_classes=n_classes, seed=seed)
+            by_width[width] = SubsampledLoss(loss, self.n_subsets, self.subset_size, seed=seed) if self.n_subsets else loss
+        return MatryoshkaLoss(by_width) if self.nested else by_width[dim]
 
     def keywords(self) -> dict[str, Any]:
         """The options of the loss."""

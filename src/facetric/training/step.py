@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from facetric import losses
-from facetric.losses import FacilityLocationLoss, MarginDecay, MatryoshkaLoss, SubsampledLoss
+from facetric.losses import FacilityLocationLoss, MarginDecay
 from facetric.runs import LossTable, OptimizerTable
 from facetric.training.feed import TrainingBatch
 from facetric.training.processes import Processes
@@ -103,13 +102,11 @@ class StepClock:
 
 def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, processes: Processes) -> nn.Module:
     """The loss of the configuration; the solver runs in the first process and hands its medoids to the others."""
-    by_width: dict[int, nn.Module] = {}
-    for width in (*config.nested, dim):
-        loss = losses.build_loss(config.name, config.keywords(), dim=width, n_classes=n_classes, seed=seed)
-        if isinstance(loss, FacilityLocationLoss) and processes.n > 1:
-            loss.share = processes.broadcast
-        by_width[width] = SubsampledLoss(loss, config.n_subsets, config.subset_size, seed=seed) if config.n_subsets else loss
-    return MatryoshkaLoss(by_width) if config.nested else by_width[dim]
+    loss = config.build(dim=dim, n_classes=n_classes, seed=seed)
+    for part in loss.modules() if processes.n > 1 else ():
+        if isinstance(part, FacilityLocationLoss):
+            part.share = processes.broadcast
+    return loss
 
 
 def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> MarginDecay | None:

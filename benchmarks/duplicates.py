@@ -20,7 +20,7 @@ from facetric.machine import prepare_process
 
 prepare_process()
 
-from facetric.images import list_photos, open_image  # noqa: E402
+from facetric.images import list_images, open_image  # noqa: E402
 from facetric.photos.duplicates import N_SAMPLE, altered, look_alike_groups, similarity_of_copies  # noqa: E402
 from facetric.photos.ingest import drawn, read_looks  # noqa: E402
 from facetric.photos.near import near_groups  # noqa: E402
@@ -64,10 +64,10 @@ def main():
     parser.add_argument("--look-alikes", action="store_true")
     parser.add_argument("--scale", type=int, default=0)
     options = parser.parse_args()
-    listed = list_photos(options.folder)
+    listed = list_images(options.folder)
     rng = np.random.default_rng(0)
-    chosen = np.sort(rng.choice(len(listed.photos), min(options.photos, len(listed.photos)), replace=False))
-    few = type(listed)(listed.root, tuple(listed.photos[i] for i in chosen))
+    chosen = np.sort(rng.choice(len(listed.images), min(options.photos, len(listed.images)), replace=False))
+    few = type(listed)(listed.root, tuple(listed.images[i] for i in chosen))
     start = time.perf_counter()
     looks, _ = read_looks(few, None)
     paths = [path for path, *_ in looks]

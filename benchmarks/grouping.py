@@ -33,7 +33,7 @@ import facetric
 from facetric.clustering import Agreement, calibrate
 from facetric.embedder import Vectors
 from facetric.embedder.heads import closed_form_head
-from facetric.images.listing import list_photos
+from facetric.images.listing import list_images
 from facetric.images.readers import load_dataset
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import Question, grouped
@@ -138,8 +138,8 @@ def corrections(test, calibration, piles):
 
 
 def one_command(root, run):
-    listed = list_photos(root)
-    names = np.array([path.parts[0] for path in listed.photos])
+    listed = list_images(root)
+    names = np.array([path.parts[0] for path in listed.images])
     classes = np.unique(names, return_inverse=True)[1]
     rows = np.flatnonzero(classes >= classes.max() + 1 - 100)
     rows = np.random.default_rng(0).permutation(rows[pile(classes[rows], 0)])
@@ -147,7 +147,7 @@ def one_command(root, run):
         photos, output = Path(folder) / "photos", Path(folder) / "groups"
         photos.mkdir()
         for i, row in enumerate(rows):
-            shutil.copy(listed.root / listed.photos[row], photos / f"IMG_{i:03}{listed.photos[row].suffix}")
+            shutil.copy(listed.root / listed.images[row], photos / f"IMG_{i:03}{listed.images[row].suffix}")
         command = ["cluster", str(photos), "--output", str(output), "--copy-to", str(Path(folder) / "sorted")]
         started = time.perf_counter()
         subprocess.run([sys.executable, "-m", "facetric", *command, *(["--model", str(run)] if run else [])], check=True)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from facetric.images import list_photos, open_image
+from facetric.images import ImageDataset, list_images, open_image
 from facetric.images.readers import load_dataset, load_present
-from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount, split_by_fraction
+from facetric.images.readers.annotations import PUBLISHED, SplitCount
 from images.official_layouts import PER_CLASS, save_image, write_cub, write_folder, write_products
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
@@ -198,13 +198,14 @@ def test_a_share_that_leaves_nothing_is_refused(tmp_path, share):
 @given(n_classes=st.integers(2, 60), share=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_a_split_by_fraction_never_divides_a_class(n_classes, share, seed):
     labels = np.repeat(np.arange(n_classes), 2)
-    listing = Listing("x", tuple(map(Path, map(str, labels))), labels, tuple(map(str, range(n_classes))), labels.astype(str))
+    paths, names = [Path(str(label)) for label in labels], tuple(map(str, range(n_classes)))
+    dataset = ImageDataset("x", paths, labels, names, np.full(len(labels), "all"))
     n_test = round(share * n_classes)
     if 0 < share < 1 and not 0 < n_test < n_classes:
         with pytest.raises(ValueError, match="both need at least one"):
-            split_by_fraction(listing, test_fraction=share, seed=seed)
+            dataset.with_test(share, seed=seed)
         return
-    splits = split_by_fraction(listing, test_fraction=share, seed=seed).splits
+    splits = dataset.with_test(share, seed=seed).splits
     assert (splits[::2] == splits[1::2]).all()
     assert (splits[::2] == "test").sum() == n_test
 
@@ -381,4 +382,4 @@ def test_heic_photos_are_trained_on_where_they_can_be_opened(tmp_path):
 def test_photos_of_phones_are_listed_whatever_is_installed(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "ant" / "phone.HEIC").write_bytes(b"")
-    assert {path.relative_to(tmp_path) for path in load_dataset("folder", tmp_path).images} == set(list_photos(tmp_path).photos)
+    assert {path.relative_to(tmp_path) for path in load_dataset("folder", tmp_path).images} == set(list_images(tmp_path).images)

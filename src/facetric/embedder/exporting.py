@@ -15,7 +15,7 @@ from facetric.embedder.onnx_engine import OnnxNetwork
 from facetric.embedder.onnx_export import Export, Source, check_place, exported_network, write_export
 from facetric.embedder.onnx_graph import InputKind
 from facetric.embedder.samples import sample_pictures
-from facetric.images.decoding import open_image, upright_rgb
+from facetric.images import open_image, upright_rgb
 
 if TYPE_CHECKING:
     from facetric.embedder.embedder import Embedder

@@ -3,16 +3,15 @@
 from facetric.images.cache import Cache, CacheError, MappedArray, cache_folder, find_caches, remove_cache
 from facetric.images.check import DatasetCheck, check_dataset
 from facetric.images.dataset import SPLITS, ImageDataset
-from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image
+from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image, upright_rgb
 from facetric.images.glyphs import load_glyphs
 from facetric.images.hashing import content_hash, content_hashes
-from facetric.images.listing import PhotoList, Problem, list_photos, not_empty
+from facetric.images.listing import ImageList, Problem, list_images
 from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
-from facetric.images.readers import DATASETS, load_dataset, load_present
+from facetric.images.readers import load_dataset, load_present
 from facetric.images.sources import Arrays, Files, ImageSource, Prepared, as_source, made_ahead, prepare, source_of
 
 __all__ = [
-    "DATASETS",
     "MAX_PIXELS",
     "SPLITS",
     "Arrays",
@@ -24,9 +23,9 @@ __all__ = [
     "Files",
     "ImageDataset",
     "ImageError",
+    "ImageList",
     "ImageSource",
     "MappedArray",
-    "PhotoList",
     "Prepared",
     "Preprocessing",
     "Problem",
@@ -39,15 +38,15 @@ __all__ = [
     "content_hashes",
     "decode_image",
     "find_caches",
-    "list_photos",
+    "list_images",
     "load_dataset",
     "load_glyphs",
     "load_present",
     "made_ahead",
-    "not_empty",
     "open_file",
     "open_image",
     "prepare",
     "remove_cache",
     "source_of",
+    "upright_rgb",
 ]

@@ -72,8 +72,25 @@ class ImageDataset:
         return replace(self, images=images, labels=self.labels[image_ids], splits=self.splits[image_ids])
 
     def with_test(self, fraction: float, *, seed: int = 0) -> ImageDataset:
-        """The same images with a random fraction of the *classes* for testing, and the others for training."""
-        tests = classes_to_test(self.name, self.class_names, fraction, seed=seed)
+        """The same images with a random fraction of the *classes* for testing, the others for training; 1 tests on all."""
+        n_classes = len(self.class_names)
+        if n_classes < 2:
+            raise ValueError(
+                f"{self.name}: a dataset needs at least 2 classes to compare; found {n_classes} ({self.class_names[0]!r}): "
+                "add another class"
+            )
+        if not 0 <= fraction <= 1:
+            raise ValueError(
+                f"test_fraction must be between 0 and 1; got {fraction}: 0.5 tests on half of the classes "
+                "(--set data.options.test_fraction=0.5)"
+            )
+        n_test = round(fraction * n_classes)
+        if 0 < fraction < 1 and not 0 < n_test < n_classes:
+            raise ValueError(
+                f"test_fraction={fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
+                "both need at least one; change it (--set data.options.test_fraction=0.5)"
+            )
+        tests = np.random.default_rng(seed).permutation(n_classes)[:n_test]
         return replace(self, splits=np.where(np.isin(self.labels, tests), "test", "train"))
 
     def with_validation(self, fraction: float = 0.2, *, seed: int = 0) -> ImageDataset:
@@ -94,27 +111,6 @@ class ImageDataset:
         chosen = np.random.default_rng(seed).permutation(train_classes)[:n_validation]
         moved = np.isin(self.labels, chosen) & (self.splits == "train")
         return replace(self, splits=np.where(moved, "validation", self.splits))
-
-
-def classes_to_test(name: str, class_names: Sequence[str], fraction: float, *, seed: int) -> NDArray[np.int64]:
-    """The classes of a dataset that test: a random fraction; 1 tests on all, 0 trains on all."""
-    n_classes = len(class_names)
-    if n_classes < 2:
-        raise ValueError(
-            f"{name}: a dataset needs at least 2 classes to compare; found {n_classes} ({class_names[0]!r}): add another class"
-        )
-    if not 0 <= fraction <= 1:
-        raise ValueError(
-            f"test_fraction must be between 0 and 1; got {fraction}: 0.5 tests on half of the classes "
-            "(--set data.options.test_fraction=0.5)"
-        )
-    n_test = round(fraction * n_classes)
-    if 0 < fraction < 1 and not 0 < n_test < n_classes:
-        raise ValueError(
-            f"test_fraction={fraction} of {n_classes} classes leaves {n_test} to test and {n_classes - n_test} to train: "
-            "both need at least one; change it (--set data.options.test_fraction=0.5)"
-        )
-    return np.random.default_rng(seed).permutation(n_classes)[:n_test]
 
 
 def _refuse_leaks(dataset: ImageDataset) -> None:

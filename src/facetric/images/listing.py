@@ -1,10 +1,11 @@
-"""The photos in a folder as people keep them: nested, unsorted, with other files, links and unreadable folders among them."""
+"""The images in a folder: nested and unsorted as people keep them, or one sub-folder per class."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from facetric.images.decoding import is_image_file
 from facetric.text import printable
@@ -19,44 +20,43 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class PhotoList:
-    """Every photo below `root`, by path; files without the suffix of a picture are counted only."""
+class ImageList:
+    """Every image below `root`, by path; other files are counted only."""
 
     root: Path
-    photos: tuple[Path, ...]  # relative to root
+    images: tuple[Path, ...]  # relative to root
     problems: tuple[Problem, ...] = ()  # folders that cannot be read
     n_others: int = 0
 
+    def not_empty(self) -> Self:
+        """The same list; a ValueError if it holds no images: a wrong folder, or a disk that is not mounted."""
+        if self.images:
+            return self
+        if self.problems:
+            raise ValueError(f"there are no photos in {printable(self.root)} that can be reached: {self.problems[0].reason}")
+        others = f", only {self.n_others:,} files of other kinds" if self.n_others else ""
+        raise ValueError(f"there are no photos in {printable(self.root)}{others}: pass a folder that holds some, nested or not")
 
-def list_photos(root: str | os.PathLike[str]) -> PhotoList:
-    """All photos in a folder and its sub-folders, or the one photo that a path names.
+
+def list_images(root: str | os.PathLike[str]) -> ImageList:
+    """All images in a folder and its sub-folders, or the one image that a path names.
 
     Hidden files and folders are left out. Links are followed, but every folder is listed once, under its own name rather than
     that of a link, so that a link to a folder above ends nowhere.
     """
     path = Path(root).expanduser()
     if path.is_file():
-        return PhotoList(path.parent, (Path(path.name),))
+        return ImageList(path.parent, (Path(path.name),))
     if not path.is_dir():
         what = "is not a folder or a photo" if path.exists() else "does not exist"
         raise ValueError(f"{printable(path)} {what}: pass a photo, or a folder of photos")
     walk = _Walk(path)
-    return PhotoList(
+    return ImageList(
         path,
-        tuple(sorted(walk.photos, key=os.fsencode)),
+        tuple(sorted(walk.images, key=os.fsencode)),
         tuple(sorted(walk.problems, key=lambda problem: os.fsencode(problem.path))),
         walk.n_others,
     )
-
-
-def not_empty(listed: PhotoList) -> PhotoList:
-    """The same list; a ValueError if it holds no photos: a wrong folder, or a disk that is not mounted."""
-    if listed.photos:
-        return listed
-    if listed.problems:
-        raise ValueError(f"there are no photos in {printable(listed.root)} that can be reached: {listed.problems[0].reason}")
-    others = f", only {listed.n_others:,} files of other kinds" if listed.n_others else ""
-    raise ValueError(f"there are no photos in {printable(listed.root)}{others}: pass a folder that holds some, nested or not")
 
 
 class _Walk:
@@ -64,7 +64,7 @@ class _Walk:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.photos: list[Path] = []
+        self.images: list[Path] = []
         self.problems: list[Problem] = []
         self.n_others = 0
         self._seen: set[tuple[int, int]] = set()
@@ -78,7 +78,7 @@ class _Walk:
             links += found
 
     def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """The sub-folders of a folder, and links to folders; its photos are kept."""
+        """The sub-folders of a folder, and links to folders; its images are kept."""
         folders: list[Path] = []
         links: list[Path] = []
         try:
@@ -99,7 +99,7 @@ class _Walk:
             if _is_folder(entry):
                 (links if entry.is_symlink() else folders).append(path)
             elif is_image_file(path):
-                self.photos.append(path)
+                self.images.append(path)
             else:
                 self.n_others += 1
         return folders, links

@@ -22,7 +22,7 @@ from PIL import Image
 from facetric.images.cache import MappedArray
 from facetric.images.decoding import open_image, upright_rgb
 from facetric.images.hashing import content_hashes
-from facetric.images.listing import list_photos, not_empty
+from facetric.images.listing import list_images
 from facetric.images.preprocessing import Crop, Preprocessing
 from facetric.machine import available_cores
 from facetric.progress import Progress
@@ -202,8 +202,8 @@ def _each(images: Any) -> Iterator[Path | Image.Image]:
         if not path.is_dir():
             yield path
             return
-        listed = not_empty(list_photos(path))
-        yield from (listed.root / image for image in listed.photos)
+        listed = list_images(path).not_empty()
+        yield from (listed.root / image for image in listed.images)
     elif isinstance(images, Image.Image):
         yield images
     elif isinstance(images, np.ndarray):

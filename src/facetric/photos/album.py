@@ -17,7 +17,7 @@ import numpy as np
 
 from facetric.embedder import Embedder
 from facetric.files import checksummed, read_checksummed, remove_stale_parts, write_atomically, write_unsynced
-from facetric.images import PhotoList, content_hash
+from facetric.images import ImageList, content_hash
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions, kept_decisions, replace_decisions
 from facetric.photos.groups import PhotoGroups, check_table, group_photos
@@ -83,11 +83,11 @@ def cluster_folder(
     return groups
 
 
-def _without(listed: PhotoList, own: Path) -> PhotoList:
+def _without(listed: ImageList, own: Path) -> ImageList:
     """The photos without those of an output in the same folder."""
     if not own.resolve().is_relative_to(listed.root.resolve()):
         return listed
-    return replace(listed, photos=tuple(photo for photo in listed.photos if own.resolve() not in photo.resolve().parents))
+    return replace(listed, images=tuple(photo for photo in listed.images if own.resolve() not in photo.resolve().parents))
 
 
 def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import Embedder
-from facetric.images import PhotoList, list_photos, not_empty
+from facetric.images import ImageList, list_images
 from facetric.photos.decisions import Decisions, kept_decisions
 from facetric.photos.groups import PhotoGroups, group_photos
 from facetric.photos.ingest import Ingested, Look, Seen, absolute, common_folder, folder_label, ingest, is_below, listed_photos
@@ -77,9 +77,9 @@ class Collection:
         listed = listed_photos(photos)
         with self.writing() as store:
             if label is not None:
-                store.set_labels({str(photo): label for photo in listed.photos})
+                store.set_labels({str(photo): label for photo in listed.images})
             if labels_from_folders:
-                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.photos})
+                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.images})
             done = ingest(listed, self._its_embedder(), store, progress=progress, seen=seen)
         return Added(len(done.photos), done.n_new, problems=done.problems)
 
@@ -122,7 +122,7 @@ class Collection:
                     f"forget them with `{self._command('remove', missing[0].parent)}`"
                 )
             with self._type(self.address, self._own_model()) as store:
-                done = ingest(PhotoList(Path("/"), tuple(paths)), self._its_embedder(), store, progress=progress)
+                done = ingest(ImageList(Path("/"), tuple(paths)), self._its_embedder(), store, progress=progress)
                 store.make_current()
         self.close()
         return Added(len(done.photos), done.n_new, problems=done.problems)
@@ -160,9 +160,9 @@ class Collection:
         neighbors vote for a label; `unknown_fraction` of the photos are expected to have none of the labels here.
         """
         check_search(top, at_least, unknown_fraction)
-        listed = not_empty(list_photos(photos))
+        listed = list_images(photos).not_empty()
         self._existing()
-        paths, vectors = embedded_photos(self._its_embedder(), [listed.root / photo for photo in listed.photos])
+        paths, vectors = embedded_photos(self._its_embedder(), [listed.root / photo for photo in listed.images])
         limit = self.near_enough if at_least is None else at_least
         found = self.nearest(vectors, top=top, label=label)
         if label is not None and not any(found):

@@ -19,7 +19,7 @@ from PIL import Image, ImageEnhance
 
 from facetric.embedder import Embedder
 from facetric.files import write_atomically
-from facetric.images import ImageError, PhotoList, Problem, list_photos, open_image
+from facetric.images import ImageError, ImageList, Problem, list_images, open_image
 from facetric.metrics import unit_rows
 from facetric.photos.collection import open_collection
 from facetric.photos.ingest import Look, absolute, read_looks, unchanged
@@ -115,10 +115,10 @@ def find_duplicates(
     What a collection, such as an output of `facetric cluster`, holds of these photos is not decoded or embedded again; with an
     embedder, new photos are added to it.
     """
-    listed = list_photos(photos)
+    listed = list_images(photos)
     root, sample = absolute(listed.root), _Sample(listed, embedder)
     with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
-        if embedder is not None and listed.photos:
+        if embedder is not None and listed.images:
             open_collection(address, embedder).add(photos, progress=progress, seen=sample.see)
         model = open_collection(address).model
         with nullcontext() if model is None else SqliteStore(address, model, read_only=True) as store:
@@ -146,17 +146,17 @@ def find_duplicates(
 
 
 def _photos(
-    listed: PhotoList, root: Path, store: SqliteStore | None, progress: Progress | None
+    listed: ImageList, root: Path, store: SqliteStore | None, progress: Progress | None
 ) -> tuple[list[Photo], list[Problem]]:
     """Of a list: those that the store holds from there, the others from their files."""
     known: list[Photo] = []
     if store is not None:
-        paths = [root / photo for photo in listed.photos]
+        paths = [root / photo for photo in listed.images]
         contents = unchanged(root, paths, store.states(paths))
         looks = store.looks(set(contents.values()))
         known = [Photo(p.relative_to(root), c, Look.unpacked(looks[c])) for p, c in contents.items() if c in looks]
     there = {photo.path for photo in known}
-    others = PhotoList(listed.root, tuple(photo for photo in listed.photos if photo not in there), listed.problems)
+    others = ImageList(listed.root, tuple(photo for photo in listed.images if photo not in there), listed.problems)
     more, problems = read_looks(others, progress)
     return known + [Photo(*one) for one in more], problems
 
@@ -168,9 +168,9 @@ class _Sample:
     is the similarity that most of them reach. Photos that are decoded for their vectors are not decoded again for this.
     """
 
-    def __init__(self, listed: PhotoList, embedder: Embedder | None) -> None:
-        places = np.unique(np.linspace(0, max(len(listed.photos) - 1, 0), N_SAMPLE).astype(np.int64)).tolist()
-        self._paths = {absolute(listed.root) / listed.photos[place] for place in places if listed.photos}
+    def __init__(self, listed: ImageList, embedder: Embedder | None) -> None:
+        places = np.unique(np.linspace(0, max(len(listed.images) - 1, 0), N_SAMPLE).astype(np.int64)).tolist()
+        self._paths = {absolute(listed.root) / listed.images[place] for place in places if listed.images}
         self._embedder = embedder
         self._copies: dict[Path, NDArray[np.uint8]] = {}
 

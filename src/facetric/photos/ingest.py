@@ -20,13 +20,12 @@ from facetric.embedder import Embedder, Vectors, check_suffix
 from facetric.files import write_atomically
 from facetric.images import (
     ImageError,
-    PhotoList,
+    ImageList,
     Problem,
     content_hash,
     decode_image,
-    list_photos,
+    list_images,
     made_ahead,
-    not_empty,
     open_file,
 )
 from facetric.photos.sqlite_store import SqliteStore
@@ -124,11 +123,11 @@ class _Read:
 
 
 def ingest(
-    listed: PhotoList, embedder: Embedder, store: Store, *, progress: Progress | None = None, seen: Seen | None = None
+    listed: ImageList, embedder: Embedder, store: Store, *, progress: Progress | None = None, seen: Seen | None = None
 ) -> Ingested:
     """Give every photo of the list a vector in the store, where it has none; each batch is kept when it is done."""
-    contents = unchanged(listed.root, listed.photos, store.states(listed.photos))
-    waiting = [photo for photo in listed.photos if photo not in contents]
+    contents = unchanged(listed.root, listed.images, store.states(listed.images))
+    waiting = [photo for photo in listed.images if photo not in contents]
     problems, n_new, known = list(listed.problems), 0, store.contents()
     read = partial(_read, listed.root, embedder, known, looks=store.keeps_looks, seen=seen)
     for batch in made_ahead(_batches(read, waiting)):
@@ -138,20 +137,20 @@ def ingest(
         problems += [Problem(photo.path, photo.problem) for photo in batch if photo.problem]
         n_new += sum(photo.vector is not None for photo in photos)
         if progress is not None:
-            progress("Embedding photos", len(contents) + len(problems) - len(listed.problems), len(listed.photos))
-    kept = tuple(photo for photo in listed.photos if photo in contents)
+            progress("Embedding photos", len(contents) + len(problems) - len(listed.problems), len(listed.images))
+    kept = tuple(photo for photo in listed.images if photo in contents)
     ordered = tuple(sorted(problems, key=lambda problem: os.fsencode(problem.path)))
     return Ingested(kept, tuple(contents[photo] for photo in kept), ordered, n_new)
 
 
-def read_looks(listed: PhotoList, progress: Progress | None) -> tuple[list[tuple[Path, bytes, Look]], list[Problem]]:
+def read_looks(listed: ImageList, progress: Progress | None) -> tuple[list[tuple[Path, bytes, Look]], list[Problem]]:
     """Path, content and look of every photo of a list that can be opened, and those that cannot."""
     looks, problems = [], list(listed.problems)
-    for batch in made_ahead(_batches(partial(_read, listed.root, None, frozenset(), looks=True, seen=None), listed.photos)):
+    for batch in made_ahead(_batches(partial(_read, listed.root, None, frozenset(), looks=True, seen=None), listed.images)):
         looks += [(photo.path, photo.content, photo.look) for photo in batch if photo.look is not None]
         problems += [Problem(photo.path, photo.problem) for photo in batch if photo.problem]
         if progress is not None:
-            progress("Reading photos", len(looks) + len(problems) - len(listed.problems), len(listed.photos))
+            progress("Reading photos", len(looks) + len(problems) - len(listed.problems), len(listed.images))
     return looks, problems
 
 
@@ -214,11 +213,11 @@ def common_folder(paths: Sequence[str]) -> Path:
     return Path(os.path.commonpath([os.path.dirname(path) for path in paths]))
 
 
-def listed_photos(photos: str | os.PathLike[str]) -> PhotoList:
+def listed_photos(photos: str | os.PathLike[str]) -> ImageList:
     """All photos by their absolute paths; a folder without any is a ValueError."""
-    listed = not_empty(list_photos(photos))
+    listed = list_images(photos).not_empty()
     root = absolute(listed.root)
-    return PhotoList(root, tuple(root / photo for photo in listed.photos), listed.problems, listed.n_others)
+    return ImageList(root, tuple(root / photo for photo in listed.images), listed.problems, listed.n_others)
 
 
 def folder_label(root: Path, photo: Path) -> str:
@@ -281,7 +280,7 @@ def embed_folder(
     kept = list(_existing(output, embedder, overwrite=overwrite))
     if beside.exists() and not overwrite and not _is_problem_table(beside):
         raise ValueError(f"{printable(beside)} is needed for a list of broken photos and was not written by facetric: move it")
-    listed = not_empty(list_photos(photos))
+    listed = list_images(photos).not_empty()
     model = Model(embedder.fingerprint, embedder.dim, embedder.run)
     with SqliteStore.alone(str(place)):
         with SqliteStore(str(place), model) as store:

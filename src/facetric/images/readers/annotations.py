@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.images.dataset import ImageDataset, classes_to_test
+from facetric.images.dataset import ImageDataset
 from facetric.text import name_some, printable
 
 UNDECIDED = "all"  # the split of images that no file assigns to one
@@ -95,12 +94,6 @@ def first_half_trains(listing: Listing) -> Listing:
     return replace(listing, splits=np.where(listing.labels < n_train, "train", "test"))
 
 
-def split_by_fraction(listing: Listing, *, test_fraction: float, seed: int) -> Listing:
-    """A random fraction of the classes for testing, the others for training; 1 tests on all, 0 trains on all."""
-    tests = classes_to_test(listing.name, listing.class_names, test_fraction, seed=seed)
-    return replace(listing, splits=np.where(np.isin(listing.labels, tests), "test", "train"))
-
-
 def existing_root(root: str | os.PathLike[str], what: str) -> Path:
     """The folder as a Path, or a ValueError that says what should be there."""
     path = Path(root).expanduser()
@@ -123,10 +116,6 @@ def read_lines(path: Path) -> list[str]:
         ) from None
     except OSError as error:
         raise ValueError(f"{printable(path)} cannot be read ({error.strerror}): check the file and its permissions") from None
-
-
-def label_array(labels: Sequence[int]) -> NDArray[np.int64]:
-    return np.asarray(labels, dtype=np.int64)
 
 
 def _file_names(folder: Path) -> set[str]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from facetric.images.dataset import ImageDataset
 from facetric.images.listing import list_class_folders, sub_folders
-from facetric.images.readers.annotations import UNDECIDED, Listing, existing_root, label_array, split_by_fraction
+from facetric.images.readers.annotations import UNDECIDED, Listing, existing_root
 from facetric.text import name_some, printable
 
 _WHAT = "a folder with one sub-folder per class"
@@ -18,7 +18,7 @@ _WHAT = "a folder with one sub-folder per class"
 
 def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
     """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them test, drawn by ``seed``."""
-    return split_by_fraction(list_folder(root), test_fraction=test_fraction, seed=seed).dataset()
+    return list_folder(root).dataset().with_test(test_fraction, seed=seed)
 
 
 def list_present(root: str | os.PathLike[str]) -> Listing:
@@ -53,7 +53,7 @@ def listing_of(images_by_class: Mapping[str, Sequence[Path]]) -> Listing:
     return Listing(
         name="folder",
         paths=tuple(path for images in classes.values() for path in images),
-        labels=label_array(labels),
+        labels=np.array(labels, dtype=np.int64),
         class_names=tuple(classes),
         splits=np.full(len(labels), UNDECIDED),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from facetric.images.dataset import SPLITS, ImageDataset
-from facetric.images.readers.annotations import UNDECIDED, Listing, label_array, read_lines, split_by_fraction
+from facetric.images.readers.annotations import UNDECIDED, Listing, read_lines
 from facetric.text import did_you_mean, name_some, printable
 
 _COLUMNS = ("path", "label", "split")
@@ -32,9 +32,8 @@ def read_csv(
     """
     listing = list_csv(root, file=file)
     if UNDECIDED in listing.splits:
-        fraction = 0.5 if test_fraction is None else test_fraction
-        listing = split_by_fraction(listing, test_fraction=fraction, seed=0 if seed is None else seed)
-    elif test_fraction is not None or seed is not None:
+        return listing.dataset().with_test(0.5 if test_fraction is None else test_fraction, seed=seed or 0)
+    if test_fraction is not None or seed is not None:
         raise ValueError(
             "the CSV file has a split column, so test_fraction and seed do nothing: leave them (data.options.test_fraction and "
             "data.options.seed) out, or remove the column"
@@ -53,7 +52,7 @@ def list_csv(root: str | os.PathLike[str], *, file: str | os.PathLike[str] | Non
     return Listing(
         name="csv",
         paths=tuple(paths),
-        labels=label_array([label_of[row["label"]] for row in rows]),
+        labels=np.array([label_of[row["label"]] for row in rows], dtype=np.int64),
         class_names=tuple(class_names),
         splits=np.array([row.get("split", UNDECIDED) for row in rows]),
     )

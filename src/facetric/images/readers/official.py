@@ -26,7 +26,6 @@ from facetric.images.readers.annotations import (
     Listing,
     existing_root,
     first_half_trains,
-    label_array,
     read_lines,
 )
 from facetric.text import name_some, printable
@@ -57,7 +56,7 @@ def list_cub(root: str | os.PathLike[str]) -> Listing:
         Listing(
             name="cub",
             paths=tuple(base / "images" / path for path in images.values()),
-            labels=label_array([position[classes[i]] for i in images]),
+            labels=np.array([position[classes[i]] for i in images], dtype=np.int64),
             class_names=tuple(class_names[class_id] for class_id in sorted(class_names)),
             splits=np.full(len(images), UNDECIDED),
         )
@@ -101,7 +100,7 @@ def list_products(root: str | os.PathLike[str]) -> Listing:
     return Listing(
         name="products",
         paths=tuple(base / image for _, _, image in rows),
-        labels=label_array([label_of[class_id] for _, class_id, _ in rows]),
+        labels=np.array([label_of[class_id] for _, class_id, _ in rows], dtype=np.int64),
         class_names=tuple(names[class_id] for class_id in sorted(names)),
         splits=np.array([split for split, _, _ in rows]),
     )
@@ -160,7 +159,9 @@ def list_cars(root: str | os.PathLike[str]) -> Listing:
         raise ValueError(
             f"the annotations have class {max(labels) + 1} but only {len(names)} names are given: unpack the devkit again"
         )
-    return first_half_trains(Listing("cars", tuple(paths), label_array(labels), names, np.full(len(paths), UNDECIDED)))
+    return first_half_trains(
+        Listing("cars", tuple(paths), np.array(labels, dtype=np.int64), names, np.full(len(paths), UNDECIDED))
+    )
 
 
 def has_cars(path: Path) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from facetric.evaluation import evaluate
 from facetric.machine import prepare_process
-from facetric.runs import evaluate_run, open_run, read_config
+from facetric.runs import open_run, read_config
 from facetric.training import resume, train
 from kept_results import keep, kept_results
 
@@ -55,7 +55,7 @@ def result(seed, options):
     if stopped:
         raise SystemExit(128 + stopped)
     seconds = time.process_time() - start
-    evaluate_run(run, facility=False, before=False)
+    open_run(run).evaluate(facility=False, baselines=False)
     embeddings = open_run(run).embeddings()
     for width in WIDTHS:
         report = evaluate(embeddings.vectors[:, :width], embeddings.labels)

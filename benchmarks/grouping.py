@@ -37,7 +37,7 @@ from facetric.images.listing import list_images
 from facetric.images.readers import load_dataset
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import Question, grouped
-from facetric.runs import Run, run_images
+from facetric.runs import Run
 
 N_ROUNDS, N_ANSWERS = 10, 10
 
@@ -58,7 +58,7 @@ def cub(path):
 def glyphs(run):
     """(name, calibrating, test) for the packaged network, or a run on glyphs."""
     model, dataset = facetric.load(run), load_dataset("glyphs")
-    known = dataset.select("train") if run is None else run_images(Run(run), "validation")[0]
+    known = dataset.select("train") if run is None else Run(run).images("validation")[0]
     parts = []
     for part, n_classes in ((known, 60), (dataset.select("test"), 100)):
         enough = np.flatnonzero(np.bincount(part.labels) >= 15)

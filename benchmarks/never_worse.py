@@ -19,7 +19,7 @@ from PIL import Image
 
 from facetric.images.readers import load_dataset
 from facetric.machine import prepare_process
-from facetric.runs import evaluate_run, open_run, recipe
+from facetric.runs import open_run, recipe
 from facetric.training import train
 from kept_results import keep, kept_results
 
@@ -66,7 +66,7 @@ def result(number, birds, characters, place, settings):
     if signal_number := train(chosen.config).signal_number:
         raise SystemExit(128 + signal_number)  # this folder is drawn again the next time
     seconds = time.perf_counter() - start
-    report = evaluate_run(place / "run", facility=False).report
+    report = open_run(place / "run").evaluate(facility=False)
     found = {name: scores_of(start) for name, start in report.baselines.items()} | {AFTER: scores_of(report)}
     run = open_run(place / "run")
     what = json.loads(run.choice_file.read_text())["chosen"] if run.choice_file.exists() else "as set"

@@ -55,11 +55,11 @@ def model(run):
 def evaluated_run(tmp_path_factory):
     """Such a run that was evaluated, and so is calibrated. Nothing writes into it."""
     from evaluation.run_folders import make_pictures, make_run
-    from facetric.runs import evaluate_run
+    from facetric.runs import open_run
 
     place = tmp_path_factory.mktemp("evaluated")
     made = make_run(place, root=make_pictures(place / "secret-pictures"))
-    evaluate_run(made, n_restarts=1, facility=False)
+    open_run(made).evaluate(n_restarts=1, facility=False)
     return made
 
 

@@ -17,7 +17,7 @@ from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import open_run, read_config
 from facetric.runs.baselines import start_network
 from facetric.runs.recipes import recipe
-from facetric.runs.splits import new_images, run_images
+from facetric.runs.splits import new_images
 from facetric.training.feed import split_images
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")
@@ -76,9 +76,9 @@ def test_every_stage_is_announced(place):
     _, result = place
     for words in (
         "training: 3 steps",
-        "raw pixels: neighbors",
+        "scores of raw pixels",
         "  untrained network",
-        "closed-form head on pixels: neighbors",
+        "scores of closed-form head on pixels",
         "  k-means",
         "  map",
     ):
@@ -98,7 +98,7 @@ def test_the_untrained_network_is_that_of_step_0(place):
 
 def test_the_closed_form_on_pixels_is_fitted_to_the_training_characters(place):
     run = open_run(place[0] / "runs" / "demo")
-    train, test = (run_images(run, split)[0] for split in ("train", "test"))
+    train, test = (run.images(split)[0] for split in ("train", "test"))
     pad = ((0, 0), (run.config.data.pad,) * 2, (run.config.data.pad,) * 2)
     head = closed_form_head(np.pad(train.images, pad).reshape(len(train), -1), train.labels, 16)
     scores = evaluate(head(np.pad(test.images, pad).reshape(len(test), -1)), test.labels, n_restarts=1, seed=run.config.run.seed)

@@ -264,7 +264,7 @@ def test_a_network_for_gray_pictures_is_refused_before_the_run_folder_is_made(tm
     line = refused(
         tmp_path, "--data", "folder", "--root", root, "--set", "model.backbone=glyphnet", "--set", "model.weights=none"
     )
-    assert "photos are read in color; the backbone glyphnet takes pictures of 1 channel: choose another" in line
+    assert "photos are read in color; the backbone glyphnet takes 1 channel: choose another" in line
     assert not (tmp_path / "runs").exists()
 
 

@@ -18,7 +18,7 @@ from facetric.clustering import FacilityLocation
 from facetric.embedder import Vectors, build_network
 from facetric.images.readers import load_dataset
 from facetric.photos import open_collection
-from facetric.runs import Manifest, Run, evaluate_run
+from facetric.runs import Manifest, Run, open_run
 from facetric.runs.config_file import parse_config
 from facetric.runs.splits import new_images
 
@@ -45,7 +45,7 @@ def photo(seed=0, size=(300, 200)):
 
 
 def test_the_vectors_are_those_of_evaluate(run):
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     kept = Vectors.load(run / "embeddings.npz")
     model = facetric.load(run)
     np.testing.assert_allclose(model.encode(list(kept.names)), kept.vectors, atol=1e-6)
@@ -64,7 +64,7 @@ def test_the_vectors_of_padded_drawings_are_those_of_evaluate(tmp_path):
     opened = Run.of(config)
     opened.create(config, {}, Manifest.of(new_images(config.data, validate=False), None))
     opened.save_network(build_network("glyphnet", dim=8, weights="none", size=40, pad=3), "last")
-    evaluate_run(opened.path, n_restarts=1, facility=False)
+    opened.evaluate(n_restarts=1, facility=False)
     pictures = load_dataset("glyphs", min_images=17, size=40).select("test").images
     found = facetric.load(opened.path).encode(pictures[:, :, :, None].repeat(3, axis=3)[:50])
     np.testing.assert_allclose(found, opened.embeddings().vectors[:50], atol=1e-6)
@@ -143,7 +143,7 @@ def test_a_trained_network_is_saved_with_its_preprocessing_and_loaded_without_an
 
 def test_a_run_is_loaded_by_its_checkpoints_alone(run, root, tmp_path):
     """No configuration, no loss, no manifest: 0.2 built the loss of a run to embed a photo."""
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     shutil.copytree(run / "checkpoints", tmp_path / "bare" / "checkpoints")
     code = (
         "import sys, facetric; e = facetric.load(sys.argv[1]); e.encode(sys.argv[2]); assert e.calibration; "
@@ -159,7 +159,7 @@ def test_a_run_is_loaded_by_its_checkpoints_alone(run, root, tmp_path):
 def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
     run = make_run(tmp_path, root=root)
     assert facetric.load(run).calibration is None  # not evaluated
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     calibration = facetric.load(run).calibration
     assert calibration is not None
     assert 0 < calibration.reached.bcubed_f1 <= 1
@@ -235,7 +235,7 @@ def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures", n_classes=6))
     with pytest.raises(ValueError, match=r"has no evaluated classes .*: run `facetric evaluate"):
         open_collection(tmp_path / "album", facetric.load(run)).cluster()
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     with pytest.raises(ValueError, match=r"fewer than four classes, .*: train with more, or pass a number of groups"):
         open_collection(tmp_path / "album", facetric.load(run)).cluster()
     album = open_collection(tmp_path / "album", facetric.load(run))

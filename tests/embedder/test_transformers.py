@@ -12,8 +12,8 @@ from PIL import Image
 from facetric.embedder import Network, build_network, load_network
 from facetric.embedder.activations import cached_activations
 from facetric.images import Arrays
+from facetric.runs import open_run
 from facetric.runs.config_file import parse_config
-from facetric.runs.scoring import evaluate_run
 from facetric.training import train
 
 TOKENS = ("pos_embed", "cls_token", "reg_token", "dist_token")
@@ -195,4 +195,4 @@ def test_a_frozen_dinov2_trains_and_is_evaluated(photos: Path, tmp_path: Path, m
     assert moved
     assert all(key.startswith(behind) for key in moved)
     assert {key.split(".")[1] for key in moved if key.startswith("blocks.")} == {"10", "11"}
-    assert evaluate_run(folder, checkpoint="last", n_restarts=1).report is not None
+    assert open_run(folder).evaluate(checkpoint="last", n_restarts=1) is not None

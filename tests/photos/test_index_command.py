@@ -19,7 +19,7 @@ from facetric.embedder import build_network
 from facetric.photos import Hit, Match, Vote, open_collection, search_page
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Entry
-from facetric.runs import Run, evaluate_run
+from facetric.runs import Run, open_run
 from photos.photo_files import photo, write_photos
 
 
@@ -189,7 +189,7 @@ def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path):
 
 def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
     run = make_run(tmp_path, root=pictures)
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     loaded = facetric.load(run)
     index = open_collection(tmp_path / "i", loaded)
     limit = 1 - loaded.calibration.threshold**2 / 2

@@ -13,8 +13,7 @@ from facetric.embedder import build_network, encode
 from facetric.embedder.heads import closed_form_head
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.report.run_record import read_run
-from facetric.runs import Run, compare_runs, evaluate_run
-from facetric.runs.splits import run_images
+from facetric.runs import Run, compare_runs, open_run
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def pretrained_run(folder, **options):
 @pytest.fixture(scope="module")
 def run(folder):
     run = pretrained_run(folder, name="first")
-    evaluate_run(run.path, n_restarts=2)
+    run.evaluate(n_restarts=2)
     return run
 
 
@@ -57,7 +56,7 @@ def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_
         ("closed-form head", 8),
     ]
     network = build_network("test_efficientnet", dim=None, weights=run.config.model.weights, size=164)
-    test, train = (run_images(run, split)[0] for split in ("test", "train"))
+    test, train = (run.images(split)[0] for split in ("test", "train"))
     features = encode(network, test.images)
     known = encode(network, train.images)
     assert same_scores(report.baselines["pretrained features"], evaluate(features, test.labels, n_restarts=2))
@@ -85,7 +84,7 @@ def test_it_is_in_the_file_in_print_on_the_page_and_in_the_comparison(run):
 
 def test_runs_that_started_from_the_same_share_the_rows_of_their_start(run, folder):
     other = pretrained_run(folder, name="other", margin_weight=2.0, seed=1)
-    evaluate_run(other.path, n_restarts=2)
+    other.evaluate(n_restarts=2)
     names = [row.name for row in compare_runs([run.path, other.path]).rows]
     assert names == ["pretrained features, d = 256", "closed-form head, d = 8", "first", "other"]
 
@@ -93,7 +92,7 @@ def test_runs_that_started_from_the_same_share_the_rows_of_their_start(run, fold
 def test_features_are_computed_once_for_all_runs_on_the_images(run, folder, caplog):
     caplog.set_level("INFO", "facetric")
     again = pretrained_run(folder, name="again")
-    evaluate_run(again.path, n_restarts=2)
+    again.evaluate(n_restarts=2)
     assert "computing activations" not in caplog.text
     assert again.evaluation().baselines == run.evaluation().baselines
 
@@ -101,12 +100,12 @@ def test_features_are_computed_once_for_all_runs_on_the_images(run, folder, capl
 def test_without_training_images_there_is_no_closed_form_and_the_rest_is_scored(folder, tmp_path, caplog):
     shutil.copytree(folder / "pictures", tmp_path / "pictures")
     moved = pretrained_run(folder, name="moved")
-    train, _ = run_images(moved, "train")
+    train, _ = moved.images("train")
     text = moved.config_file.read_text().replace(str(folder / "pictures"), str(tmp_path / "pictures"))
     moved.config_file.write_text(text)
     for name in {path.parent.name for path in train.images}:
         shutil.rmtree(tmp_path / "pictures" / name)
-    report = evaluate_run(moved.path, n_restarts=1).report
+    report = open_run(moved.path).evaluate(n_restarts=1)
     assert list(report.baselines) == ["pretrained features"]
     assert "not all that there was before training can be scored" in caplog.text
 
@@ -114,18 +113,18 @@ def test_without_training_images_there_is_no_closed_form_and_the_rest_is_scored(
 def test_a_network_from_random_weights_is_scored_as_it_starts(tmp_path):
     pictures = make_pictures(tmp_path / "pictures")
     path = make_run(tmp_path, root=pictures, seed=3)  # its checkpoint is the network of step 0
-    report = evaluate_run(path, n_restarts=1).report
+    report = open_run(path).evaluate(n_restarts=1)
     assert list(report.baselines) == ["untrained network"]
     start = report.baselines["untrained network"]
     orthogonal = build_network("glyphnet", dim=16, weights="none", size=36, seed=3)
     orthogonal.initialize_head(kind="orthogonal", seed=3)
-    dataset, _ = run_images(Run(path), "test")
+    dataset, _ = Run(path).images("test")
     assert same_scores(start, evaluate(encode(orthogonal, dataset.images), dataset.labels, n_restarts=1))
 
 
 def test_it_can_be_left_out(run, folder):
     bare = pretrained_run(folder, name="bare")
-    result = CliRunner().invoke(app, ["evaluate", str(bare.path), "--no-before", "--restarts", "1"])
+    result = CliRunner().invoke(app, ["evaluate", str(bare.path), "--no-baselines", "--restarts", "1"])
     assert result.exit_code == 0, result.output
     assert bare.evaluation().baselines == {}
     assert "this run" not in result.output

@@ -14,7 +14,7 @@ from evaluation.run_folders import make_config, make_pictures, make_run
 from facetric.cli.main import app
 from facetric.clustering import calibrate
 from facetric.embedder import save_calibration
-from facetric.runs import ConfigError, Run, RunFolderError, evaluate_run, open_run, read_config
+from facetric.runs import ConfigError, Run, RunFolderError, open_run, read_config
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
 from facetric.runs.states import MetricsLog, read_rows
@@ -29,7 +29,7 @@ def invoke(*arguments):
 def evaluated(tmp_path_factory):
     place = tmp_path_factory.mktemp("evaluated")
     run = make_run(place, root=make_pictures(place / "pictures", n_classes=16))
-    evaluate_run(run, n_restarts=1)
+    open_run(run).evaluate(n_restarts=1)
     return run
 
 
@@ -170,8 +170,7 @@ def test_images_whose_names_are_not_utf8_are_evaluated_and_reported(tmp_path):
     for path in list(root.rglob("*.png")):
         path.rename(path.with_name(os.fsdecode(b"caf\xe9") + path.name))
     run = make_run(tmp_path, root=root)
-    found = evaluate_run(run, n_restarts=1)
-    assert found.report.n_images == 16
+    assert open_run(run).evaluate(n_restarts=1).n_images == 16
     assert all("\udce9" in name for name in Run(run).embeddings().names)
     result = invoke("report", run)
     assert result.exit_code == 0, result.stderr

@@ -9,7 +9,7 @@ from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
 from facetric.embedder import Vectors
 from facetric.evaluation import EvaluationReport, evaluate
-from facetric.runs import evaluate_run
+from facetric.runs import open_run
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_splits_have_files_of_their_own_and_share_no_class(tmp_path, root):
     labels = {}
     for split in ("test", "validation", "train"):
         ending = "" if split == "test" else f"-{split}"
-        evaluate_run(run, split=split, n_restarts=1, facility=False)
+        open_run(run).evaluate(split=split, n_restarts=1, facility=False)
         labels[split] = set(Vectors.load(run / f"embeddings{ending}.npz").labels.tolist())
         report = EvaluationReport.load(run / f"evaluation{ending}.json")
         assert report.source["split"] == split

@@ -10,8 +10,8 @@ from PIL import Image
 from evaluation.run_folders import make_pictures, make_run
 from facetric.embedder import Vectors
 from facetric.images.readers import load_dataset
-from facetric.runs import Manifest, evaluate_run, open_run
-from facetric.runs.splits import resumed_images
+from facetric.runs import open_run
+from facetric.runs.manifest import Manifest
 
 
 def classes_of(path):
@@ -40,17 +40,18 @@ def test_a_class_that_was_trained_on_is_never_scored_as_test(tmp_path):
     """A new class used to change the draw of the test classes."""
     root = make_pictures(tmp_path / "pictures")
     run = make_run(tmp_path / "runs", root=root)
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     before = classes_of(run / "embeddings.npz")
     for name in ("aaa-new", "zzz-new"):
         shutil.copytree(root / "class03", root / name)
     drawn_anew = load_dataset("folder", root).select("test")
     assert trained_classes(run) & {drawn_anew.class_names[label] for label in drawn_anew.labels}  # the trap is there
-    found = evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     assert classes_of(run / "embeddings.npz") == before
     assert not trained_classes(run) & before
-    assert found.changes.new_classes == ("aaa-new", "zzz-new")
-    assert len(found.changes.added) == 8
+    changes = open_run(run).images("test")[1]
+    assert changes.new_classes == ("aaa-new", "zzz-new")
+    assert len(changes.added) == 8
 
 
 def test_what_was_added_removed_or_changed_is_counted_and_named(tmp_path, caplog):
@@ -62,11 +63,12 @@ def test_what_was_added_removed_or_changed_is_counted_and_named(tmp_path, caplog
     Image.fromarray(np.zeros((36, 36), dtype=np.uint8)).save(root / test[1])
     shutil.copy(root / test[2], (root / test[2]).with_name("more.png"))
     with caplog.at_level("WARNING", "facetric"):
-        found = evaluate_run(run, n_restarts=1, facility=False)
-    assert found.changes.removed == (test[0],)
-    assert found.changes.changed == (test[1],)
-    assert len(found.changes.added) == 1
-    assert found.report.n_images == len(test) - 1
+        report = open_run(run).evaluate(n_restarts=1, facility=False)
+    changes = open_run(run).images("test")[1]
+    assert changes.removed == (test[0],)
+    assert changes.changed == (test[1],)
+    assert len(changes.added) == 1
+    assert report.n_images == len(test) - 1
     for words in ("1 image was added", "1 image is missing", "1 image has changed", test[0], test[1]):
         assert words in caplog.text, words
 
@@ -88,7 +90,7 @@ def test_validation_of_a_run_without_validation_is_refused(tmp_path):
     root = make_pictures(tmp_path / "pictures")
     run = make_run(tmp_path / "runs", root=root, validate=False)
     with pytest.raises(ValueError, match=r"has no validation images: its validation was off .* --split with one of test, train"):
-        evaluate_run(run, split="validation")
+        open_run(run).evaluate(split="validation")
 
 
 def test_changed_training_pictures_stop_a_resume_unless_accepted(tmp_path):
@@ -97,20 +99,20 @@ def test_changed_training_pictures_stop_a_resume_unless_accepted(tmp_path):
     trained = run.manifest.images[int(np.flatnonzero(run.manifest.splits == "train")[0])]
     Image.fromarray(np.zeros((36, 36), dtype=np.uint8)).save(root / trained)
     with pytest.raises(ValueError, match=rf"1 image changed since .* \({trained}\).*--accept-changes"):
-        resumed_images(run)
-    dataset, changes = resumed_images(run, accept_changes=True)
+        run.images_to_resume()
+    dataset, changes = run.images_to_resume(accept_changes=True)
     assert changes.changed == (trained,)
     assert len(dataset) == len(run.manifest)
     (root / trained).unlink()
     with pytest.raises(ValueError, match=r"1 image needed to resume .* cannot be found"):
-        resumed_images(run, accept_changes=True)
+        run.images_to_resume(accept_changes=True)
 
 
 def test_changed_test_pictures_do_not_stop_a_resume(tmp_path):
     root = make_pictures(tmp_path / "pictures")
     run = open_run(make_run(tmp_path / "runs", root=root))
     (root / run.manifest.images[int(np.flatnonzero(run.manifest.splits == "test")[0])]).unlink()
-    dataset, changes = resumed_images(run)
+    dataset, changes = run.images_to_resume()
     assert len(changes.removed) == 1
     assert len(dataset) == len(run.manifest) - 1
 
@@ -123,8 +125,9 @@ def test_an_emptied_class_folder_stops_neither_evaluation_nor_resume(tmp_path):
     gone = tuple(manifest.images[i] for i in np.flatnonzero(manifest.labels == manifest.labels[first]))
     for name in gone:
         (root / name).unlink()
-    assert evaluate_run(run.path, n_restarts=1, facility=False).changes.removed == gone
-    dataset, changes = resumed_images(run)
+    assert run.evaluate(n_restarts=1, facility=False).n_images == manifest.count("test")[0] - len(gone)
+    assert run.images("test")[1].removed == gone
+    dataset, changes = run.images_to_resume()
     assert changes.removed == gone
     assert len(dataset) == len(manifest) - len(gone)
 
@@ -175,11 +178,11 @@ def test_class_folders_that_swap_names_do_not_make_training_pictures_test_pictur
     )
     for before, after in ((trained, "spare"), (tested, trained), ("spare", tested)):
         (root / before).rename(root / after)
-    found = evaluate_run(run, n_restarts=1, facility=False)
-    assert {name.split("/")[0] for name in found.changes.leaked} == {tested}
-    assert found.report.n_images == manifest.count("test")[0] - 4
+    report = open_run(run).evaluate(n_restarts=1, facility=False)
+    assert {name.split("/")[0] for name in open_run(run).images("test")[1].leaked} == {tested}
+    assert report.n_images == manifest.count("test")[0] - 4
     with pytest.raises(ValueError, match="cannot be found"):
-        resumed_images(open_run(run), accept_changes=True)
+        open_run(run).images_to_resume(accept_changes=True)
 
 
 def test_data_that_was_moved_is_one_line_with_the_way_out(tmp_path):
@@ -187,13 +190,13 @@ def test_data_that_was_moved_is_one_line_with_the_way_out(tmp_path):
     run = make_run(tmp_path / "runs", root=root)
     root.rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match=r"is no longer in .*: set data.root in .*config.toml"):
-        evaluate_run(run)
+        open_run(run).evaluate()
 
 
 def test_files_are_hashed_once_for_all_splits(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures"))
     for split in ("test", "train"):
-        evaluate_run(run, split=split, n_restarts=1, facility=False)
+        open_run(run).evaluate(split=split, n_restarts=1, facility=False)
     (hashes,) = (tmp_path / "cache").glob("contents-*.keys")
     assert hashes.stat().st_size == 16 * len(list((tmp_path / "pictures").rglob("*.png")))

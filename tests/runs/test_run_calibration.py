@@ -7,14 +7,14 @@ import pytest
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.embedder import build_network
-from facetric.runs import Run, evaluate_run
+from facetric.runs import Run, open_run
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     path = make_run(folder, root=make_pictures(folder / "pictures", n_classes=24))
-    evaluate_run(path, n_restarts=0)
+    open_run(path).evaluate(n_restarts=0)
     return Run(path)
 
 
@@ -32,24 +32,24 @@ def test_the_number_of_clusters_is_found_and_what_it_was_found_by_is_kept(run):
 def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, monkeypatch):
     monkeypatch.setattr("facetric.runs.scoring.calibrate", None)  # must not be called
     before = run.evaluation().calibrated
-    assert evaluate_run(run.path, n_restarts=0).report.calibrated == before
+    assert run.evaluate(n_restarts=0).calibrated == before
     monkeypatch.undo()
     run.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     assert facetric.load(run.path).calibration is None
-    evaluate_run(run.path, n_restarts=0)
+    run.evaluate(n_restarts=0)
     assert facetric.load(run.path).calibration is not None
 
 
 def test_a_damaged_calibration_is_made_again(run):
     run.checkpoint().with_name("best.calibration.json").write_text("{")
     assert facetric.load(run.path).calibration is None
-    evaluate_run(run.path, n_restarts=0)
+    run.evaluate(n_restarts=0)
     assert facetric.load(run.path).calibration is not None
 
 
 def test_few_validation_classes_are_not_calibrated_on_and_test_classes_only_for_others_photos(tmp_path):
     path = make_run(tmp_path, root=make_pictures(tmp_path / "pictures", n_classes=8))
-    assert evaluate_run(path, n_restarts=0).report.calibrated is None
+    assert open_run(path).evaluate(n_restarts=0).calibrated is None
     assert facetric.load(path).calibrated_on == "4 test classes of first"
 
 
@@ -59,7 +59,7 @@ def test_without_its_validation_images_a_run_is_still_scored(tmp_path, caplog):
     for image, split in zip(run.manifest.images, run.manifest.splits, strict=True):
         if split == "validation":
             shutil.rmtree((root / image).parent, ignore_errors=True)
-    report = evaluate_run(run.path, n_restarts=0, before=False).report
+    report = run.evaluate(n_restarts=0, baselines=False)
     assert report.calibrated is None
     assert report.nmi is not None
     assert "the number of clusters is not looked for" in caplog.text

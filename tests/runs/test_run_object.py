@@ -14,14 +14,14 @@ from facetric.embedder import Vectors, build_network
 from facetric.files import checksummed, part_of, remove_stale_parts
 from facetric.report import write_report
 from facetric.report.run_record import read_run
-from facetric.runs import Run, StaleResultError, evaluate_run, open_run
+from facetric.runs import Run, StaleResultError, open_run
 from facetric.runs.states import MetricsLog, read_rows
 
 
 @pytest.fixture
 def evaluated(tmp_path):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures"))
-    evaluate_run(run, n_restarts=1, facility=False)
+    open_run(run).evaluate(n_restarts=1, facility=False)
     return open_run(run)
 
 
@@ -29,7 +29,7 @@ def test_the_public_door_gives_config_manifest_embedder_embeddings_and_evaluatio
     run = facetric.open_run(evaluated.path)
     assert run.config.data.name == "folder"
     assert run.manifest.count("test")[0] == len(run.embeddings()) == run.evaluation().n_images == 24
-    assert run.embedder().dim == run.embeddings().vectors.shape[1] == 16
+    assert facetric.load(run.path).dim == run.embeddings().vectors.shape[1] == 16
     assert run.evaluation().source["embeddings"] == run.embeddings().fingerprint
     assert run.evaluation().source["manifest"] == run.manifest.fingerprint
 
@@ -58,13 +58,13 @@ def test_a_report_knows_what_it_was_made_from(evaluated):
     assert not evaluated.report_is_current()
     write_report(evaluated.path, figures=False)
     assert evaluated.report_is_current()
-    evaluate_run(evaluated.path, n_restarts=2, facility=False)
+    open_run(evaluated.path).evaluate(n_restarts=2, facility=False)
     assert not evaluated.report_is_current()
 
 
 def test_two_evaluations_at_once_are_refused_in_one_line(evaluated):
     with evaluated.locked("evaluated"), pytest.raises(OSError, match="is being evaluated by another process"):
-        evaluate_run(evaluated.path)
+        open_run(evaluated.path).evaluate()
 
 
 @pytest.mark.parametrize("bit", [0, 200, "middle"])

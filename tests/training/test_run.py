@@ -17,9 +17,8 @@ from facetric.cli.main import app
 from facetric.embedder import encode, load_network
 from facetric.embedder.activations import cached_activations
 from facetric.embedder.heads import closed_form_head
-from facetric.runs import RunFolderError, evaluate_run, open_run, read_config
+from facetric.runs import DivergedError, RunFolderError, open_run, read_config
 from facetric.runs.baselines import start_network
-from facetric.runs.run import DivergedError
 from facetric.runs.splits import new_images
 from facetric.runs.states import DamagedStateError, MetricsLog, read_state, states, write_state
 from facetric.training import RunResult, resume, train
@@ -303,7 +302,7 @@ def test_a_disk_that_is_full_at_the_last_state_costs_no_weights(finished, tmp_pa
             raise OSError(errno.ENOSPC, "No space left on device", str(folder))
         written(folder, step, state)
 
-    monkeypatch.setattr("facetric.training.writer.write_state", full)
+    monkeypatch.setattr("facetric.runs.states.write_state", full)
     with pytest.raises(OSError, match="No space left"):
         run(tiny_config(tmp_path))
     monkeypatch.undo()
@@ -397,7 +396,7 @@ def test_a_run_that_diverged_unseen_says_so_when_it_is_evaluated(tmp_path):
     config = tiny_config(tmp_path, run={"steps": 1, "validate_every": 0}, optimizer={"head_lr": 1e30, "warmup_steps": 0})
     run(config)
     with pytest.raises(DivergedError, match=r"last.safetensors the embeddings of (\d+) of \1 images are zero.*lower rates"):
-        evaluate_run(tmp_path / "tiny")
+        open_run(tmp_path / "tiny").evaluate()
 
 
 def test_spoiled_weights_are_not_saved():

@@ -7,6 +7,7 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
+import facetric
 from evaluation.run_folders import make_pictures
 from facetric.machine import blas_threads
 from facetric.runs import Run, open_run
@@ -105,14 +106,14 @@ def test_a_finished_run_never_lacks_its_last_weights(tmp_path, monkeypatch):
     saved = Run.save_network
 
     def full_disk(self, embedder, name):
-        raise OSError(28, "No space left on device", str(self.embedder_file(name)))
+        raise OSError(28, "No space left on device", str(self.network_file(name)))
 
     monkeypatch.setattr(Run, "save_network", full_disk)
     with pytest.raises(OSError, match="No space left"):
         train(config)
     monkeypatch.setattr(Run, "save_network", saved)  # room is made
     assert resume(Run.of(config).path).finished
-    assert open_run(Run.of(config).path).embedder().dim == config.model.dim
+    assert facetric.load(Run.of(config).path).dim == config.model.dim
 
 
 def test_work_of_the_first_process_alone_may_take_longer_than_half_an_hour(monkeypatch):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -39,6 +37,7 @@ def demo(
     """
     started = time.monotonic()
     with one_line_errors("demo", when_interrupted="stopped; start it again to continue"):
+        from facetric.report import write_report
         from facetric.runs import Run, recipe
 
         config = recipe("glyphs", overrides=["run.name=demo", *(overrides or ())]).config
@@ -46,17 +45,29 @@ def demo(
         _say("facetric demo: train a network on characters, then test it on characters it has never seen")
         compile_kernels()
         _train(config, run)
-        report = _evaluate(run)
-        page = _report(run)
+        try:
+            report = run.evaluation()
+            _say("scores before and after training: already done")
+        except ValueError:  # none yet, damaged, or of an earlier checkpoint
+            _say("scoring the trained network on characters it has never seen; then what there is without training")
+            with steps_shown(lines=True, prefix="  ") as progress:
+                report = run.evaluate(n_restarts=1, facility=False, progress=progress)
+        if run.report_is_current():
+            _say("report: already done")
+        else:
+            _say("writing the report with its map")
+            with steps_shown(lines=True, prefix="  ") as progress:
+                write_report(run.path, figures=False, progress=progress)
     _print_table({**report.baselines, "trained network": report})
-    typer.echo(f"\n{page}: open it in a browser. {_minutes(time.monotonic() - started)} in all.\n\n{_NEXT}")
+    seconds = int(time.monotonic() - started)
+    typer.echo(f"\n{run.report_file}: open it in a browser. {seconds // 60} min {seconds % 60} s in all.\n\n{_NEXT}")
 
 
 def _train(config: TrainConfig, run: Run) -> None:
     """Train or resume, unless training is finished; an Exit when a signal stops it."""
     from rich.console import Console
 
-    from facetric.runs import states
+    from facetric.runs import first_difference
     from facetric.training import resume, train
 
     console = Console(stderr=True)
@@ -66,9 +77,14 @@ def _train(config: TrainConfig, run: Run) -> None:
     else:
         if run.was_killed_at_start():
             raise ValueError(f"the demo was killed before it began to train: remove {run.path}, and start it again")
-        _refuse_other_settings(config, run)
-        trained = states(run.checkpoints)
-        if trained and trained[-1][0] >= config.run.steps:
+        if place := first_difference(config, run.config):
+            name, key = place.split(".")
+            found, value = (getattr(getattr(settings, name), key) for settings in (run.config, config))
+            raise ValueError(
+                f"{run.path} has other settings than this demo: {place} is {found} there and {value} here; give it the "
+                "same --set, choose another name with --set run.name=…, or remove it"
+            )
+        if run.n_steps() >= config.run.steps:
             _say(f"training: already done, in {run.path}")
             return
         _say(f"training: {run.path} exists and is not finished; drawing the characters, then resuming it")
@@ -76,45 +92,6 @@ def _train(config: TrainConfig, run: Run) -> None:
     if result.signal_number:
         _say("facetric demo: start it again to continue")
         raise typer.Exit(128 + result.signal_number)
-
-
-def _refuse_other_settings(config: TrainConfig, run: Run) -> None:
-    """Refuse a run with other settings. Its folder and number of threads do not matter."""
-    from facetric.runs import first_difference
-
-    if place := first_difference(config, run.config):
-        name, key = place.split(".")
-        found, value = (getattr(getattr(settings, name), key) for settings in (run.config, config))
-        raise ValueError(
-            f"{run.path} has other settings than this demo: {place} is {found} there and {value} here; give it the "
-            "same --set, choose another name with --set run.name=…, or remove it"
-        )
-
-
-def _evaluate(run: Run) -> EvaluationReport:
-    from facetric.runs import evaluate_run
-
-    if run.evaluation_file().is_file():
-        with suppress(ValueError):  # damaged, or of an earlier checkpoint
-            report = run.evaluation()
-            _say("scores before and after training: already done")
-            return report
-    _say("scoring the trained network on characters it has never seen; then what there is without training")
-    with steps_shown(lines=True, prefix="  ") as progress:
-        found = evaluate_run(run.path, n_restarts=1, facility=False, on_progress=progress)
-    assert found.report is not None
-    return found.report
-
-
-def _report(run: Run) -> Path:
-    from facetric.report import write_report
-
-    if run.report_is_current():
-        _say("report: already done")
-        return run.report_file
-    _say("writing the report with its map")
-    with steps_shown(lines=True, prefix="  ") as progress:
-        return write_report(run.path, figures=False, progress=progress).page
 
 
 def _print_table(reports: dict[str, EvaluationReport]) -> None:
@@ -131,10 +108,6 @@ def _print_table(reports: dict[str, EvaluationReport]) -> None:
     for name, report in reports.items():
         table.add_row(name, *(percent(score) for score in (*report.recall_at_k.values(), report.nmi, report.map_at_r)))
     Console().print(table)
-
-
-def _minutes(seconds: float) -> str:
-    return f"{int(seconds) // 60} min {int(seconds) % 60} s"
 
 
 def _say(line: str) -> None:

@@ -22,7 +22,7 @@ def evaluate(
     restarts: Annotated[int, typer.Option(min=0, help="k-means clusterings from random starts, as in the literature.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first random start.")] = 0,
     facility: Annotated[bool, typer.Option(help="Cluster from medoids; --no-facility: k-means from random starts alone.")] = True,
-    before: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
+    baselines: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
     batch_size: Annotated[
         int | None, typer.Option(min=1, help="Images per forward pass; by default as suits the device.", show_default=False)
@@ -35,30 +35,30 @@ def evaluate(
     The split is the one that training used; images that were added, removed or changed since are named.
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
     """
-    with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as on_progress:
-        from facetric.runs import evaluate_run
+    with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as progress:
+        from facetric.runs import open_run
 
-        found = evaluate_run(
-            run,
+        opened = open_run(run)
+        report = opened.evaluate(
             split=split,
             checkpoint=checkpoint,
             ks=k,
             n_restarts=restarts,
             seed=seed,
             facility=facility,
-            before=before,
+            baselines=baselines,
             memory_gib=memory,
             batch_size=batch_size,
             device=device,
-            on_progress=on_progress,
+            progress=progress,
         )
     if json:
-        typer.echo(found.report.to_json(), nl=False)
+        typer.echo(report.to_json(), nl=False)
     else:
         from facetric.text import printable
 
-        typer.echo(str(found.report))
-        typer.echo(printable(f"Written: {found.report_path}, {found.embeddings_path}"))
+        typer.echo(str(report))
+        typer.echo(printable(f"Written: {opened.evaluation_file(split)}, {opened.embeddings_file(split)}"))
 
 
 def compare(

@@ -13,6 +13,7 @@ from facetric.cli.errors import compile_kernels, is_first_process, one_line_erro
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from facetric.images import ImageDataset
     from facetric.runs import TrainConfig
     from facetric.training import RunResult
 
@@ -83,16 +84,16 @@ def train(
                 raise ValueError(
                     f"--final takes the data and the settings of {final}: leave the config file, --data and --root out"
                 )
-            chosen = _final(final, settings, unset or [])
+            chosen, dataset = _final(final, settings, unset or []), None
         else:
-            chosen = _chosen(config, data, root, settings, unset or [], quiet=quiet)
+            chosen, dataset = _chosen(config, data, root, settings, unset or [], quiet=quiet)
         from facetric.runs import Run
         from facetric.training import train as train_run
 
         if is_first_process():
             Run.of(chosen).refuse_existing()  # fail now, not after the compilation
         compile_kernels()
-        _exit_by_signal(train_run(chosen, console=_console(quiet)))
+        _exit_by_signal(train_run(chosen, dataset, console=_console(quiet)))
 
 
 def resume(
@@ -114,8 +115,8 @@ _INTERRUPTED = "stopped at once; if the run folder exists, `facetric resume` con
 
 def _chosen(
     config: Path | None, data: str | None, root: Path | None, overrides: list[str], unset: list[str], *, quiet: bool
-) -> TrainConfig:
-    """The run of the file, or one that suits the data, with the choices printed."""
+) -> tuple[TrainConfig, ImageDataset | None]:
+    """The run of the file, or one that suits the data, with the choices printed and the images that it was chosen for."""
     own = "facetric train --data folder --root path/to/photos"
     if config is not None and (data is not None or root is not None):
         other = f"--data {data}" if data is not None else f"--root {root}"
@@ -130,7 +131,7 @@ def _chosen(
             )
         from facetric.runs import read_config
 
-        return read_config(config, overrides=overrides, unset=unset)
+        return read_config(config, overrides=overrides, unset=unset), None
     if data is None:
         rule = "--root says where the dataset is, and --data what it is" if root is not None else "pass a config file or --data"
         raise ValueError(f"{rule}: {own}")
@@ -143,7 +144,7 @@ def _chosen(
     if is_first_process() and not quiet:
         for line in chosen.reasons:
             typer.echo(printable(line), err=True)
-    return chosen.config
+    return chosen.config, chosen.dataset
 
 
 def _final(run: Path, overrides: list[str], unset: list[str]) -> TrainConfig:

@@ -26,7 +26,7 @@ from facetric.report.figures import draw_curves, write_plot
 from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst_queries
 from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
-from facetric.runs import Run, run_images
+from facetric.runs import Run
 
 N_NEIGHBORS = 10
 MOST_FAILURES = 300
@@ -108,7 +108,7 @@ def _thumbnails(run: Run, shown: ShownImages, notes: list[str]) -> Thumbnails | 
         return Thumbnails(lambda image_id, size: open_image(names[image_id], at_least=2 * size))
     rows = [int(name.removeprefix("image ")) for name in names]
     try:
-        held = run_images(run, "test")[0].images
+        held = run.images("test")[0].images
         if not isinstance(held, np.ndarray) or max(rows) >= len(held):
             raise ValueError("the dataset has changed")
     except (ValueError, OSError) as error:

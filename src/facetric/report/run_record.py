@@ -47,7 +47,7 @@ class RunRecord:
     environment: str = ""
     command: str = ""
     notes: tuple[str, ...] = ()
-    made_from: str = ""  # fingerprints of the embeddings and scores, kept in the page
+    made_from: str = ""  # fingerprint of the scores, kept in the page
 
 
 def read_run(folder: Path) -> RunRecord:
@@ -80,7 +80,7 @@ def read_run(folder: Path) -> RunRecord:
         environment=environment,
         command=_command(environment),
         notes=tuple(notes),
-        made_from=run.results_fingerprint(),
+        made_from="" if evaluation is None else evaluation.fingerprint,
     )
 
 

@@ -72,7 +72,7 @@ def compare_runs(
         )
     dataset = run.config.data.name
     rows = [_row(members) for members in groups.values()]
-    rows = [*_before_rows(groups.values()), *rows]
+    rows = [*_baseline_rows(groups.values()), *rows]
     notes = ["± is the standard deviation over seeds, n − 1."] if any(row.n_runs > 1 for row in rows) else []
     if published and split == "test" and dataset in PUBLISHED:
         rows = [*_published_rows(dataset), *rows]
@@ -92,7 +92,7 @@ def _identity(run: Run, report: EvaluationReport) -> str:
     """What two runs must have in common to be averaged: their configuration but for seed and name, and how they were scored."""
     tables = run.config.model_dump()
     tables["run"] = {key: value for key, value in tables["run"].items() if key not in _IGNORED}
-    scored = {key: report.source.get(key) for key in ("n_views", "features", "checkpoint", "manifest")} | {
+    scored = {key: report.source.get(key) for key in ("views", "checkpoint", "manifest")} | {
         "metric": report.metric,
         "n_images": report.n_images,
     }
@@ -131,15 +131,15 @@ def _row(members: list[_Member]) -> Row:
     return Row(name, len(members), scores)
 
 
-def _before_rows(groups: Iterable[list[_Member]]) -> list[Row]:
+def _baseline_rows(groups: Iterable[list[_Member]]) -> list[Row]:
     """What there was before training, once for all runs that started from the same."""
     rows: dict[str, Row] = {}
     for members in groups:
         own = _row(members).name
-        before = next((member.report.baselines for member in members if member.report.baselines), {})
-        for name, start in before.items():
-            scores = {column: Score(100 * value) for column, value in start.comparable_scores().items()}
-            row = Row(f"{name}, d = {start.dim:,}", 0, scores)
+        found = next((member.report.baselines for member in members if member.report.baselines), {})
+        for name, baseline in found.items():
+            scores = {column: Score(100 * value) for column, value in baseline.comparable_scores().items()}
+            row = Row(f"{name}, d = {baseline.dim:,}", 0, scores)
             if rows.setdefault(row.name, row).scores != scores:
                 rows.setdefault(f"{row.name} ({own})", replace(row, name=f"{row.name} ({own})"))
     return list(rows.values())

@@ -21,7 +21,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,30 +30,16 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.embedder import (
-    Network,
-    Vectors,
-    checkpoint_file,
-    load_network,
-    network_fingerprint,
-    read_fingerprint,
-    save_network,
-)
+from facetric.embedder import Network, Vectors, checkpoint_file, network_fingerprint, read_fingerprint, save_network
 from facetric.evaluation import EvaluationReport
 from facetric.files import refuse_links, remove_stale_parts, unsealed, write_atomically
+from facetric.runs import states
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, to_toml
 from facetric.runs.manifest import Manifest
-
-_MADE_FROM = re.compile(rb'<meta name="facetric-made-from" content="([0-9a-f ]*)">')
-
-
-class DivergedError(RuntimeError):
-    """The loss, the weights or the embeddings of a run are NaN or infinite, or the embeddings zero."""
-
-
-class RunFolderError(OSError):
-    """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
+from facetric.runs.scoring import evaluate_run
+from facetric.runs.splits import resumed_images, run_images
+from facetric.runs.states import MetricsLog, RunFolderError
 
 
 class RunExistsError(RunFolderError, ValueError):
@@ -141,10 +126,8 @@ class Run:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir()
-        except FileExistsError:
-            self.refuse_existing()
-            raise RunFolderError(f"cannot create the run folder {self.path}: a file is in the way; choose --output") from None
         except OSError as error:
+            self.refuse_existing()
             raise RunFolderError(
                 f"cannot create the run folder {self.path}: {error.strerror}; change the permissions there or choose --output"
             ) from error
@@ -255,22 +238,49 @@ class Run:
             f"{self.manifest_file} {reason}. Without it the training classes are unknown: restore it, or train again"
         )
 
+    images = run_images
+    images_to_resume = resumed_images
+    evaluate = evaluate_run
+
     # Checkpoints and results, each tied to what it was made from
 
     def checkpoint(self, wanted: str = "best") -> Path:
         """The file of the best network (the last one where there is no best), or of the last one."""
         return checkpoint_file(self.path, wanted)
 
-    def embedder_file(self, name: str) -> Path:
+    def network_file(self, name: str) -> Path:
         return self.checkpoints / f"{name}.safetensors"
 
-    def embedder(self, checkpoint: str = "best") -> Network:
-        """The trained model, in eval mode."""
-        return load_network(self.checkpoint(checkpoint))
-
-    def save_network(self, embedder: Network, name: str) -> None:
+    def save_network(self, network: Network, name: str) -> None:
         with self.writing():
-            save_network(embedder, self.embedder_file(name))
+            save_network(network, self.network_file(name))
+
+    def metrics_log(self, *, from_step: int) -> MetricsLog:
+        """metrics.jsonl, open for the rows after this step."""
+        with self.writing():
+            return MetricsLog(self.metrics_file, from_step=from_step)
+
+    def save_state(self, step: int, state: dict[str, Any], log: MetricsLog) -> None:
+        """What an exact resume needs. The rows of metrics.jsonl are on disk before it: an existing state always has them."""
+        with self.writing():
+            log.sync()
+            states.write_state(self.checkpoints, step, state)
+
+    def state_to_resume(self) -> dict[str, Any] | None:
+        """The newest intact resume state; None when none was saved. What a process that was killed left beside it is removed."""
+        state = states.read_newest_state(self.checkpoints)
+        if state is not None:
+            with self.writing():
+                states.remove_earlier_states(self.checkpoints, state["step"])
+        return state
+
+    def n_steps(self) -> int:
+        """Steps until the newest resume state; 0 without any."""
+        return max((step for step, _ in states.states(self.checkpoints)), default=0)
+
+    def remove_states(self) -> None:
+        """For a finished run that will not be resumed: only its networks are kept."""
+        states.remove_states(self.checkpoints)
 
     def embeddings_file(self, split: str = "test") -> Path:
         return self.path / f"embeddings{_ending(split)}.npz"
@@ -310,27 +320,12 @@ class Run:
             raise StaleResultError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")
 
     def report_is_current(self) -> bool:
-        """Whether report.html was made from the embeddings and scores that are there now."""
+        """Whether report.html was made from the scores that are there now."""
         try:
-            with self.report_file.open("rb") as file:
-                found = _MADE_FROM.search(file.read(4096))
-        except OSError:
+            with self.report_file.open("rb") as page:
+                return self.evaluation().fingerprint.encode() in page.read(4096)
+        except (OSError, ValueError):
             return False
-        return found is not None and found[1].decode() == self.results_fingerprint()
-
-    def results_fingerprint(self) -> str:
-        """What a report is made from: fingerprints of the embeddings and the scores that are there, empty without any."""
-        parts = []
-        for path, read in ((self.embeddings_file(), read_fingerprint), (self.evaluation_file(), _evaluation_fingerprint)):
-            try:
-                parts.append(read(path))
-            except (OSError, ValueError):
-                continue
-        return " ".join(parts)
-
-
-def _evaluation_fingerprint(path: Path) -> str:
-    return EvaluationReport.load(path).fingerprint
 
 
 def _ending(split: str) -> str:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from facetric.images import ImageDataset, load_dataset, load_present
 from facetric.runs.config import DataTable
 from facetric.runs.manifest import DataChanges
-from facetric.runs.run import Run
 from facetric.text import name_some
+
+if TYPE_CHECKING:
+    from facetric.runs.run import Run
 
 SPLITS = ("test", "validation", "train")
 
 
-def new_images(data: DataTable, *, validate: bool) -> ImageDataset:
-    """The dataset of a new run, with validation classes held out from the training classes."""
-    dataset = load_run_dataset(data)
+def new_images(data: DataTable, *, validate: bool, dataset: ImageDataset | None = None) -> ImageDataset:
+    """The dataset of a new run, with validation classes held out from the training classes; `dataset` if it is loaded already."""
+    if dataset is None:
+        dataset = load_dataset(data.name, data.root, **data.options)
     if data.all_classes:
         return replace(dataset, splits=np.full(len(dataset), "train"))
     if validate and "validation" not in dataset.splits:
@@ -80,11 +84,6 @@ def _current_dataset(run: Run) -> ImageDataset:
         raise ValueError(f"the data of {run.path} is no longer in {root}: set data.root in {run.config_file} to where it is")
     data = run.config.data
     return load_present(data.name, data.root, **data.options)  # what is gone is named by the manifest
-
-
-def load_run_dataset(data: DataTable) -> ImageDataset:
-    """The dataset that a configuration names, as it is now."""
-    return load_dataset(data.name, data.root, **data.options)
 
 
 def size_and_pad(data: DataTable) -> tuple[int, int]:

@@ -24,12 +24,19 @@ from typing import Any
 import torch
 
 from facetric.files import write_atomically
-from facetric.runs.run import RunFolderError
 
 _MAGIC = b"facetric resume state 1\n"
 _N_KEPT = 2
 _log = logging.getLogger("facetric")
 _NAME = re.compile(r"^state_(\d{8,})\.pt$")
+
+
+class DivergedError(RuntimeError):
+    """The loss, the weights or the embeddings of a run are NaN or infinite, or the embeddings zero."""
+
+
+class RunFolderError(OSError):
+    """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
 
 
 class DamagedStateError(ValueError):
@@ -46,7 +53,7 @@ def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
 
 
 def remove_earlier_states(folder: Path, step: int) -> None:
-    """Those before the one before `step`. A resume calls it too: a process killed just after writing leaves one more."""
+    """Those before the one before `step`."""
     earlier = [(at, path) for at, path in states(folder) if at <= step]
     for _, path in earlier[:-_N_KEPT]:
         path.unlink(missing_ok=True)

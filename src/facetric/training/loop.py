@@ -20,9 +20,7 @@ from facetric.runs import (
     TrainConfig,
     new_images,
     open_run,
-    read_newest_state,
     resolve_paths,
-    resumed_images,
 )
 from facetric.training.choice import check_choice, choose
 from facetric.training.display import Display
@@ -54,6 +52,7 @@ class RunResult:
 
 def train(
     config: TrainConfig,
+    dataset: ImageDataset | None = None,
     *,
     console: Console | None = None,
     on_step: OnTrainingStep | None = None,
@@ -61,13 +60,14 @@ def train(
 ) -> RunResult:
     """Train a new run. Its folder must not exist; whatever stops training, `resume` continues from the last checkpoint.
 
+    `dataset` is that of the configuration where it is loaded already, as `recipe` does; it is loaded now without one.
     Progress is shown on `console`; without one, as a bar in a notebook, and messages go through logging under the name
     "facetric". `on_step` is called with the step and its loss after every step, `on_validation` with the step and the scores
     after every validation, that of step 0 (before training) included; of several processes the first calls them. An exception
     from them ends training. Settings of torch that a run needs (threads, generators, determinism) are restored at the end.
     """
     config, calls = resolve_paths(config), Callbacks(on_step, on_validation)
-    return _run(config, Run.of(config), is_new=True, accept_changes=False, console=console, calls=calls)
+    return _run(config, Run.of(config), dataset, is_new=True, accept_changes=False, console=console, calls=calls)
 
 
 def resume(
@@ -83,11 +83,18 @@ def resume(
     Training images that have changed since the run began stop it unless `accept_changes`. The rest is as in `train`.
     """
     run, calls = open_run(Path(run_folder).absolute()), Callbacks(on_step, on_validation)
-    return _run(run.config, run, is_new=False, accept_changes=accept_changes, console=console, calls=calls)
+    return _run(run.config, run, None, is_new=False, accept_changes=accept_changes, console=console, calls=calls)
 
 
 def _run(
-    config: TrainConfig, run: Run, *, is_new: bool, accept_changes: bool, console: Console | None, calls: Callbacks
+    config: TrainConfig,
+    run: Run,
+    dataset: ImageDataset | None,
+    *,
+    is_new: bool,
+    accept_changes: bool,
+    console: Console | None,
+    calls: Callbacks,
 ) -> RunResult:
     check_metric(config.run.best_metric)
     require_loggers(config.run.loggers)
@@ -102,7 +109,7 @@ def _run(
             if is_new and processes.is_first:
                 run.refuse_existing()
         with processes.fail_together():
-            dataset = _images(config, run, display, is_new=is_new, accept_changes=accept_changes)
+            dataset = _images(config, run, dataset, display, is_new=is_new, accept_changes=accept_changes)
             plan = make_plan(config, dataset, fabric, processes)
             if config.run.choose_minutes:
                 check_choice(config, dataset, plan, n_processes=processes.n)
@@ -129,7 +136,7 @@ def _run(
                 return _conclude(config, run, display, History(), interruption.signal_number)
             config, display.n_steps = chosen, chosen.run.steps
             plan = make_plan(config, dataset, fabric, processes)
-        state = processes.broadcast(lambda: None if is_new else read_newest_state(run.checkpoints))
+        state = processes.broadcast(lambda: None if is_new else run.state_to_resume())
         display.say(
             f"{'training' if is_new else 'resuming'} {run.path}: {len(plan.training):,} images of "
             f"{plan.training.n_classes:,} classes to train"
@@ -152,11 +159,13 @@ def _run(
     return _conclude(config, run, display, history, signal_number)
 
 
-def _images(config: TrainConfig, run: Run, display: Display, *, is_new: bool, accept_changes: bool) -> ImageDataset:
+def _images(
+    config: TrainConfig, run: Run, dataset: ImageDataset | None, display: Display, *, is_new: bool, accept_changes: bool
+) -> ImageDataset:
     """The dataset of a new run, or that of the manifest as it is now."""
     if is_new:
-        return new_images(config.data, validate=config.run.validate_every > 0)
-    dataset, changes = resumed_images(run, accept_changes=accept_changes)
+        return new_images(config.data, validate=config.run.validate_every > 0, dataset=dataset)
+    dataset, changes = run.images_to_resume(accept_changes=accept_changes)
     for line in changes.lines():
         display.warn(line)
     return dataset

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from facetric.embedder import Network, WeightsError, load_network
-from facetric.runs import MetricsLog, Run, TrainConfig, remove_earlier_states, write_state
+from facetric.runs import Run, TrainConfig
 from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.loggers import start_loggers
@@ -68,8 +68,7 @@ class Writer:
         self.config, self.run, self.display, self.history, self.calls = config, run, display, history, calls
         with run.writing():
             self.loggers = start_loggers(config, run, from_step=history.step)  # first: W&B may refuse to start
-            self.log = MetricsLog(run.metrics_file, from_step=history.step)
-            remove_earlier_states(run.checkpoints, history.step)
+        self.log = run.metrics_log(from_step=history.step)
         self._refitted: tuple[int, Network | None] = (-1, None)
         display.start(history.step)
 
@@ -107,13 +106,11 @@ class Writer:
         refuse_non_finite_weights(session.embedder, self.history.step)
         finished = self.history.step == self.config.run.steps
         self.run.save_network(self._for_use(session) if finished else session.embedder, "last")
-        with self.run.writing():
-            self.log.sync()
-            write_state(self.run.checkpoints, self.history.step, {**state, "validation": self.history.validation})
+        self.run.save_state(self.history.step, {**state, "validation": self.history.validation}, self.log)
 
     def restore_last(self, session: Session) -> None:
         """Write the embedder of a finished run again if it is missing or damaged; the state has its tensors."""
-        path = self.run.embedder_file("last")
+        path = self.run.network_file("last")
         try:
             load_network(path)
         except WeightsError:

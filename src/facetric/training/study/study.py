@@ -31,10 +31,8 @@ from facetric.runs import (
     Run,
     TrainConfig,
     compare_runs,
-    evaluate_run,
     parse_config,
     real_paths,
-    remove_states,
     resolve_paths,
     set_key,
 )
@@ -210,18 +208,17 @@ class Study:
         else:
             try:
                 train_or_resume(config)
-                report = evaluate_run(folder, checkpoint="last", facility=False, before=seed == 0).report
+                report = Run(folder).evaluate(checkpoint="last", facility=False, baselines=seed == 0)
             except DivergedError:
                 raise RuntimeError(
                     f"{name}, seed {seed} has diverged with the hyper-parameters that its search found "
                     f"({shown(best.parameters)}): search longer with a higher --trials, or leave it out by naming the others "
                     "with --method; what is finished is kept"
                 ) from None
-            assert report is not None
             assert report.nmi is not None
             spent = time.perf_counter() - start
             said = f"NMI {100 * report.nmi:.2f}, R@1 {100 * report.recall_at_k[1]:.2f} in {spent:.0f} s"
-        remove_states(run.checkpoints)  # a finished run needs only its network
+        run.remove_states()  # a finished run needs only its network
         say(f"{name}, seed {seed}: {said}")
 
     def _supersede(self, folder: Path) -> Path:

@@ -1,6 +1,7 @@
 """The loop through the network: what it gives, threads, devices; and the file of vectors."""
 
 import threading
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from PIL import Image
 
 from facetric.embedder import Vectors, build_network, encode
-from facetric.embedder.encode import usable_device
+from facetric.embedder.encode import outputs_in_order, usable_device
 
 
 def threads_of_a_new_thread() -> int:
@@ -29,7 +30,7 @@ def four_threads():
 
 def test_embedding_in_several_threads_at_once_leaves_torch_its_threads(four_threads) -> None:
     images = np.zeros((64, 32, 32), dtype=np.uint8)
-    network = build_network("glyphnet", weights="none").for_inference()
+    network = build_network("glyphnet", weights="none").eval().for_inference()
 
     def work() -> None:
         for _ in range(4):
@@ -44,7 +45,8 @@ def test_embedding_in_several_threads_at_once_leaves_torch_its_threads(four_thre
 
 
 def test_a_thread_of_the_pool_runs_the_network_alone(four_threads) -> None:
-    network = build_network("glyphnet", weights="none").for_inference()
+    network = build_network("glyphnet", weights="none").eval().for_inference()
+    encode(network, np.zeros((1, 32, 32), dtype=np.uint8))  # fuses it
     seen: list[int] = []
     network.backbone.stem.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
     encode(network, np.zeros((24, 32, 32), dtype=np.uint8))
@@ -115,3 +117,32 @@ def test_auto_is_a_gpu_where_there_is_one(monkeypatch, cuda: bool, mps: bool, ex
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
     assert usable_device("auto") == expected
+
+
+def test_vectors_do_not_depend_on_the_number_of_threads(network) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (50, 32, 32), dtype=np.uint8)
+    found, n_threads = [], torch.get_num_threads()
+    try:
+        for n in (1, 2, 3):
+            torch.set_num_threads(n)
+            found.append(encode(network, images))
+            assert torch.get_num_threads() == n
+    finally:
+        torch.set_num_threads(n_threads)
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[0], found[2])
+
+
+def test_outputs_come_in_order_and_an_error_in_a_task_comes_through(network) -> None:
+
+    def made(i: int) -> torch.Tensor:
+        if i == 7:
+            raise ValueError("picture 7 is broken")
+        return torch.full((1,), float(i))
+
+    outputs = outputs_in_order(network, [partial(made, i) for i in range(7)], lambda batch: batch + 1)
+    assert [float(output) for output in outputs] == [1, 2, 3, 4, 5, 6, 7]
+    n_threads = torch.get_num_threads()
+    with pytest.raises(ValueError, match="picture 7"):
+        list(outputs_in_order(network, [partial(made, i) for i in range(9)], lambda batch: batch))
+    assert torch.get_num_threads() == n_threads

@@ -7,7 +7,7 @@ import pytest
 
 import facetric
 from facetric.embedder import build_network, encode
-from facetric.embedder.samples import sample_pictures
+from facetric.embedder.onnx_export import MANY, sample_images
 from facetric.images import load_glyphs
 
 
@@ -18,8 +18,16 @@ def golden():
 
 
 def test_the_packaged_network_gives_the_vectors_of_0_2(golden):
-    found = facetric.load().encode(sample_pictures(4))
+    found = facetric.load().encode(sample_images(4))
     np.testing.assert_allclose(found, golden["photos"], atol=1e-5)
+
+
+def test_onnxruntime_gives_the_vectors_of_0_2(golden, tmp_path, monkeypatch):
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path))
+    model = facetric.load()
+    model.prepare(MANY)
+    assert len(list(tmp_path.iterdir())) == 1
+    np.testing.assert_allclose(model.encode(sample_images(4)), golden["photos"], atol=1e-6)
 
 
 def test_a_network_from_a_seed_gives_the_vectors_of_0_2(golden):

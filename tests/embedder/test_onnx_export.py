@@ -17,12 +17,10 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.embedder import OnnxNetwork, Vectors, build_network, encode, read_network
-from facetric.embedder import onnx_export as writing
-from facetric.embedder.onnx_export import Source, exported_network, write_export
-from facetric.embedder.onnx_graph import PictureGraph, onnx_graph
-from facetric.embedder.samples import sample_pictures
-from facetric.images import Files
+from facetric.embedder import Embedder, Vectors, build_network, encode, network_fingerprint, onnx_export
+from facetric.embedder.onnx_engine import OnnxEngine, read_engine
+from facetric.embedder.onnx_export import MANY, sample_images, write_export
+from facetric.images import Files, find_caches
 from facetric.photos import embed_folder, open_collection
 from photos.photo_files import write_photos
 
@@ -32,21 +30,19 @@ def invoke(*arguments):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _exported_once():
+def exported_once():
     """torch's exporter takes seconds: equal networks with equal preprocessing are exported once."""
-    made = {}
+    made, export = {}, onnx_export._graph
 
-    def kept(graph):
-        weights = b"".join(tensor.numpy().tobytes() for tensor in graph.state_dict().values())
-        options = (graph.kind, graph.form, graph.normalize, graph.normalize_features)
-        key = (str(graph), options, PictureGraph._crops, hashlib.sha256(weights).digest())
+    def kept(network, takes):
+        key = (network_fingerprint(network), takes, onnx_export._Graph.crops)
         if key not in made:
-            made[key] = onnx_graph(graph)
+            made[key] = export(network, takes)
         return made[key]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(writing, "onnx_graph", kept)
-        yield
+        patch.setattr(onnx_export, "_graph", kept)
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +63,8 @@ def exported(run, tmp_path_factory):
     path = tmp_path_factory.mktemp("exported") / "model.onnx"
     result = invoke("export", run, path)
     assert result.exit_code == 0, result.stderr
-    assert "input: uint8 (n, 36, 36, 1): an upright gray picture, stretched to 36 × 36" in result.stdout
-    assert "pictures differ from torch by at most" in result.stdout
+    assert "input: uint8 (n, 36, 36, 1): an upright gray image, stretched to 36 × 36" in result.stdout
+    assert "images differ from torch by at most" in result.stdout
     assert os.listdir(path.parent) == ["model.onnx"]
     return path
 
@@ -93,7 +89,7 @@ def test_onnxruntime_alone_takes_any_number_of_pictures(run, exported, photos, n
     session = onnxruntime.InferenceSession(exported, providers=["CPUExecutionProvider"])
     paths = sorted(photos.rglob("*.jpg"))[:n]
     pictures = [np.asarray(Image.open(path).convert("L").resize((36, 36), Image.Resampling.BILINEAR)) for path in paths]
-    (vectors,) = session.run(["vectors"], {"pictures": np.stack(pictures)[..., None]})
+    (vectors,) = session.run(["vectors"], {"images": np.stack(pictures)[..., None]})
     np.testing.assert_allclose(vectors, facetric.load(run).encode(paths), atol=2e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
 
@@ -104,8 +100,7 @@ def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run
     assert record["fingerprint"] == model.fingerprint
     assert record["calibration"]["position"] == model.calibration.position
     assert record["preprocessing"] == {"size": 36, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5]}
-    assert (record["kind"], record["dim"]) == ("uint8", 16)
-    assert record["n_checked"] == 16
+    assert (record["takes"], record["dim"], record["normalize"], record["n_checked"]) == ("images", 16, True, 16)
     assert 0 <= record["difference"] < 1e-5
     for secret in (b"secret-pictures", b"class0", os.fsencode(run.parent), b"site-packages", b".py"):
         assert secret not in exported.read_bytes()
@@ -117,7 +112,7 @@ def test_a_graph_that_crops_elsewhere_is_never_put_in_place(run, tmp_path, monke
         return ((cropped / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
 
     (tmp_path / "kept.onnx").write_bytes(b"before")
-    monkeypatch.setattr(PictureGraph, "_crops", shifted)
+    monkeypatch.setattr(onnx_export._Graph, "crops", shifted)
     for path, options in ((tmp_path / "new.onnx", ()), (tmp_path / "kept.onnx", ("--overwrite",))):
         result = invoke("export", run, path, *options)
         assert result.exit_code == 1
@@ -137,29 +132,19 @@ def test_an_existing_file_is_replaced_when_asked_to(run, photos, tmp_path):
     assert metadata(path)["n_checked"] == 9
 
 
-def test_photos_of_the_install_are_compared_and_a_missing_calibration_is_named(tmp_path):
+def test_a_run_that_was_not_evaluated_is_exported_without_a_calibration(tmp_path):
     run = make_run(tmp_path, root=make_pictures(tmp_path / "pictures"))
     result = invoke("export", run, tmp_path / "model.onnx")
     assert result.exit_code == 0, result.stderr
     assert "there is no calibration to include: run `facetric evaluate" in result.stderr
-    assert metadata(tmp_path / "model.onnx")["n_checked"] == 16
     assert facetric.load(tmp_path / "model.onnx").calibration is None
 
 
-def test_normalized_crops_are_the_other_input(run, photos, tmp_path):
-    path = tmp_path / "crops.onnx"
-    result = invoke("export", run, path, "--input", "float32")
-    assert result.exit_code == 0, result.stderr
-    assert "float32 (n, 1, 32, 32): an upright gray picture" in result.stdout
-    assert "with mean [0.5] and std [0.5]" in result.stdout
-    np.testing.assert_allclose(facetric.load(path).encode(photos), facetric.load(run).encode(photos), atol=2e-6)
-
-
-def test_drawings_are_padded_in_the_graph():
-    embedder = build_network("glyphnet", dim=8, weights="none", size=26, pad=4).eval()  # 34 pixels, cropped to 32
-    pictures = Files(picture.convert("L") for picture in sample_pictures(5))
-    network = exported_network(Source(embedder, "f"), pictures.images)
-    np.testing.assert_allclose(encode(network, pictures), encode(embedder, pictures), atol=2e-6)
+def test_drawings_are_padded_in_the_graph(tmp_path):
+    network = build_network("glyphnet", dim=8, weights="none", size=26, pad=4).eval()  # 34 pixels, cropped to 32
+    images = Files(image.convert("L") for image in sample_images(5))
+    write_export(network, tmp_path / "m.onnx", "f", images)
+    np.testing.assert_allclose(encode(read_engine(tmp_path / "m.onnx"), images), encode(network, images), atol=2e-6)
 
 
 @pytest.mark.parametrize(
@@ -172,18 +157,18 @@ def test_drawings_are_padded_in_the_graph():
     ],
 )
 def test_other_networks_frozen_whitened_or_of_any_length_are_the_same(name, options, tmp_path):
-    embedder = build_network(name, dim=8, weights="none", image_size=64, size=72, **options).eval()
-    pictures = sample_pictures(6)
-    made = write_export(Source(embedder, "f"), tmp_path / "m.onnx", pictures, made_by="a test")
-    assert made.description.difference < 1e-5
-    assert made.description.unit_length == embedder.normalize
-    found, expected = (encode(network, Files(pictures)) for network in (read_network(made.path), embedder))
+    network = build_network(name, dim=8, weights="none", image_size=64, size=72, **options).eval()
+    images = Files(sample_images(6))
+    made = write_export(network, tmp_path / "m.onnx", "f", images)
+    assert made.difference < 1e-5
+    assert made.normalize == network.normalize
+    found, expected = encode(read_engine(tmp_path / "m.onnx"), images), encode(network, images)
     np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
 
 
 def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(exported):
     model = facetric.load(exported)
-    pictures = sample_pictures(11)
+    pictures = sample_images(11)
     together = model.encode(pictures)
     np.testing.assert_array_equal(model.encode(pictures[4:5]), together[4:5])
     torch.set_num_threads(torch.get_num_threads() + 1)
@@ -193,16 +178,72 @@ def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(exported):
         torch.set_num_threads(torch.get_num_threads() - 1)
 
 
-def test_embed_with_onnx_writes_the_vectors_of_torch_under_the_same_fingerprint(run, exported, photos, tmp_path):
-    model = facetric.load(run)
-    embed_folder(photos, model, tmp_path / "torch.npz")
-    for name, options in {"engine": ("--model", run, "--engine", "onnx"), "file": ("--model", exported)}.items():
-        result = invoke("embed", photos, *options, "-o", tmp_path / f"{name}.npz")
-        assert result.exit_code == 0, result.stderr
-        found, expected = Vectors.load(tmp_path / f"{name}.npz"), Vectors.load(tmp_path / "torch.npz")
-        assert (found.names, found.hashes, found.model) == (expected.names, expected.hashes, expected.model)
-        np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-6)
+def test_embed_with_a_file_writes_the_vectors_of_torch_under_the_same_fingerprint(run, exported, photos, tmp_path):
+    embed_folder(photos, facetric.load(run), tmp_path / "torch.npz")
+    result = invoke("embed", photos, "--model", exported, "-o", tmp_path / "file.npz")
+    assert result.exit_code == 0, result.stderr
+    found, expected = Vectors.load(tmp_path / "file.npz"), Vectors.load(tmp_path / "torch.npz")
+    assert (found.names, found.hashes, found.model) == (expected.names, expected.hashes, expected.model)
+    np.testing.assert_allclose(found.vectors, expected.vectors, atol=2e-6)
     assert "(0 embedded now" in invoke("embed", photos, "--model", exported, "-o", tmp_path / "torch.npz").stdout
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache folder."""
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_many_images_are_embedded_by_onnxruntime_with_an_export_that_is_kept(run, photos, cache, exported_once):
+    model = facetric.load(run)
+    expected = model.encode(photos)
+    assert not isinstance(model._engine, OnnxEngine)  # an export would take longer than nine photos
+    assert not cache.exists()
+    model.prepare(MANY)
+    np.testing.assert_allclose(model.encode(photos), expected, atol=1e-6)
+    assert isinstance(model._engine, OnnxEngine)
+    (kept,) = cache.iterdir()
+    assert kept.name == f"glyphnet-{model.fingerprint[:16]}.onnx"
+    assert [(cache.path, cache.kind, cache.state) for cache in find_caches()] == [(kept, "exported network", "current")]
+    exported_once.clear()
+    other = facetric.load(run)
+    np.testing.assert_array_equal(other.encode(photos), model.encode(photos))  # from now on also for a few
+    np.testing.assert_array_equal(other.encode(sorted(photos.rglob("*.jpg"))[4:5]), other.encode(photos)[4:5])
+    assert not exported_once  # not exported again
+
+
+@pytest.mark.parametrize("content", [b"damaged", "another network's", "a changed byte"])
+def test_a_kept_export_that_cannot_be_used_is_made_again(run, photos, cache, content):
+    model, other = facetric.load(run), Embedder(build_network("glyphnet", dim=16, weights="none", size=36, seed=5).eval())
+    model.prepare(MANY)
+    (kept,) = cache.iterdir()
+    whole = kept.read_bytes()
+    if content == "another network's":
+        other.prepare(MANY)
+        (content,) = (path.read_bytes() for path in cache.iterdir() if path != kept)
+    elif content == "a changed byte":
+        content = bytearray(whole)
+        content[len(whole) // 2] ^= 1
+    kept.write_bytes(content)
+    again = facetric.load(run)
+    np.testing.assert_array_equal(again.encode(photos), model.encode(photos))
+    assert isinstance(again._engine, OnnxEngine)
+    assert kept.read_bytes() == whole
+
+
+@pytest.mark.parametrize("missing", ["onnxruntime", "onnx", "a folder"])
+def test_torch_does_it_in_one_line_where_onnxruntime_cannot(run, photos, cache, monkeypatch, caplog, missing):
+    if missing == "a folder":
+        cache.write_bytes(b"")
+    else:
+        monkeypatch.setitem(sys.modules, missing, None)
+    model = facetric.load(run)
+    expected = model.encode(photos)
+    model.prepare(MANY)
+    model.prepare(MANY)
+    np.testing.assert_array_equal(model.encode(photos), expected)
+    assert [record.message.startswith("torch is used, onnxruntime would be faster: ") for record in caplog.records] == [True]
 
 
 def test_an_index_made_with_torch_is_searched_with_the_file(run, exported, photos, tmp_path):
@@ -286,11 +327,8 @@ def test_the_checksum_is_that_of_everything_before_the_record(exported):
 
 def test_what_cannot_be_is_refused_with_the_way_out(run, exported, tmp_path):
     for wrong, message in [
-        (lambda: facetric.load(run, engine="tensorrt"), "engine must be torch or onnx; got 'tensorrt'"),
-        (lambda: facetric.load(exported, engine="torch"), "is run by onnxruntime, not by torch: leave --engine out"),
-        (lambda: facetric.load(run, engine="onnx", device="cuda"), "onnxruntime is used on the CPU only; got device 'cuda'"),
+        (lambda: facetric.load(exported, device="cuda"), "an exported file is run on the CPU; got device 'cuda'"),
         (lambda: facetric.load(exported).export(tmp_path / "a.onnx"), "is exported already"),
-        (lambda: facetric.load(run).export(tmp_path / "a.onnx", input="int8"), "input must be uint8 or float32; got 'int8'"),
         (lambda: facetric.load(run).export(tmp_path / "model.pt"), "exported to .onnx files; got .*: name it model.onnx"),
         (lambda: facetric.load(run).export(tmp_path / "no" / "a.onnx"), "no does not exist: create it"),
     ]:
@@ -303,12 +341,12 @@ def test_what_cannot_be_is_refused_with_the_way_out(run, exported, tmp_path):
 def test_a_missing_onnxruntime_is_named(run, exported, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     for attempt in (lambda: facetric.load(exported), lambda: facetric.load(run).export(tmp_path / "a.onnx")):
-        with pytest.raises(ValueError, match=r"not installed: pip install 'facetric\[onnx\]'"):
+        with pytest.raises(ValueError, match=r"not installed: pip install 'facetric\[photos\]'"):
             attempt()
 
 
 def test_a_run_folder_may_be_named_like_a_file(tmp_path):
     run = make_run(tmp_path, name="first.onnx", root=make_pictures(tmp_path / "pictures"))
     model = facetric.load(run)
-    assert not isinstance(model.network, OnnxNetwork)
+    assert not isinstance(model.network, OnnxEngine)
     assert model.calibration is None  # and not an error

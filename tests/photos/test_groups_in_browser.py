@@ -25,6 +25,9 @@ class ColorEncoder:
     def clusterer(self, n_clusters, n_steps):
         return AverageLinkage(0.2), None, ""
 
+    def prepare(self, n_images):
+        pass
+
     def encode(self, pixels):
         return (np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255).astype(np.float32)
 

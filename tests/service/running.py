@@ -26,6 +26,9 @@ class ColorEncoder:
     def clusterer(self, n_clusters, n_steps):
         return AverageLinkage(0.2), None, "model: colors"
 
+    def prepare(self, n_images):
+        pass
+
     def encode(self, pixels):
         mean = np.array(pixels).reshape(-1, 64, 3).mean(axis=1).astype(np.float32) + 1
         return mean / np.linalg.norm(mean, axis=1, keepdims=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -21,18 +21,17 @@ def export(
     ],
     check: Annotated[
         Path | None,
-        typer.Option(help="Photos to compare with torch on; those of the install when left out.", show_default=False),
+        typer.Option(help="Photos to compare with torch on; some that come with the install when left out.", show_default=False),
     ] = None,
-    input: Annotated[str, typer.Option(help="uint8: pictures, preprocessing in the graph. float32: normalized crops.")] = "uint8",
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
-    """Write a model to an ONNX file: from pictures of the run's size to vectors of length one, any number at a time.
+    """Write a model to an ONNX file: from images of the run's size to vectors of length one, any number at a time.
 
     The file holds the preprocessing, the fingerprint of the model and its calibration. It is run by onnxruntime and compared
     with torch before it is put in place; a difference beyond the tolerance is an error, and nothing is written.
 
-    Needs pip install 'facetric[onnx]'. `facetric embed --model model.onnx` uses the file.
+    `facetric embed --model model.onnx` uses the file.
     """
     with one_line_errors("export"):
         from facetric.text import printable
@@ -42,13 +41,13 @@ def export(
             raise ValueError(f"pass a run folder and one file to write; got {len(paths)} paths: facetric export RUN model.onnx")
         with said_if_slow("exporting"):
             from facetric.embedder import load
-            from facetric.embedder.onnx_graph import InputKind
 
-            model = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu")
-            made = model.export(output, check=check, input=cast(InputKind, input), overwrite=overwrite)
-        found = made.description
+            found = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu").export(
+                output, check=check, overwrite=overwrite
+            )
         if found.calibration is None:
             say("export", f"there is no calibration to include: run `facetric evaluate {printable(runs[0])}` first to have one")
-    typer.echo(f"{printable(made.path)}: {found.network}, {found.dim} dimensions, {made.n_bytes / 1e6:.1f} MB")
+    n_bytes = output.expanduser().stat().st_size
+    typer.echo(f"{printable(output)}: {found.network}, {found.dim} dimensions, {n_bytes / 1e6:.1f} MB")
     typer.echo(f"input: {found.words()}")
-    typer.echo(f"{found.n_checked} pictures differ from torch by at most {found.difference:.1e}")
+    typer.echo(f"{found.n_checked} images differ from torch by at most {found.difference:.1e}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,7 +14,7 @@ from facetric.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.embedder import Embedder, Engine
+    from facetric.embedder import Embedder
     from facetric.images import Problem
     from facetric.photos import Duplicates, Group, PhotoGroups
 
@@ -38,9 +38,6 @@ def embed(
     model: Annotated[Path | None, MODEL] = None,
     checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
     device: Annotated[str, DEVICE] = "auto",
-    engine: Annotated[
-        str | None, typer.Option(help="torch, or onnx: the same vectors up to rounding (facetric[onnx]).", show_default="torch")
-    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
     ] = False,
@@ -55,7 +52,7 @@ def embed(
             from facetric.embedder import load
             from facetric.photos import embed_folder
 
-            loaded = load(model, checkpoint=checkpoint, device=device, engine=cast("Engine | None", engine))
+            loaded = load(model, checkpoint=checkpoint, device=device)
         with steps_shown() as progress:
             found = embed_folder(photos, loaded, output, overwrite=overwrite, progress=progress)
     known = found.n_photos - found.n_new

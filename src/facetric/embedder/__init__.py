@@ -13,11 +13,9 @@ from facetric.embedder.checkpoint import (
 from facetric.embedder.embedder import Embedder
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.heads import FITTED_KINDS, ClosedForm, can_span, check_fit, closed_form_head
-from facetric.embedder.loading import Engine, checkpoint_file, load
+from facetric.embedder.loading import checkpoint_file, load
 from facetric.embedder.network import WHOLE, Network
-from facetric.embedder.onnx_engine import OnnxNetwork, read_network
-from facetric.embedder.onnx_export import Export, ExportError, exported_network, write_export
-from facetric.embedder.onnx_file import OnnxDescription, OnnxFileError
+from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors, check_suffix, read_fingerprint
 from facetric.embedder.weights import WeightsError, default_weights
@@ -29,13 +27,8 @@ __all__ = [
     "ClosedForm",
     "Embedder",
     "Embedding",
-    "Engine",
-    "Export",
     "ExportError",
     "Network",
-    "OnnxDescription",
-    "OnnxFileError",
-    "OnnxNetwork",
     "Vectors",
     "WeightsError",
     "build_network",
@@ -49,15 +42,12 @@ __all__ = [
     "closed_form_head",
     "default_weights",
     "encode",
-    "exported_network",
     "load",
     "load_network",
     "network_fingerprint",
     "read_calibration",
     "read_fingerprint",
-    "read_network",
     "save_calibration",
     "save_network",
     "usable_device",
-    "write_export",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,16 +17,14 @@ from facetric.clustering import AverageLinkage, Calibration, FacilityLocation
 from facetric.embedder.checkpoint import network_fingerprint, save_calibration, save_network
 from facetric.embedder.encode import encode
 from facetric.embedder.network import Network
-from facetric.images import Preprocessing, as_source
+from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine
+from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
+from facetric.images import Files, Preprocessing, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from facetric.embedder.onnx_engine import OnnxNetwork
-    from facetric.embedder.onnx_export import Export
-    from facetric.embedder.onnx_graph import InputKind
 
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
 
@@ -51,12 +49,12 @@ class Embedder:
 
     def __init__(
         self,
-        network: Network | OnnxNetwork,
+        network: Network | OnnxEngine,
         *,
         fingerprint: str | None = None,
         calibration: Calibration | None = None,
         calibrated_on: str = "",
-        origin: tuple[str | None, str, str, str | None] | None = None,
+        origin: tuple[str | None, str, str] | None = None,
     ) -> None:
         if not isinstance(network, Network):  # an exported file knows these
             about = network.description
@@ -66,6 +64,8 @@ class Embedder:
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
         self.calibration, self.calibrated_on = calibration, calibrated_on
         self.origin = origin  # the arguments of `load`
+        self._engine = network.for_inference() if isinstance(network, Network) else network
+        self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
 
     def __repr__(self) -> str:
         return f"<Embedder of {self.name}: {self.dim} dimensions, {self.fingerprint[:12]}>"
@@ -104,19 +104,28 @@ class Embedder:
         """The vectors (n, dim) of images, in their order: one row per image, a folder giving all images below it.
 
         Takes a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of
-        these. Images are turned upright by their EXIF orientation, as in training. On a CPU they go through the network one by
-        one, in `n_threads` at once, unless `batch_size` is given: the vector of an image is, to the last bit, the same whatever
-        it is encoded with. `progress` is called with ("Embedding", done, n).
+        these. Images are turned upright by their EXIF orientation, as in training. On a CPU `n_threads` run the network at once;
+        unless `batch_size` is given, the vector of an image is, to the last bit, the same whatever an engine (`prepare`) encodes
+        it with. `progress` is called with ("Embedding", done, n).
         """
         source = as_source(images)
-        if batch_size is None and self.network.device.type == "cpu":
+        self.prepare(len(source))
+        is_padded = batch_size is None and self.network.device.type == "cpu"
+        if batch_size is None and isinstance(self._engine, OnnxEngine):
             batch_size = 1
         with steps_shown() if show_progress_bar and progress is None else nullcontext(progress) as told:
-            return encode(self._engine, source, batch_size=batch_size, n_threads=n_threads, progress=told)
+            return encode(self._engine, source, batch_size=batch_size, padded=is_padded, n_threads=n_threads, progress=told)
 
-    @cached_property
-    def _engine(self) -> Network | OnnxNetwork:
-        return self.network.for_inference() if isinstance(self.network, Network) else self.network
+    def prepare(self, n_images: int) -> None:
+        """Choose the engine for so many images; `encode` does so for those that it is given at once.
+
+        On a CPU it is onnxruntime where an export of this network is kept in the cache folder; where none is, it is made for
+        2,000 images or more, and torch encodes fewer. Vectors are the same to 1e-6.
+        """
+        is_many = n_images >= MANY
+        if isinstance(self._engine, Network) and self.network.device.type == "cpu" and is_many not in self._tried:
+            self._tried |= {is_many, False}
+            self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the network with its preprocessing to a .safetensors file, which `load` takes; the calibration lies beside it."""
@@ -131,34 +140,25 @@ class Embedder:
         if self.calibration is not None:
             save_calibration(path, self.calibration, self.calibrated_on)
 
-    def export(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        check: ImageLike | None = None,
-        input: InputKind = "uint8",
-        overwrite: bool = False,
-    ) -> Export:
+    def export(self, path: str | os.PathLike[str], *, check: ImageLike | None = None, overwrite: bool = False) -> OnnxDescription:
         """Write the model to an ONNX file: preprocessing, network and normalization, for any number of images.
 
-        Its input are uint8 images (n, size, size, channels), upright and stretched to the size of the preprocessing; with input
-        "float32", normalized crops (n, channels, crop, crop). Fingerprint, calibration and preprocessing are in its metadata.
-        Before the file is put in place it is run by onnxruntime and compared with torch on images of `check`, else on photos
-        that come with the install.
+        Its input are uint8 images (n, size, size, channels), upright and stretched to the size of the preprocessing. Fingerprint,
+        calibration and preprocessing are in its metadata. Before the file is put in place it is run by onnxruntime and compared
+        with torch on up to 64 images of `check`, else on photos that come with the install.
         """
-        from facetric.embedder.exporting import export_model
-
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
-        photos = None if check is None else list(as_source(check).images)  # type: ignore[attr-defined]
-        return export_model(self, Path(path).expanduser(), photos, kind=input, overwrite=overwrite)
-
-    def in_onnxruntime(self) -> Embedder:
-        """The same, run by onnxruntime: exported in memory and compared with torch."""
-        from facetric.embedder.exporting import exported_in_memory
-
-        assert isinstance(self.network, Network)
-        return Embedder(exported_in_memory(self), origin=self.origin)
+        place = Path(path).expanduser()
+        check_place(place, overwrite=overwrite)
+        return write_export(
+            self.network,
+            place,
+            self.fingerprint,
+            Files(sample_images()) if check is None else as_source(check),
+            calibration=None if self.calibration is None else self.calibration.as_dict(),
+            calibrated_on=self.calibrated_on,
+        )
 
     @property
     def near_enough(self) -> float | None:

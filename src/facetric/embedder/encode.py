@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network
-from facetric.images import ImageSource, made_ahead, source_of
+from facetric.images import Crop, ImageSource, made_ahead, source_of
 
 if TYPE_CHECKING:
-    from facetric.embedder.onnx_engine import OnnxNetwork
+    from facetric.embedder.onnx_engine import OnnxEngine
 
 # Images per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
 CPU_BATCH, GPU_BATCH = 8, 256
@@ -29,11 +29,12 @@ _this_thread, _lock = threading.local(), threading.Lock()
 
 
 def encode(
-    network: Network | OnnxNetwork,
+    network: Network | OnnxEngine,
     images: ImageSource | Sequence[Path] | NDArray[np.uint8],
     *,
     what: What = "embedding",
     batch_size: int | None = None,
+    padded: bool = False,
     n_threads: int | None = None,
     step: str = "Embedding",
     progress: Callable[[str, int, int], None] | None = None,
@@ -42,7 +43,8 @@ def encode(
 
     * `what`: or the pooled "features" (n, n_features), or the "activations" (n, …) of the frozen part. From a source of cached
       activations only the rest of the network is run.
-    * `batch_size`: images per forward pass, by default as many as suit the device.
+    * `batch_size`: images per forward pass, by default as many as suit the device. The last bits of a vector depend on it.
+    * `padded`: fill the last batch with zeros, so that an image has the same vector whatever it is encoded with.
     * `n_threads`: on a CPU each of them makes a batch and runs the network on it; as many as torch has unless given. For a GPU
       they make batches ahead, one per core.
     * `progress`: called with (`step`, done, n).
@@ -56,9 +58,9 @@ def encode(
     found: list[NDArray[np.float32]] = []
     with inference(network) as ready:
         crop, run = ready.crop, _part(ready, what, from_activations=source.starts_at == "activations")
-        tasks = [partial(source.inputs, rows, crop) for rows in blocks]
+        tasks = [partial(_inputs, source, rows, crop, batch_size if padded else 0) for rows in blocks]
         for rows, vectors in zip(blocks, outputs_in_order(ready, tasks, run, n_threads), strict=True):
-            found.append(vectors.float().numpy())
+            found.append(vectors[: len(rows)].float().numpy())
             if progress is not None:
                 progress(step, int(rows[-1]) + 1, len(source))
     if not found:
@@ -66,7 +68,13 @@ def encode(
     return np.concatenate(found)
 
 
-def batch_size_for(network: Network | OnnxNetwork) -> int:
+def _inputs(source: ImageSource, rows: NDArray[np.int64], crop: Crop, n_least: int) -> NDArray[np.float32]:
+    inputs = source.inputs(rows, crop)
+    n_missing = n_least - len(inputs)
+    return inputs if n_missing <= 0 else np.concatenate([inputs, np.zeros((n_missing, *inputs.shape[1:]), dtype=inputs.dtype)])
+
+
+def batch_size_for(network: Network | OnnxEngine) -> int:
     """Images per forward pass that suit the device."""
     return CPU_BATCH if network.device.type == "cpu" else GPU_BATCH
 
@@ -79,7 +87,7 @@ def inference(network: Any) -> Iterator[Any]:
         return
     was_training = network.training
     try:
-        yield network.for_inference()
+        yield network.eval().for_inference()
     finally:
         network.train(was_training)
 
@@ -98,7 +106,7 @@ def _part(network: Any, what: What, *, from_activations: bool) -> Callable[[Tens
 
 
 def outputs_in_order(
-    network: Network | OnnxNetwork,
+    network: Network | OnnxEngine,
     batches: Iterable[Callable[[], Batch]],
     run: Callable[[Tensor], Tensor],
     n_threads: int | None = None,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import calibration_file, load_network, network_fingerprint, read_calibration
 from facetric.embedder.embedder import Embedder
 from facetric.embedder.encode import usable_device
+from facetric.embedder.onnx_engine import read_engine
 
-Engine = Literal["torch", "onnx"]
 CHECKPOINTS = ("best", "last")
 _PACKAGED = "tf_efficientnet_lite0"
 
@@ -21,25 +21,23 @@ def load(
     *,
     checkpoint: str = "best",
     device: str = "auto",
-    engine: Engine | None = None,
 ) -> Embedder:
     """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
     birds.safetensors, or of a file that `facetric export` wrote.
 
     Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
-    With engine "onnx" the network is exported in memory, compared with torch and run by onnxruntime on the CPU: the same vectors
-    up to rounding, and the same fingerprint. An exported file is always run by onnxruntime.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
     where = None if path is None else Path(path).expanduser()
     is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
-    _check_engine(engine, device, is_exported=is_exported)
-    origin = (None if where is None else str(where.absolute()), checkpoint, device, engine)
+    origin = (None if where is None else str(where.absolute()), checkpoint, device)
     if where is not None and is_exported:
-        from facetric.embedder.onnx_engine import read_network
-
-        return Embedder(read_network(where), origin=origin)
+        if device not in ("auto", "cpu"):
+            raise ValueError(
+                f"an exported file is run on the CPU; got device {device!r}: leave --device out, or pass the run folder"
+            )
+        return Embedder(read_engine(where), origin=origin)
     place = usable_device(device)
     if where is None:
         network = build_network(_PACKAGED, dim=None, weights="packaged").eval()
@@ -49,8 +47,7 @@ def load(
         network, kept = load_network(weights), calibration_file(weights)
     fingerprint = network_fingerprint(network)
     calibration, classes = read_calibration(kept, fingerprint)
-    found = Embedder(network.to(place), fingerprint=fingerprint, calibration=calibration, calibrated_on=classes, origin=origin)
-    return found.in_onnxruntime() if engine == "onnx" else found
+    return Embedder(network.to(place), fingerprint=fingerprint, calibration=calibration, calibrated_on=classes, origin=origin)
 
 
 def checkpoint_file(run: Path, wanted: str = "best") -> Path:
@@ -75,17 +72,8 @@ def checkpoint_file(run: Path, wanted: str = "best") -> Path:
 
 def restored(origin: tuple[Any, ...], fingerprint: str) -> Embedder:
     """An embedder from its pickle: the arguments of `load`, and the fingerprint that it had."""
-    path, checkpoint, device, engine = origin
-    found = load(path, checkpoint=checkpoint, device=device, engine=engine)
+    path, checkpoint, device = origin
+    found = load(path, checkpoint=checkpoint, device=device)
     if found.fingerprint != fingerprint:
         raise OSError(f"{path or 'the packaged network'} is no longer the model that it was: load it again")
     return found
-
-
-def _check_engine(engine: str | None, device: str, *, is_exported: bool) -> None:
-    if engine not in (None, "torch", "onnx"):
-        raise ValueError(f"engine must be torch or onnx; got {engine!r}: choose one of these (--engine onnx)")
-    if is_exported and engine == "torch":
-        raise ValueError("an exported file is run by onnxruntime, not by torch: leave --engine out, or pass the run folder")
-    if (is_exported or engine == "onnx") and device not in ("auto", "cpu"):
-        raise ValueError(f"onnxruntime is used on the CPU only; got device {device!r}: leave --device out, or use torch")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, get_args
 
@@ -11,13 +12,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from facetric.embedder.fused import fused
-from facetric.embedder.fused_training import fused_to_train
+from facetric.embedder.fused_training import fused
 from facetric.embedder.heads import initialize
-from facetric.embedder.split import NetworkSplit, feature_maps, first_part, second_part, split_after
+from facetric.embedder.split import Halves, NetworkSplit, feature_maps, split_after
 from facetric.images import CenterCrop, Preprocessing
 
 WHOLE = "all"  # freeze_through: the whole backbone
+_building = threading.Lock()
 Pooling = Literal["average", "gem"]
 _POWER, _LEAST = 3.0, 1e-6
 _AVERAGES = ("global_pool", "avgpool")  # the module that averages: timm's name, torchvision's
@@ -64,8 +65,8 @@ class Network(nn.Module):
         self.normalize = normalize
         self.freeze_through = freeze_through
         self.freeze_batchnorm = freeze_batchnorm
-        self._for_inference = False  # whether it is a copy for inference
-        self._trained: tuple[nn.Module] | None = None  # in a tuple: torch would take a module for a part of this one
+        self._is_constant = False  # whether it is a copy for inference
+        self._passes: dict[bool, tuple[nn.Module, Halves | None]] = {}  # in training mode, and in eval mode
         self.normalize_features = normalize_features
         self.pooling = pooling
         if pooling == "gem":
@@ -74,7 +75,7 @@ class Network(nn.Module):
         probe = self._probe()
         self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
         with torch.no_grad():
-            self.n_features: int = self.features(probe).shape[1]
+            self.n_features: int = self._pooled(feature_maps(self.backbone, _channels_last(probe))).shape[1]
         self.dim: int = self.n_features if dim is None else dim
         self.head = nn.Identity() if dim is None else nn.Linear(self.n_features, dim)
         frozen = self.trunk_state()
@@ -105,11 +106,13 @@ class Network(nn.Module):
         """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
         if self.freeze_through == WHOLE:
             with torch.no_grad():
-                return self._pooled(feature_maps(self.backbone, _channels_last(images)))
+                return self._pooled(feature_maps(self._backbone_passes()[0], _channels_last(images)))
         if self._split is None:
             return images
         with torch.no_grad():
-            return first_part(self.backbone, self._split, _channels_last(images))
+            halves = self._backbone_passes()[1]
+            assert halves is not None
+            return halves.first(_channels_last(images))
 
     def from_activations(self, activations: Tensor) -> Tensor:
         """Activations of the frozen first part → embeddings (m, dim)"""
@@ -122,25 +125,19 @@ class Network(nn.Module):
         if self.freeze_through == WHOLE:
             return activations
         activations = _channels_last(activations)
-        network = self._faster_backbone(activations)
-        if self._split is None:
-            return self._pooled(feature_maps(network, activations))
-        return self._pooled(second_part(network, self._split, activations))
+        backbone, halves = self._backbone_passes()
+        return self._pooled(feature_maps(backbone, activations) if halves is None else halves.second(activations))
 
     def for_inference(self) -> Network:
-        """A copy in eval mode to encode many images with; this network is put in eval mode too.
+        """A copy to encode many images with, which shares the modules; this network must be in eval mode and stay as it is.
 
-        On a CPU its convolutions are fused (`fused.py`), about twice as fast for the default backbone, and its vectors are equal
-        up to rounding. What is not fused is shared with this network: make another copy once it has been trained further.
+        On a CPU its convolutions are fused (`fused_training.py`), about twice as fast for the default backbone, and its vectors
+        are equal up to rounding.
         """
-        if self._for_inference:
+        if self._is_constant:
             return self
-        self.eval()
         other = copy.copy(self)
-        other._for_inference = True
-        with torch.inference_mode(False):  # where tensors have versions, which tell what follows what
-            probe = _channels_last(self._probe().to(self.device))
-            other._modules = {**self._modules, "backbone": fused(self.backbone, probe, apart=self.freeze_through)}
+        other._is_constant = True
         return other
 
     def trunk_state(self) -> dict[str, Tensor]:
@@ -183,7 +180,7 @@ class Network(nn.Module):
     def interpolated(self, backbone: Mapping[str, Tensor], fraction: float) -> Self:
         """The same head on (1 − fraction)·this backbone + fraction·other weights of it, given by name."""
         other = copy.copy(self)
-        other._modules, other._trained = {**self._modules, "backbone": copy.deepcopy(self.backbone)}, None
+        other._modules, other._passes = {**self._modules, "backbone": copy.deepcopy(self.backbone)}, {}
         with torch.no_grad():
             for name, tensor in other.backbone.state_dict().items():
                 if tensor.is_floating_point():
@@ -206,8 +203,6 @@ class Network(nn.Module):
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""
-        if mode and self._for_inference:
-            raise ValueError("a copy for inference has no gradients: train the network that it was made from")
         super().train(mode)
         if self.freeze_batchnorm:
             for module in self.backbone.modules():
@@ -218,15 +213,20 @@ class Network(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_trained": None}  # made again when it is needed
+        return {**self.__dict__, "_passes": {}}  # made again when they are needed
 
-    def _faster_backbone(self, activations: Tensor) -> nn.Module:
-        """The backbone, with the passes of `fused_training.py` while it trains on a CPU with frozen batch normalization."""
-        if not (self.training and self.freeze_batchnorm and activations.device.type == "cpu" and torch.is_grad_enabled()):
-            return self.backbone
-        if self._trained is None:
-            self._trained = (fused_to_train(self.backbone, _channels_last(self._probe()), apart=self.freeze_through),)
-        return self._trained[0]
+    def _backbone_passes(self) -> tuple[nn.Module, Halves | None]:
+        """The backbone and its parts in this mode, built once: fused on a CPU, except where batch normalization is trained."""
+        with _building:
+            if self.training not in self._passes:
+                with torch.inference_mode(False):
+                    is_fused = self.device.type == "cpu" and (self._is_constant or (self.training and self.freeze_batchnorm))
+                    probe, backbone = _channels_last(self._probe()), self.backbone
+                    if is_fused:
+                        backbone = fused(backbone, probe, apart=self.freeze_through, constant=self._is_constant)
+                    halves = None if self._split is None else Halves(backbone, self._split)
+                    self._passes[self.training] = backbone, halves
+            return self._passes[self.training]
 
     def _probe(self) -> Tensor:
         """An image of noise to try the network on."""

@@ -1,63 +1,121 @@
-"""`write_export`: the model as an ONNX file that was loaded again and compared with torch before it is put in place."""
+"""A network as an ONNX file that was run by onnxruntime and compared with torch before it is put in place.
+
+`write_export` writes the file of `facetric export`, `kept_engine` the one that embeds photos on a CPU.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import copy
+import hashlib
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
 
 from facetric.embedder.encode import encode
 from facetric.embedder.network import Network
-from facetric.embedder.onnx_engine import OnnxNetwork, onnx_session, require_onnxruntime
-from facetric.embedder.onnx_file import OnnxDescription, with_description
-from facetric.embedder.onnx_graph import InputKind, PictureGraph, onnx_graph
-from facetric.files import write_atomically
-from facetric.images import Files
+from facetric.embedder.onnx_engine import (
+    FORMAT,
+    INPUT,
+    OUTPUT,
+    OnnxDescription,
+    OnnxEngine,
+    OnnxFileError,
+    Takes,
+    onnx_session,
+    read_engine,
+)
+from facetric.embedder.split import feature_maps
+from facetric.files import checksummed, write_atomically
+from facetric.images import Files, ImageSource, cache_folder
 from facetric.text import printable
 
-TOLERANCE = 1e-4  # of the distance between two vectors of a picture, relative to their length; rounding makes about 1e-6
-BATCH = 32
+MANY = 2000  # images that are worth an export, which takes seconds and is kept
+TOLERANCE = 1e-4  # of the distance between two vectors of an image, relative to their length; rounding makes about 1e-6
+_OPSET = 18
+_log = logging.getLogger("facetric")
 
 
 class ExportError(RuntimeError):
-    """The exported graph does not give the vectors of the model, or cannot be made; nothing was written."""
+    """The exported graph does not give the vectors of the network, or cannot be made; nothing was written."""
 
 
-@dataclass(frozen=True)
-class Export:
-    """A file that was written."""
+def kept_engine(network: Network, fingerprint: str, *, export: bool) -> OnnxEngine | None:
+    """onnxruntime with the export of this network that is kept in the cache folder. None where torch has to do it.
 
-    path: Path
-    n_bytes: int
-    description: OnnxDescription
-
-
-@dataclass(frozen=True, eq=False)
-class Source:
-    """What is exported: an embedder as it was loaded (not a copy for inference), and what is known of it."""
-
-    network: Network
-    fingerprint: str
-    calibration: Mapping[str, Any] | None = None
-    calibrated_on: str = ""
+    Where none is kept, or a damaged one, it is made if `export` is true.
+    """
+    path = cache_folder() / f"{re.sub(r'[^A-Za-z0-9_.]', '_', network.name)}-{fingerprint[:16]}.onnx"
+    try:
+        if path.is_file():
+            try:
+                engine = read_engine(path)
+                if engine.description.fingerprint == fingerprint:
+                    with suppress(OSError):
+                        path.touch()  # `facetric cache` says when it was last used
+                    return engine
+            except OnnxFileError:
+                pass  # damaged, or of another version
+        elif not export:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_export(network, path, fingerprint, Files(sample_images(4)), takes="crops")
+        return read_engine(path)
+    except (OSError, ImportError, ValueError, ExportError) as error:
+        _log.warning("torch is used, onnxruntime would be faster: %s", error)
+        return None
 
 
 def write_export(
-    source: Source, path: Path, pictures: Sequence[Any], *, kind: InputKind = "uint8", overwrite: bool = False, made_by: str
-) -> Export:
-    """Export to `path`, checked on these upright pictures. A difference beyond the tolerance is an ExportError.
-
-    An existing file is replaced with `overwrite` only.
-    """
-    check_place(path, overwrite=overwrite)
-    graph, network = _checked(source, pictures, kind)
-    content = with_description(graph, network.description, made_by=made_by)
-    write_atomically(path, content)
-    return Export(path, len(content), network.description)
+    network: Network,
+    path: Path,
+    fingerprint: str,
+    images: ImageSource,
+    *,
+    takes: Takes = "images",
+    calibration: Mapping[str, Any] | None = None,
+    calibrated_on: str = "",
+) -> OnnxDescription:
+    """Write the file, compared with torch on up to 64 of these images. A difference beyond the tolerance is an ExportError."""
+    checked = images.take(np.unique(np.linspace(0, len(images) - 1, min(len(images), 64)).astype(int)))
+    about = OnnxDescription(
+        fingerprint=fingerprint,
+        network=network.name,
+        dim=network.dim,
+        normalize=network.normalize,
+        preprocessing=network.preprocessing,
+        takes=takes,
+        calibration=calibration,
+        calibrated_on=calibrated_on,
+    )
+    try:
+        graph = _graph(network, takes)
+        engine = OnnxEngine(onnx_session(graph), about)
+        found = difference(network, engine, checked)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"ONNX needs {error.name}, which is not installed: pip install 'facetric[photos]'") from None
+    except Exception as error:  # of torch's exporter or of onnxruntime, of many kinds
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ExportError(f"{network.name} cannot be exported to ONNX ({reason}): use torch") from error
+    if not found <= TOLERANCE:
+        raise ExportError(
+            f"onnxruntime and torch differ by {found:.1e} for {len(checked)} images, more than {TOLERANCE:.0e}: nothing was "
+            "written; use torch for this network, or try other versions of onnxruntime and torch"
+        )
+    about = replace(about, n_checked=len(checked), difference=found)
+    write_atomically(path, graph + _record(graph, about))
+    return about
 
 
 def check_place(path: Path, *, overwrite: bool) -> None:
@@ -72,69 +130,128 @@ def check_place(path: Path, *, overwrite: bool) -> None:
         raise ValueError(f"{printable(path)} exists: choose another name, or pass --overwrite")
 
 
-def exported_network(source: Source, pictures: Sequence[Any]) -> OnnxNetwork:
-    """The same in memory, to run at once."""
-    return _checked(source, pictures, "uint8")[1]
-
-
-def _checked(source: Source, pictures: Sequence[Any], kind: InputKind) -> tuple[bytes, OnnxNetwork]:
-    """The graph, and the network of it with a description that says how near it came to torch."""
-    require_onnxruntime()
-    description = _description(source, kind)
-    graph = _graph(source, kind)
-    try:
-        network = OnnxNetwork(onnx_session(graph), description)
-        found = difference(source, network, pictures)
-    except Exception as error:  # of onnxruntime, which has no class for all of them
-        raise ExportError(f"onnxruntime cannot run {source.network.name} ({_line(error)}): use torch") from error
-    if not found <= TOLERANCE:
-        raise ExportError(
-            f"onnxruntime and torch differ by {found:.1e} for {len(pictures)} pictures, more than {TOLERANCE:.0e}: nothing was "
-            "written; use torch for this network, or try other versions of onnxruntime and torch"
-        )
-    network.description = replace(description, n_checked=len(pictures), difference=found)
-    return graph, network
-
-
-def difference(source: Source, network: OnnxNetwork, pictures: Sequence[Any]) -> float:
-    """The largest distance of a picture's two vectors, relative to their length; in batches and, for a few, one by one."""
-    images = Files(pictures)
-    expected = encode(source.network, images)
-    together = encode(network, images, batch_size=BATCH)
-    alone = encode(network, images.take(range(min(4, len(images)))), batch_size=1)
+def difference(network: Network, engine: OnnxEngine, images: ImageSource) -> float:
+    """The largest distance of an image's two vectors, relative to their length; in batches and, for a few, one by one."""
+    expected = encode(network, images)
+    together = encode(engine, images, batch_size=32)
+    alone = encode(engine, images.take(np.arange(min(4, len(images)))), batch_size=1)
     return max(_largest(expected, together), _largest(expected[:4], alone))
+
+
+def sample_images(n: int = 16) -> list[Image.Image]:
+    """n different parts, of 160 to 420 pixels, of scikit-learn's photos of a temple and of a flower in turn."""
+    from sklearn.datasets import load_sample_images  # type: ignore[import-untyped]
+
+    photos = [Image.fromarray(photo) for photo in load_sample_images().images]
+    rng = np.random.default_rng(0)
+    parts = []
+    for number in range(n):
+        photo = photos[number % len(photos)]
+        width, height = (int(side) for side in rng.integers(160, 421, 2))
+        left, top = int(rng.integers(0, photo.width - width + 1)), int(rng.integers(0, photo.height - height + 1))
+        parts.append(photo.crop((left, top, left + width, top + height)))
+    return parts
+
+
+class _Graph(nn.Module):
+    """The network; where it takes images, behind its preprocessing, whose numbers are rounded as `Preprocessing.values` are."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: Network, takes: Takes) -> None:
+        super().__init__()
+        self.takes, self.form = takes, network.preprocessing
+        self.normalize, self.normalize_features = network.normalize, network.normalize_features
+        self.backbone = copy.deepcopy(network.backbone).to("cpu").to(memory_format=torch.contiguous_format)
+        self.head = copy.deepcopy(network.head).to("cpu")
+        self.register_buffer("mean", torch.tensor(self.form.mean))
+        self.register_buffer("std", torch.tensor(self.form.std))
+        self.eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        pool = cast(Callable[..., Tensor], self.backbone.forward_head)
+        features = pool(feature_maps(self.backbone, images if self.takes == "crops" else self.crops(images)), pre_logits=True)
+        vectors: Tensor = self.head(nn.functional.normalize(features, dim=1) if self.normalize_features else features)
+        return nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
+
+    def crops(self, images: Tensor) -> Tensor:
+        """uint8 (n, size, size, channels) → padded, cropped at the center and normalized."""
+        pad, crop = self.form.pad, self.form.crop
+        if pad:
+            images = nn.functional.pad(images.float(), (0, 0, pad, pad, pad, pad))
+        start = (self.form.size + 2 * pad - crop) // 2
+        cropped = images[:, start : start + crop, start : start + crop].float()
+        return ((cropped / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
+
+    def example(self) -> Tensor:
+        """Two images."""
+        form = self.form
+        if self.takes == "crops":
+            return torch.zeros(2, form.channels, form.crop, form.crop)
+        return torch.zeros(2, form.size, form.size, form.channels, dtype=torch.uint8)
+
+
+def _graph(network: Network, takes: Takes) -> bytes:
+    """The network as an ONNX model, for any number of images."""
+    graph = _Graph(network, takes)
+    with torch.no_grad(), _quiet():
+        program: Any = torch.onnx.export(
+            graph,
+            (graph.example(),),
+            dynamo=True,
+            verbose=False,
+            input_names=[INPUT],
+            output_names=[OUTPUT],
+            dynamic_shapes=({0: torch.export.Dim("n")},),
+            opset_version=_OPSET,
+        )
+    proto = program.model_proto
+    proto.producer_name, proto.producer_version = "facetric", ""
+    for holder in (*proto.graph.node, *proto.graph.value_info, *proto.graph.initializer, *proto.graph.input, *proto.graph.output):
+        if holder.metadata_props:  # names of source files and lines on the exporting machine
+            del holder.metadata_props[:]
+        if holder.doc_string:
+            holder.doc_string = ""
+    content: bytes = proto.SerializeToString()
+    return content
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the exporter's remarks on its own workings."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _record(graph: bytes, about: OnnxDescription) -> bytes:
+    """The end of the file: a model that holds nothing but the description."""
+    from onnx import ModelProto
+
+    record = {
+        "format": FORMAT,
+        "made_by": f"facetric {version('facetric')}",
+        "input": about.words(),
+        **asdict(about),
+        "graph_bytes": len(graph),
+        "graph_sha256": hashlib.sha256(graph).hexdigest(),
+    }
+    end = ModelProto()
+    end.metadata_props.add(key="facetric", value=checksummed(record).decode())
+    found: bytes = end.SerializeToString()
+    return found
 
 
 def _largest(expected: NDArray[np.float32], found: NDArray[np.float32]) -> float:
     assert found.shape == expected.shape
     lengths = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
     return float((np.linalg.norm(expected - found, axis=1) / lengths).max())
-
-
-def _description(source: Source, kind: InputKind) -> OnnxDescription:
-    embedder = source.network
-    return OnnxDescription(
-        fingerprint=source.fingerprint,
-        network=embedder.name,
-        dim=embedder.dim,
-        unit_length=embedder.normalize,
-        kind=kind,
-        preprocessing=embedder.preprocessing,
-        calibration=source.calibration,
-        calibrated_on=source.calibrated_on,
-        n_checked=0,
-        difference=0.0,
-    )
-
-
-def _graph(source: Source, kind: InputKind) -> bytes:
-    try:
-        return onnx_graph(PictureGraph(source.network, kind=kind))
-    except ModuleNotFoundError as error:
-        raise ValueError(f"ONNX needs {error.name}, which is not installed: pip install 'facetric[onnx]'") from None
-    except Exception as error:  # of torch's exporter, of many kinds
-        raise ExportError(f"torch cannot export {source.network.name} to ONNX ({_line(error)}): use torch") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

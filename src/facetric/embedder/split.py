@@ -10,6 +10,7 @@ between the blocks of most convolutional networks and transformers. Whether it i
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -37,30 +38,45 @@ class _Reached(Exception):
         self.activations = activations
 
 
-def first_part(network: nn.Module, split: NetworkSplit, images: Tensor) -> Tensor:
-    """Images → activations: the output of the module at the cut."""
-    module = network.get_submodule(split.last)
+class Halves:
+    """Both parts of a network, in the mode that it is in, built once; they share its parameters and run in any thread."""
 
-    def run_and_stop(*inputs: Any, **options: Any) -> None:
-        raise _Reached(module(*inputs, **options))
+    def __init__(self, network: nn.Module, split: NetworkSplit) -> None:
+        self._split, self._given = split, threading.local()
+        last = network.get_submodule(split.last)
 
-    try:
-        feature_maps(with_forwards(network, {split.last: run_and_stop}, training=False), images)
-    except _Reached as reached:
-        return reached.activations
-    raise AssertionError(f"{split.last} did not run")
+        def run_and_stop(*inputs: Any, **options: Any) -> None:
+            raise _Reached(last(*inputs, **options))
 
+        def given(name: str) -> Callable[..., Any]:
+            if name == split.last:
+                return lambda *_, **__: self._given.activations
+            return lambda *_, **__: _mapped(split.first[name], self._zeros)
 
-def second_part(network: nn.Module, split: NetworkSplit, activations: Tensor) -> Tensor:
-    """Activations → the network's maps or tokens."""
-    n, zero = len(activations), activations.new_zeros(())
+        self._first = with_forwards(network, {split.last: run_and_stop}, training=False)
+        self._second = with_forwards(network, {name: given(name) for name in split.first}, training=network.training)
 
-    def zeros(like: Tensor) -> Tensor:
-        return zero.expand(n if like.shape[:1] == (1,) else like.shape[0], *like.shape[1:])
+    def first(self, images: Tensor) -> Tensor:
+        """Images → activations: the output of the module at the cut."""
+        try:
+            feature_maps(self._first, images)
+        except _Reached as reached:
+            return reached.activations
+        raise AssertionError(f"{self._split.last} did not run")
 
-    given = {name: _mapped(output, zeros) for name, output in split.first.items()} | {split.last: activations}
-    forwards = {name: lambda *_, output=output, **__: output for name, output in given.items()}
-    return feature_maps(with_forwards(network, forwards, training=network.training), zeros(split.images))
+    def second(self, activations: Tensor) -> Tensor:
+        """Activations → the network's maps or tokens."""
+        self._given.activations = activations
+        try:
+            return feature_maps(self._second, self._zeros(self._split.images))
+        finally:
+            del self._given.activations
+
+    def _zeros(self, like: Tensor) -> Tensor:
+        """As many as there are activations, in the memory of one number."""
+        activations: Tensor = self._given.activations
+        n = len(activations) if like.shape[:1] == (1,) else like.shape[0]
+        return activations.new_zeros(()).expand(n, *like.shape[1:])
 
 
 def split_after(network: nn.Module, name: str, image: Tensor) -> NetworkSplit:
@@ -106,7 +122,8 @@ def _is_right(network: nn.Module, split: NetworkSplit, image: Tensor, maps: Any)
     """Whether both parts in a row give what the network gives."""
     try:
         with torch.no_grad():
-            joined = second_part(network, split, first_part(network, split, image))
+            halves = Halves(network, split)
+            joined = halves.second(halves.first(image))
     except Exception:  # cut in a wrong place, a network can raise nearly anything
         return False
     if not (isinstance(joined, Tensor) and isinstance(maps, Tensor)):
@@ -117,7 +134,7 @@ def _is_right(network: nn.Module, split: NetworkSplit, image: Tensor, maps: Any)
 def _loose_tensors(network: nn.Module, split: NetworkSplit, image: Tensor) -> tuple[str, ...]:
     """The parameters that the activations depend on, and the network's own buffers, apart from those of the first modules."""
     with torch.enable_grad():
-        activations = first_part(network, split, image)
+        activations = Halves(network, split).first(image)
     trained = {name: tensor for name, tensor in network.named_parameters() if tensor.requires_grad}
     reached = [name for name, _ in network.named_buffers(recurse=False)]
     if activations.requires_grad:

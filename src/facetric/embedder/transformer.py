@@ -1,4 +1,4 @@
-"""`Embedding`: images to vectors as a step of a scikit-learn pipeline."""
+"""`Embedding`: photos to vectors as a step of a scikit-learn pipeline."""
 
 from __future__ import annotations
 
@@ -13,30 +13,15 @@ from facetric.embedder.loading import load
 
 
 class Embedding(TransformerMixin, BaseEstimator):
-    """Images → vectors, by the network of a run or, without one, by the packaged network.
+    """Photos → vectors, by the model of a run folder or, without one, by the packaged network.
 
-    There is nothing to fit: `transform` works at once, and takes what `Embedder.encode` takes.
+    There is nothing to fit: `transform` works at once. It takes what `Embedder.encode` takes, so that
+    `make_pipeline(Embedding("runs/photos"), FacilityLocation(n_clusters=8)).fit_predict("new photos")` clusters a folder.
 
-    Parameters
-    ----------
-    run : str, default=None
-        A run folder, a checkpoint (.safetensors) or an exported file (.onnx); the packaged network when it is left out.
-    checkpoint : {"best", "last"}, default="best"
-        Of a run folder; the last where there is no best.
-    device : {"auto", "cpu", "cuda", "mps"}, default="auto"
-        Where the network runs.
-
-    See Also
-    --------
-    facetric.load : the embedder behind it.
-
-    Examples
-    --------
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from facetric import AverageLinkage
-    >>> pipeline = make_pipeline(Embedding(), AverageLinkage(0.6))
-    >>> pipeline.fit_predict([np.zeros((40, 40), np.uint8), np.eye(40, dtype=np.uint8) * 255, np.ones((50, 40), np.uint8)])
-    array([0, 1, 0])
+    Args:
+        run: a run folder; the packaged network when it is left out.
+        checkpoint: "best" (last where there is no best) or "last".
+        device: "auto", "cpu", "cuda" or "mps".
     """
 
     def __init__(self, run: str | None = None, *, checkpoint: str = "best", device: str = "auto") -> None:
@@ -45,17 +30,17 @@ class Embedding(TransformerMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: ImageLike, y: Any = None) -> Self:
-        """Load the network, so that a wrong path is found now."""
-        self._embedder()
+        """Load the model, so that a wrong path is found now."""
+        self._model()
         return self
 
     def transform(self, X: ImageLike) -> NDArray[np.float32]:
-        """The vectors (n, dim) of images."""
-        return self._embedder().encode(X)
+        """The vectors (n, dim) of photos."""
+        return self._model().encode(X)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
         """embedding0, embedding1, …"""
-        return np.array([f"embedding{i}" for i in range(self._embedder().dim)], dtype=object)
+        return np.array([f"embedding{i}" for i in range(self._model().dim)], dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
@@ -71,11 +56,11 @@ class Embedding(TransformerMixin, BaseEstimator):
         tags.input_tags.string = True
         return tags
 
-    def _embedder(self) -> Embedder:
-        """Loaded once for these parameters."""
+    def _model(self) -> Embedder:
+        """The model, loaded once for these parameters."""
         wanted = (self.run, self.checkpoint, self.device)
         kept = getattr(self, "_loaded", None)
         if kept is None or kept[0] != wanted:
             kept = self._loaded = (wanted, load(self.run, checkpoint=self.checkpoint, device=self.device))
-        embedder: Embedder = kept[1]
-        return embedder
+        model: Embedder = kept[1]
+        return model

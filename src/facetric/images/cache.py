@@ -245,6 +245,8 @@ def _cache(path: Path) -> Cache | None:
             with path.open("rb") as file:
                 if file.read(len(_OLD_START)) == _OLD_START:
                     return Cache(path, "unknown", path.name, 0, path.stat().st_size, last_used, "", "of facetric 0.2")
+        if path.suffix == ".onnx":
+            return Cache(path, "exported network", path.name, 1, path.stat().st_size, last_used, "", "current")
         if path.suffix != ".json":
             return None
         record = json.loads(path.read_bytes())

@@ -129,6 +129,7 @@ def ingest(
     contents = unchanged(listed.root, listed.images, store.states(listed.images))
     waiting = [photo for photo in listed.images if photo not in contents]
     problems, n_new, known = list(listed.problems), 0, store.contents()
+    embedder.prepare(len(waiting))
     read = partial(_read, listed.root, embedder, known, looks=store.keeps_looks, seen=seen)
     for batch in made_ahead(_batches(read, waiting)):
         photos = _embedded([photo for photo in batch if not photo.problem], embedder, store)

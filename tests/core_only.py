@@ -9,7 +9,7 @@ import torch
 import facetric
 
 LINE = "pip install 'facetric[photos]'"
-NEED_PHOTOS = ["cli", "report", "runs", "load", "train", "open_collection", "open_run"]
+NEED_PHOTOS = ["cli", "embedder", "images", "photos", "report", "runs", "service", "training", "load", "train", "open_collection"]
 LABELS = np.arange(40) % 8
 VECTORS = np.random.default_rng(0).normal(size=(8, 5))[LABELS] + 0.05 * np.random.default_rng(1).normal(size=(40, 5))
 

@@ -2,14 +2,13 @@
 
 import json
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from browser_waiting import until
+from browser_waiting import load, until, watched
 from facetric.clustering import AverageLinkage
 from facetric.images import Preprocessing
 from facetric.photos import Decisions, PhotoGroups, cluster_folder
@@ -60,27 +59,14 @@ def clustered(place, decisions=None):
     return cluster_folder(place / "photos", ColorEncoder(), place / "groups", decisions=decisions)
 
 
-@contextmanager
 def opened(browser, place, *, seconds=30, **options):
-    """The page, which may write no error to the console and ask for nothing but files beside it."""
-    context = browser.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-    context.set_default_timeout(1000 * seconds)
-    page = context.new_page()
-    wrong = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda one: wrong.append(one.url) if not one.url.startswith((place.as_uri(), "blob:")) else None)
-    load(page, place)
-    try:
-        yield page
-    finally:
-        context.close()
-    assert wrong == []
+    """The page, which asks for nothing but files beside it."""
+    allows = lambda url: url.startswith((place.as_uri(), "blob:"))  # noqa: E731
+    return watched(browser, page_of(place), allows=allows, seconds=seconds, **options)
 
 
-def load(page, place):
-    page.goto((place / "groups" / "clusters.html").as_uri())
-    page.wait_for_selector("html[data-ready]", state="attached")
+def page_of(place):
+    return (place / "groups" / "clusters.html").as_uri()
 
 
 def sizes(page):
@@ -131,7 +117,7 @@ def test_questions_are_answered_by_keys_undone_and_survive_a_reload(browser, pla
         after = sizes(page), alone(page)
         kept = saved(page)
         assert [decision.do for decision in kept.decisions] == ["same", "different", "different"]
-        load(page, place)
+        load(page, page_of(place))
         assert (sizes(page), alone(page)) == after
         assert saved(page) == kept
 
@@ -274,7 +260,7 @@ def test_twenty_thousand_photos_are_corrected_by_keyboard_alone(browser, many, d
         made = saved(page)
         assert [one.do for one in made.decisions] == ["name", "different", "same", "reject", "same", "different"]
         after = sizes(page), alone(page)
-        load(page, many)
+        load(page, page_of(many))
         assert (sizes(page), alone(page)) == after
         assert saved(page) == made
         page.screenshot(path=many / f"{device}.png")

@@ -2,11 +2,11 @@
 
 import base64
 import os
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from browser_waiting import load, watched
 from facetric.photos import open_collection
 from facetric.service import Limits
 from service.running import COLORS, color_index, color_service, jpeg, served
@@ -27,27 +27,11 @@ def address(place):
         yield address
 
 
-@contextmanager
 def opened(browser, address, path="/", **options):
-    """A page, which may write no error to the console and ask this server only."""
-    context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **options})
-    context.set_default_timeout(60_000)
-    page = context.new_page()
-    wrong = []
-    page.on("console", lambda message: wrong.append(message.text) if message.type in {"error", "warning"} else None)
-    page.on("pageerror", lambda error: wrong.append(str(error)))
-    page.on("request", lambda one: wrong.append(one.url) if not one.url.startswith((address, f"blob:{address}")) else None)
-    load(page, address + path)
-    try:
-        yield page
-    finally:
-        context.close()
-    assert wrong == []
-
-
-def load(page, url):
-    page.goto(url)
-    page.wait_for_selector("html[data-ready]", state="attached")
+    """A page, which asks this server only."""
+    return watched(
+        browser, address + path, allows=lambda url: url.startswith((address, f"blob:{address}")), seconds=60, **options
+    )
 
 
 def hand_over(page, kind, data, name="x.jpg", media_type="image/jpeg"):

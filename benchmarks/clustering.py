@@ -164,7 +164,7 @@ def k_unknown(title, vectors, labels, n_neighbors=32):
     row(name, ours, np.nan, labels, clusters, f"k = {clusters.max() + 1:,}")
     print(f"    the {n_neighbors} neighbors themselves took {known[0]:.2f} ({known[1]:.2f}) s")
     found, whole = timed(lambda: AverageLinkage(threshold).fit(vectors))
-    row("the same from vectors, with doubts", whole, np.nan, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
+    row("the same from vectors, with ambiguity", whole, np.nan, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
     costs = np.quantile(graph.data, 0.5) * np.array([0.7, 1, 1.5, 2, 3, 4, 6])
     results = [timed(lambda c=c: FacilityLocation(opening_cost=c, squared=True).fit(vectors)) for c in costs]
     found, seconds = max(results, key=lambda result: quality(labels, result[0].labels_))

@@ -45,7 +45,7 @@ def test_it_merges_what_plain_loops_merge(seed):
     found = AverageLinkage(threshold).fit(points)
     expected = oracle.average_linkage(points, threshold**2)
     assert clusters_of(found.labels_) == expected
-    np.testing.assert_allclose(found.ambiguity_, oracle.doubt(points, expected, threshold), atol=1e-3)
+    np.testing.assert_allclose(found.ambiguity_, oracle.ambiguity(points, expected, threshold), atol=1e-3)
     for cluster, medoid, mean in zip(expected, found.medoid_indices_, found.cluster_centers_, strict=True):
         np.testing.assert_allclose(mean, points[cluster].mean(axis=0), atol=1e-5)
         totals = [oracle.mean_square(points, [i], cluster) for i in cluster]
@@ -114,7 +114,7 @@ def test_links_are_respected_at_scale(monkeypatch):
     must = pairs[plain[pairs[:, 0]] != plain[pairs[:, 1]]][:5]
     inside = pairs[(plain[pairs[:, 0]] == plain[pairs[:, 1]]) & (pairs[:, 0] != pairs[:, 1])]
     cannot = inside[~np.isin(inside, must).any(axis=1)][:10]
-    for limit in (linkage_module.MAX_ALL_PAIRS, 100):  # doubts by all clusters, or by those in reach
+    for limit in (linkage_module.MAX_ALL_PAIRS, 100):  # ambiguity by all clusters, or by those in reach
         monkeypatch.setattr(linkage_module, "MAX_ALL_PAIRS", limit)
         found = AverageLinkage(1.2).fit(points, must_link=must, cannot_link=cannot)
         assert (found.labels_[must[:, 0]] == found.labels_[must[:, 1]]).all()

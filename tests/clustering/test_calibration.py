@@ -1,4 +1,4 @@
-"""The choice of a setting on labeled classes, and what it promises."""
+"""The choice of a setting on labeled classes, and what to expect of it."""
 
 import functools
 import json

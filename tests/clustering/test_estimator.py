@@ -94,17 +94,17 @@ def test_every_cluster_saves_more_than_its_opening_cost():
 
 
 @pytest.mark.parametrize("price", [None, 1.5])
-def test_doubt_is_the_own_cost_over_the_next_best(price):
+def test_ambiguity_is_the_own_cost_over_the_next_best(price):
     points, _ = blobs(70, 7, 4, noise=0.7)
     options = {"n_clusters": 7, "centers": "medoids"} if price is None else {"opening_cost": price}
     found = FacilityLocation(**options).fit(points)
-    expected = oracle.doubt(distances(points), found.medoid_indices_.tolist(), found.labels_.tolist(), price)
+    expected = oracle.ambiguity(distances(points), found.medoid_indices_.tolist(), found.labels_.tolist(), price)
     np.testing.assert_allclose(found.ambiguity_, expected, atol=1e-5)
     assert found.ambiguity_.min() == 0
     assert 0.5 < found.ambiguity_.max() <= 1
 
 
-def test_doubt_with_means_is_about_means():
+def test_ambiguity_with_means_is_about_means():
     points, _ = blobs(90, 6, 4, noise=0.8)
     found = FacilityLocation(n_clusters=6).fit(points)
     to_centers = np.sort(np.linalg.norm(points[:, None] - found.cluster_centers_, axis=2), axis=1)

@@ -42,8 +42,8 @@ def test_rates_are_what_counting_pairs_gives():
 def test_the_precision_of_a_set_follows_from_its_own_rates():
     vectors, labels = data()
     clusters = calibrated().clusterer().fit_predict(vectors)
-    promised = PairRates.of(labels, clusters).expected_precision(clusters).value
-    assert promised == pytest.approx(Agreement.of(labels, clusters).pairwise_precision)
+    expected = PairRates.of(labels, clusters).expected_precision(clusters).value
+    assert expected == pytest.approx(Agreement.of(labels, clusters).pairwise_precision)
 
 
 def test_the_distance_between_groups_is_the_tenth_percentile_of_pairs_that_no_group_holds():

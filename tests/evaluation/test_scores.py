@@ -13,7 +13,7 @@ from sklearn.cluster import KMeans as SklearnKMeans
 from facetric.clustering import FacilityLocation, calibrate, kmeans
 from facetric.clustering.kmeans import two_nearest
 from facetric.evaluation import ClusteringScores, EvaluationReport, evaluate
-from facetric.metrics import nmi, purity, vmeasure
+from facetric.metrics import nmi, vmeasure
 
 
 def clustered(n=300, d=8, n_classes=10, noise=0.7, seed=0):
@@ -219,10 +219,6 @@ def test_the_printed_report_has_the_papers_columns_and_says_who_was_left_out():
     assert "NMI" in text
     assert "R@8" in text
     assert "1 left out, whose class has no other image" in text
-
-
-def test_purity_counts_the_majority_class_of_each_cluster():
-    assert purity([0, 0, 1, 1, 1], [0, 0, 0, 1, 1]) == pytest.approx(4 / 5)
 
 
 @pytest.mark.parametrize(

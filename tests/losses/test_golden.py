@@ -30,7 +30,8 @@ def load(folder):
     files = sorted([*folder.glob("c*.npz"), *folder.glob("edge_*.npz")])
     assert len(files) >= 20
     for file in files:
-        yield file.stem, np.load(file)
+        with np.load(file) as case:
+            yield file.stem, dict(case)
 
 
 def run(case, dtype=torch.float32):

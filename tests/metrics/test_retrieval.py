@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 
-from facetric.metrics import map_at_r, precision_at_1, r_precision, recall_at_k, retrieval
+from facetric.metrics import map_at_r, r_precision, recall_at_k, retrieval
 from facetric.metrics.neighbors import rank_positives
 from facetric.metrics.retrieval import retrieval_by_class
 from oracles import retrieval as oracle
@@ -132,7 +132,7 @@ def test_scores_equal_pytorch_metric_learning_where_there_are_no_ties(metric):
     theirs = AccuracyCalculator(
         include=("precision_at_1", "r_precision", "mean_average_precision_at_r"), k="max_bin_count", device=torch.device("cpu")
     ).get_accuracy(torch.from_numpy(vectors), torch.from_numpy(labels))
-    assert precision_at_1(vectors, labels, metric=metric) == pytest.approx(theirs["precision_at_1"], abs=1e-9)
+    assert retrieval(vectors, labels, metric=metric).precision_at_1 == pytest.approx(theirs["precision_at_1"], abs=1e-9)
     assert r_precision(vectors, labels, metric=metric) == pytest.approx(theirs["r_precision"], abs=1e-9)
     assert map_at_r(vectors, labels, metric=metric) == pytest.approx(theirs["mean_average_precision_at_r"], abs=1e-9)
 

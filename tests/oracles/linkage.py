@@ -30,7 +30,7 @@ def average_linkage(points, limit, must=(), cannot=()):
         merge(*min(pairs)[1:])
 
 
-def doubt(points, clusters, threshold):
+def ambiguity(points, clusters, threshold):
     """Root mean square distance to the other members over that to the next best choice."""
     values = [0.0] * len(points)
     for own in clusters:

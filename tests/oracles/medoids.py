@@ -61,7 +61,7 @@ def eager_swaps(cost, medoids):
     return sorted(S)
 
 
-def doubt(cost, medoids, labels, opening_cost=None):
+def ambiguity(cost, medoids, labels, opening_cost=None):
     """The own cost over that of the next best choice."""
     found = []
     for i in range(len(cost)):

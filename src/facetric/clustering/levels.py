@@ -26,6 +26,7 @@ from facetric.clustering.contraction import (
 from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
 from facetric.clustering.knn import SQUARED, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, one_sided, solve_apart
+from facetric.clustering.medoids import Medoids
 from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
 from facetric.progress import Progress
 
@@ -70,6 +71,12 @@ class Clusters:
     medoids: NDArray[np.int64]  # (k,) points
     n_sweeps: int
 
+    def in_order(self) -> Clusters:
+        """The same clusters in the order of their medoids."""
+        order = np.argsort(self.medoids)
+        place = np.append(np.argsort(order), -1)  # no cluster stays none
+        return Clusters(place[self.labels], self.medoids[order], self.n_sweeps)
+
 
 def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: int, progress: Progress | None) -> Clusters:
     """Exactly n_clusters clusters: greedy picks ever fewer points to stand for the others, the last ones are searched."""
@@ -80,9 +87,9 @@ def cluster_by_number(cloud: Cloud, n_clusters: int, links: Links, max_sweeps: i
         found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_kept, max_sweeps=0)
         if progress is not None:
             progress("Levels", n_kept, n_kept)
-        groups, problem = _next_level(cloud, _expand(cloud, groups, found.medoids, found.near), None)
+        groups, problem = _next_level(cloud, _expand(cloud, groups, found), None)
     found = solve_apart(problem, links.cannot_between(groups.codes), n_clusters=n_clusters, max_sweeps=max_sweeps)
-    clusters = _separate(cloud, _expand(cloud, groups, found.medoids, found.near, found.n_sweeps), links)
+    clusters = _separate(cloud, _expand(cloud, groups, found), links)
     return _polish(cloud, clusters, links.linked, None, progress)
 
 
@@ -90,7 +97,7 @@ def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps:
     """As many clusters as pay for their opening cost."""
     groups, problem = _first_level(cloud, links, opening_cost)
     found = solve_apart(problem, links.cannot_between(groups.codes), opening_cost=opening_cost, max_sweeps=max_sweeps)
-    start = _expand(cloud, groups, found.medoids, found.near, found.n_sweeps)
+    start = _expand(cloud, groups, found)
     clusters, n_before = start, len(cloud.vectors) + 1
     for _ in range(_MAX_ROUNDS):
         if not 1 < len(clusters.medoids) < n_before:
@@ -102,7 +109,7 @@ def cluster_by_cost(cloud: Cloud, opening_cost: float, links: Links, max_sweeps:
         everyone = np.arange(n_before)
         cannot = links.cannot_between(groups.codes)
         found = solve_apart(problem, cannot, opening_cost=opening_cost, start=everyone, max_sweeps=max_sweeps)
-        clusters = _expand(cloud, groups, found.medoids, found.near, start.n_sweeps + found.n_sweeps)
+        clusters = _expand(cloud, groups, found, start.n_sweeps)
         clusters = _polish(cloud, clusters, links.linked, opening_cost, progress)
     return clusters
 
@@ -132,16 +139,21 @@ def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) ->
     return groups, sparse_group_problem(costs, opening_cost)
 
 
-def _expand(cloud: Cloud, groups: Groups, medoids: NDArray[np.int64], near: NDArray[np.int64], n_sweeps: int = 0) -> Clusters:
-    """From medoids among groups to clusters of points; groups that no medoid reaches go to the nearest one of all."""
+def clusters_of(groups: Groups, found: Medoids, n_before: int = 0) -> Clusters:
+    """From medoids among groups to clusters of points; −1 where no medoid reaches. `n_before`: sweeps of an earlier search."""
     position = np.full(len(groups.representatives), -1)
-    position[medoids] = np.arange(len(medoids))
-    labels_of_groups = np.where(near >= 0, position[near], -1)
-    points = groups.representatives[medoids]
-    if len(lost := np.flatnonzero(labels_of_groups < 0)):
-        vectors = cloud.vectors[groups.representatives[lost]]
-        labels_of_groups[lost] = two_nearest(vectors, cloud.vectors[points], cloud.kind).near
-    return Clusters(labels_of_groups[groups.codes], points, n_sweeps)
+    position[found.medoids] = np.arange(len(found.medoids))
+    labels = np.where(found.near >= 0, position[found.near], -1)
+    return Clusters(labels[groups.codes], groups.representatives[found.medoids], n_before + found.n_sweeps)
+
+
+def _expand(cloud: Cloud, groups: Groups, found: Medoids, n_before: int = 0) -> Clusters:
+    """:func:`clusters_of`, where groups that no medoid reaches go to the one nearest to their representative."""
+    clusters = clusters_of(groups, found, n_before)
+    if len(lost := np.flatnonzero(clusters.labels < 0)):
+        vectors = cloud.vectors[groups.representatives[groups.codes[lost]]]
+        clusters.labels[lost] = two_nearest(vectors, cloud.vectors[clusters.medoids], cloud.kind).near
+    return clusters
 
 
 def _separate(cloud: Cloud, clusters: Clusters, links: Links) -> Clusters:
@@ -183,8 +195,7 @@ def _polish(
         medoids = better_medoids(cloud, labels, np.concatenate([medoids, alone]))
         if progress is not None:
             progress("Refinement", round_ + 1, _MAX_ROUNDS)
-    order = np.argsort(medoids)
-    return Clusters(np.argsort(order)[labels], medoids[order], clusters.n_sweeps)
+    return Clusters(labels, medoids, clusters.n_sweeps).in_order()
 
 
 def own_costs(cloud: Cloud, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.float64]:

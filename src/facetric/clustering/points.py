@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from facetric.clustering.contraction import Groups, dense_groups
 from facetric.clustering.kmeans import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
 from facetric.clustering.knn import dense_costs
-from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, own_costs
+from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, clusters_of, own_costs
 from facetric.clustering.links import Links, solve_apart
-from facetric.clustering.medoids import RECREATED, Medoids
+from facetric.clustering.medoids import RECREATED
 from facetric.clustering.state import Dense, unserved_cost
 from facetric.progress import Progress
 
@@ -70,7 +70,7 @@ class Points:
             groups, problem = self._problem(links, opening_cost)
             cannot = links.cannot_between(links.codes)
             found = solve_apart(problem, cannot, opening_cost=opening_cost, max_sweeps=max_sweeps)
-            clusters = _clusters(groups, found)
+            clusters = clusters_of(groups, found).in_order()
         return self._fit(clusters, opening_cost)
 
     def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, progress: Progress | None = None) -> Fit:
@@ -82,7 +82,7 @@ class Points:
             cannot = links.cannot_between(links.codes)
             recreated = () if means else RECREATED
             found = solve_apart(problem, cannot, n_clusters=n_clusters, recreated=recreated, max_sweeps=max_sweeps)
-            clusters = _clusters(groups, found)
+            clusters = clusters_of(groups, found).in_order()
         self._check_apart(clusters, links, n_clusters)
         return self._with_means(clusters, links, max_sweeps) if means else self._fit(clusters, None)
 
@@ -171,16 +171,6 @@ class Points:
         if self._is_wide(len(centers)):
             return self._assign_in_reach(centers, labels)
         return two_nearest(self.vectors, centers)
-
-
-def _clusters(groups: Groups, found: Medoids) -> Clusters:
-    """From medoids among groups to clusters of points in the order of their medoids; −1 where no medoid reaches."""
-    points = groups.representatives[found.medoids]
-    order = np.argsort(points)
-    position = np.full(len(groups.representatives), -1)
-    position[found.medoids[order]] = np.arange(len(order))
-    labels = np.where(found.near >= 0, position[found.near], -1)
-    return Clusters(labels[groups.codes], points[order], found.n_sweeps)
 
 
 def _ambiguity(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,44 +17,19 @@ class SubsetsExplanation:
     """The explanations of all subsets of a batch, and the means of their terms."""
 
     subsets: tuple[BatchExplanation, ...]
+    facility_score: float  # F
+    oracle_score: float  # F̃
+    margin: float  # Δ
+    nmi: float  # of the clusterings found against the classes
+    value: float  # the loss
+    margin_weight: float  # γ, the same for all subsets
+    active: bool  # whether the hinge of any subset is, that is, whether there is any gradient
 
-    @property
-    def facility_score(self) -> float:
-        """F, the mean over the subsets."""
-        return self._mean("facility_score")
-
-    @property
-    def oracle_score(self) -> float:
-        """F̃, the mean over the subsets."""
-        return self._mean("oracle_score")
-
-    @property
-    def margin(self) -> float:
-        """Δ, the mean over the subsets."""
-        return self._mean("margin")
-
-    @property
-    def nmi(self) -> float:
-        """NMI of the clusterings found against the classes, the mean over the subsets."""
-        return self._mean("nmi")
-
-    @property
-    def value(self) -> float:
-        """The loss, the mean over the subsets."""
-        return self._mean("value")
-
-    @property
-    def margin_weight(self) -> float:
-        """γ, the same for all subsets."""
-        return self.subsets[0].margin_weight
-
-    @property
-    def active(self) -> bool:
-        """Whether the hinge of any subset is active, that is, whether there is any gradient."""
-        return any(subset.active for subset in self.subsets)
-
-    def _mean(self, term: str) -> float:
-        return float(sum(getattr(subset, term) for subset in self.subsets)) / len(self.subsets)
+    @classmethod
+    def of(cls, subsets: Sequence[BatchExplanation]) -> SubsetsExplanation:
+        terms = ("facility_score", "oracle_score", "margin", "nmi", "value")
+        means = [float(sum(getattr(subset, term) for subset in subsets)) / len(subsets) for term in terms]
+        return cls(tuple(subsets), *means, subsets[0].margin_weight, any(subset.active for subset in subsets))
 
 
 class SubsampledLoss(nn.Module):
@@ -125,5 +101,5 @@ class SubsampledLoss(nn.Module):
             values.append(self.loss(embeddings[subset], labels[subset]))
             if isinstance(self.loss, FacilityLocationLoss) and self.loss.last is not None:
                 explanations.append(self.loss.last)
-        self.last = SubsetsExplanation(tuple(explanations)) if explanations else None
+        self.last = SubsetsExplanation.of(explanations) if explanations else None
         return torch.stack(values).mean()

@@ -4,14 +4,12 @@
 """
 
 from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
-from facetric.metrics.contingency import Contingency, PrecisionRecall, bcubed, contingency, label_codes, pairwise
-from facetric.metrics.nearest import Nearest, nearest
+from facetric.metrics.contingency import PrecisionRecall, bcubed, contingency, label_codes, pairwise
+from facetric.metrics.nearest import nearest
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import (
-    RetrievalScores,
     checked_ks,
     map_at_r,
-    precision_at_1,
     r_precision,
     recall_at_k,
     retrieval,
@@ -21,11 +19,8 @@ from facetric.metrics.retrieval import (
 from facetric.metrics.vectors import count_incomparable, unit_rows, validated_vectors
 
 __all__ = [
-    "Contingency",
     "Metric",
-    "Nearest",
     "PrecisionRecall",
-    "RetrievalScores",
     "ami",
     "ari",
     "bcubed",
@@ -39,7 +34,6 @@ __all__ = [
     "nmi",
     "pairwise",
     "pairwise_f1",
-    "precision_at_1",
     "purity",
     "r_precision",
     "recall_at_k",

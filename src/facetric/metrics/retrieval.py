@@ -134,11 +134,6 @@ def recall_at_k(
     return retrieval(vectors, labels, ks=ks, metric=metric).recall_at_k
 
 
-def precision_at_1(vectors: ArrayLike, labels: ArrayLike, *, metric: Metric = "cosine") -> float:
-    """The fraction of queries whose nearest other image is of their class; equals Recall@1."""
-    return retrieval(vectors, labels, ks=(1,), metric=metric).precision_at_1
-
-
 def r_precision(vectors: ArrayLike, labels: ArrayLike, *, metric: Metric = "cosine") -> float:
     """R-precision: with R other images of the query's class, their fraction among the R nearest; the mean over queries."""
     return retrieval(vectors, labels, ks=(1,), metric=metric).r_precision

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from facetric.clustering.knn import SQUARED, in_blocks, pair_cost
 from facetric.machine import blas_threads, numba_threads
 
-_SINGLE_DRAWS = 2048  # up to this many clusters, initial centers are drawn one by one, each the best of a few
-_ROUNDS = 64  # above it, in this many rounds without trials: one by one would take longer than all that follows
 _BLOCK_SIZE = 4096  # points that a thread compares with the trials
 _TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
 
@@ -45,7 +43,7 @@ Assign = Callable[[NDArray[np.float32], NDArray[np.int64]], TwoNearest]  # (cent
 
 
 def kmeans(rows: NDArray[np.float32], n_clusters: int, *, seed: int) -> KMeans:
-    """The k-means of the literature: Lloyd from centers drawn by their squared distance (in rounds above 2,048 clusters).
+    """The k-means of the literature: Lloyd from centers drawn by their squared distance, each the best of a few.
 
     Points are compared with centers by float32 matrix products, always in the same blocks; a tie goes to the first center. An
     empty cluster takes the point farthest from its center. The same seed gives the same clustering with any number of threads.
@@ -124,26 +122,22 @@ def _bring_up_to_date(
 
 
 def _initial_centers(rows: NDArray[np.float32], n_clusters: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Rows drawn with a probability ∝ their squared distance to the centers so far; distinct."""
-    per_round = 1 if n_clusters <= _SINGLE_DRAWS else -(-n_clusters // _ROUNDS)
+    """Distinct rows, one by one, each the best of a few drawn with a probability ∝ their squared distance to the others so far.
+
+    Without trials the objective is 1.5% higher where clusters are many, and NMI 0.5 to 1.3 lower (3,000 and 1,200 clusters).
+    """
     n_trials = 2 + int(np.log(n_clusters))  # as scikit-learn
     norms = np.einsum("nd,nd->n", rows, rows)
-    chosen = newest = np.array([rng.integers(len(rows))])
+    chosen = np.array([rng.integers(len(rows))])
     squares = np.full(len(rows), np.inf, dtype=np.float32)
     with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-kmeans") as pool:
         while len(chosen) < n_clusters:
-            if len(newest) == 1:
-                _lower(rows, rows[newest[0]], squares)
-            else:
-                np.minimum(squares, two_nearest(rows, rows[newest]).near_costs, out=squares, casting="same_kind")
-            squares[chosen] = 0.0
-            n_wanted = min(per_round, n_clusters - len(chosen))
-            if np.count_nonzero(squares) < n_wanted:  # fewer distinct points than clusters: take any others
-                newest = rng.choice(np.setdiff1d(np.arange(len(rows)), chosen), n_wanted, replace=False)
-            elif per_round > 1:
-                newest = rng.choice(len(rows), n_wanted, replace=False, p=squares / squares.sum(dtype=np.float64))
-            else:
+            _lower(rows, rows[chosen[-1]], squares)
+            if squares.any():
                 newest = _best_of(_drawn(squares, n_trials, rng), rows, norms, squares, pool)
+            else:  # fewer distinct points than clusters: take any others
+                others = np.setdiff1d(np.arange(len(rows)), chosen)
+                newest = rng.choice(others, n_clusters - len(chosen), replace=False)
             chosen = np.concatenate([chosen, newest])
     return chosen
 
@@ -170,7 +164,8 @@ def _best_of(
         block = slice(start, start + _BLOCK_SIZE)
         return _remaining(left @ rows[block].T, norms[trials], norms[block], squares[block])
 
-    sums = np.sum(list(pool.map(remaining, range(0, len(rows), _BLOCK_SIZE))), axis=0)
+    starts = range(0, len(rows), _BLOCK_SIZE)
+    sums = np.sum(list(pool.map(remaining, starts) if len(starts) > 1 else map(remaining, starts)), axis=0)
     return trials[[int(sums.argmin())]]
 
 

@@ -28,8 +28,9 @@ class SubsetsExplanation:
     @classmethod
     def of(cls, subsets: Sequence[BatchExplanation]) -> SubsetsExplanation:
         terms = ("facility_score", "oracle_score", "margin", "nmi", "value")
-        means = [float(sum(getattr(subset, term) for subset in subsets)) / len(subsets) for term in terms]
-        return cls(tuple(subsets), *means, subsets[0].margin_weight, any(subset.active for subset in subsets))
+        means = {term: float(sum(getattr(subset, term) for subset in subsets)) / len(subsets) for term in terms}
+        active = any(subset.active for subset in subsets)
+        return cls(subsets=tuple(subsets), margin_weight=subsets[0].margin_weight, active=active, **means)
 
 
 class SubsampledLoss(nn.Module):

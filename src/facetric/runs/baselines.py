@@ -111,4 +111,4 @@ def _activations(network: Network, dataset: ImageDataset, step: str, progress: P
 
 
 def _features(activations: Activations) -> NDArray[np.float32]:
-    return activations.inputs(np.arange(len(activations)))
+    return activations.inputs(np.arange(len(activations.rows)))

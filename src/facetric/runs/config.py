@@ -15,8 +15,6 @@ from torch import nn
 from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss, checked_options, loss_options
 from facetric.text import did_you_mean
 
-LARGEST_SEED = 2**64 - 1  # what torch takes
-
 
 class Table(BaseModel):
     """A table of the TOML file: frozen, and unknown keys are refused with the nearest known one."""
@@ -50,7 +48,7 @@ class RunTable(Table):
         description="Name of the run, and of its folder; on the command line that of the config file or of the photos.",
     )
     folder: str = Field("runs", description="Folder that holds the run folders.")
-    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="Seed of the weights, the batches, the augmentation and the loss.")
+    seed: int = Field(0, ge=0, le=2**64 - 1, description="Seed of the weights, the batches, the augmentation and the loss.")
     steps: int = Field(1000, ge=0, description="Training steps; 0 saves the network with its initial head.")
     choose_minutes: float = Field(
         0.0,

@@ -97,9 +97,7 @@ class Run:
         if self.config_file.is_file():
             way_out = f"choose another folder with --output, continue it with `{self.resume_command}`, or remove it"
         else:
-            way_out = (
-                f"it has no {CONFIG_FILE}, so it is not a run, or one that was killed at its start: remove it, or choose --output"
-            )
+            way_out = f"it has no {CONFIG_FILE}, so it is no run, or was killed at its start: remove it, or choose --output"
         raise RunExistsError(f"{self.path} exists and is not overwritten: {way_out}")
 
     def was_killed_at_start(self) -> bool:

@@ -245,7 +245,7 @@ def test_without_the_plugin_the_package_is_named(model, tmp_path, monkeypatch):
     monkeypatch.setattr("facetric.images.decoding.known_formats", lambda: ("JPEG", "PNG"))  # as Pillow is without it
     found = embed_folder(tmp_path / "photos", model, tmp_path / "v.npz")
     assert [problem.reason.partition("b.heic ")[2] for problem in found.problems] == [
-        "is a picture in HEIF format, which needs a package: pip install pillow-heif, or save it as JPEG"
+        "is an image in HEIF format, which needs a package: pip install pillow-heif, or save it as JPEG"
     ]
 
 

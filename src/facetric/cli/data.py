@@ -171,14 +171,6 @@ def _echo_json(values: object) -> None:
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    from tabulate import tabulate
 
-    table = Table()
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(value)) for value in row))
-    # Not on a terminal: one line per row, so that names can be searched for.
-    (Console() if Console().is_terminal else Console(width=10_000)).print(table)
+    typer.echo(tabulate([[printable(value) for value in row] for row in rows], headers=columns, disable_numparse=True))

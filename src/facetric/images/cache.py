@@ -213,10 +213,9 @@ class Cache:
     state: str  # "current", "being built", or why it will not be used again
 
 
-def find_caches(folder: Path | None = None) -> list[Cache]:
-    """Every cache in `folder` (default `cache_folder()`), by name; files that facetric did not write are left out."""
-    folder = cache_folder() if folder is None else Path(folder)
-    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+def find_caches() -> list[Cache]:
+    """Every cache in `cache_folder()`, by name; files that facetric did not write are left out."""
+    paths = sorted(cache_folder().iterdir()) if cache_folder().is_dir() else []
     return [cache for path in paths if _OUR_NAME.fullmatch(path.stem) and path.is_file() and (cache := _cache(path))]
 
 

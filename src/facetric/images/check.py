@@ -23,7 +23,7 @@ from facetric.progress import Progress
 from facetric.text import did_you_mean, name_some, printable
 
 PROBLEM, REMARK = "problem", "remark"
-MIN_SIDE = 16  # pixels; smaller pictures are icons and spacers
+MIN_SIDE = 16  # pixels; smaller images are icons and spacers
 MAX_ASPECT = 10.0  # longer side over shorter side
 _N_ZEROS = 1024  # that many zero bytes at the end of a JPEG are the unwritten part of an interrupted copy
 
@@ -226,7 +226,7 @@ def _inspected(paths: Sequence[Path], *, n_threads: int | None = None, progress:
 
 
 def _inspect(path: Path) -> _Facts:
-    """Decode the whole picture, as training will, so that a file cut short is found wherever it was cut."""
+    """Decode the whole image, as training will, so that a file cut short is found wherever it was cut."""
     digest = ""
     try:
         with open_file(path) as file:

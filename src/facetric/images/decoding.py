@@ -67,9 +67,9 @@ class ImageError(ValueError):
 
 
 def open_image(path: str | os.PathLike[str], *, at_least: int | None = None) -> Image.Image:
-    """The picture in a file as 8-bit RGB, turned upright by its EXIF orientation, or an ImageError.
+    """The image in a file as 8-bit RGB, turned upright by its EXIF orientation, or an ImageError.
 
-    Alpha is laid over white, 16-bit values are scaled to 8 bit, an animation gives its first frame. Pictures of more than
+    Alpha is laid over white, 16-bit values are scaled to 8 bit, an animation gives its first frame. Images of more than
     MAX_PIXELS are refused before they are decoded. Color profiles are ignored.
 
     With `at_least` a JPEG is decoded at a half, a quarter or an eighth of its size where both sides keep that many pixels: a
@@ -114,7 +114,7 @@ def open_file(path: Path) -> Iterator[IO[bytes]]:
 def decode_image(
     file: IO[bytes], path: Path, *, at_least: int | None = None, max_pixels: int = MAX_PIXELS
 ) -> tuple[Image.Image, str]:
-    """The picture in an open file as upright RGB, and the name of its format; ``path`` is for the message.
+    """The image in an open file as upright RGB, and the name of its format; ``path`` is for the message.
 
     ``at_least``: see `open_image`.
     """
@@ -136,7 +136,7 @@ def decode_image(
     except UnidentifiedImageError:
         kind, package = _OPTIONAL.get(start[8:12], ("", "")) if start[4:8] == b"ftyp" else ("", "")
         if kind and kind not in known_formats():
-            what = f"is a picture in {kind} format, which needs a package: pip install {package}, or save it as JPEG"
+            what = f"is an image in {kind} format, which needs a package: pip install {package}, or save it as JPEG"
             raise ImageError(f"{printable(path)} {what}", fault="unreadable") from None
         if _claims_a_format(start):
             raise _error(path, "unreadable", "starts like an image but its header is damaged") from None
@@ -149,7 +149,7 @@ def decode_image(
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
-    """A picture of any mode as `open_image` gives it: 8-bit RGB, alpha over white, turned by its EXIF orientation."""
+    """An image of any mode as `open_image` gives it: 8-bit RGB, alpha over white, turned by its EXIF orientation."""
     if image.mode.startswith(("I", "F")):
         rgb = _eight_bit(image).convert("RGB")
     elif image.has_transparency_data:

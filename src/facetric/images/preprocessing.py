@@ -92,10 +92,6 @@ class Crop(Protocol):
         """How many random numbers an image takes."""
         ...
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float32]:
-        """Crop all images with numbers drawn from `rng`."""
-        ...
-
     def apply(
         self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
     ) -> NDArray[np.float32]:
@@ -103,8 +99,16 @@ class Crop(Protocol):
         ...
 
 
+class _Drawing:
+    n_draws: ClassVar[int]
+
+    def __call__(self: Crop, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[np.float32]:
+        """Crop all images with numbers drawn from `rng`."""
+        return self.apply(images, np.empty((len(images), 0)) if rng is None else rng.random((len(images), self.n_draws)))
+
+
 @dataclass(frozen=True)
-class RandomCrop:
+class RandomCrop(_Drawing):
     """The paper's training crop: random position, flipped with probability ½.
 
     Turn `flip` off where orientation matters: a flipped b is a d.
@@ -113,9 +117,6 @@ class RandomCrop:
     preprocessing: Preprocessing = Preprocessing()
     flip: bool = True
     n_draws: ClassVar[int] = 3  # top, left, flip
-
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float32]:
-        return self.apply(images, rng.random((len(images), self.n_draws)))
 
     def apply(
         self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
@@ -127,14 +128,11 @@ class RandomCrop:
 
 
 @dataclass(frozen=True)
-class CenterCrop:
+class CenterCrop(_Drawing):
     """The paper's test crop: the center (an odd pixel is left at the bottom and right), nothing random."""
 
     preprocessing: Preprocessing = Preprocessing()
     n_draws: ClassVar[int] = 0
-
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[np.float32]:
-        return self.apply(images, np.empty((len(images), 0)))
 
     def apply(
         self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
@@ -146,7 +144,7 @@ class CenterCrop:
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop:
+class RandomResizedCrop(_Drawing):
     """A random part of the image (`area` as a fraction, `aspect` ratio), resized to the crop, flipped with probability ½.
 
     The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the image is cut to it, where
@@ -164,9 +162,6 @@ class RandomResizedCrop:
             raise ValueError(f"area is a range of fractions of the image, between 0 and 1; got {self.area}: (0.16, 1) is typical")
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is typical")
-
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator) -> NDArray[np.float32]:
-        return self.apply(images, rng.random((len(images), self.n_draws)))
 
     def apply(
         self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None

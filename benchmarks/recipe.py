@@ -27,7 +27,7 @@ from facetric.images.readers import load_dataset
 from facetric.losses import SubsampledLoss
 from facetric.report.figures import PALETTE, PLOT_STYLE, write_plot
 from facetric.runs import parse_config
-from facetric.training.candidates import hold_out, train_in_memory
+from facetric.training.choice_candidates import hold_out, train_in_memory
 from facetric.training.session import torch_settings
 from kept_results import keep, kept_results
 

@@ -130,6 +130,3 @@ def _is_alive(process: int) -> bool:
     except (OSError, OverflowError):
         return True  # another user's process
     return True
-
-
-sealed, unsealed = checksummed, read_checksummed

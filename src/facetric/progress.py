@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 Progress = Callable[[str, int, int], None]  # called with the name of the step, how much of it is done, and how much there is
-OnStep = Progress
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from facetric.losses import (
     TripletLoss,
     TripletSemihardLoss,
 )
-from facetric.losses.baselines import npairs_cross_entropy
+from facetric.losses.pair_losses import npairs_cross_entropy
 from oracles import loss_values as oracle
 
 CASES = {

@@ -16,7 +16,8 @@ from facetric.runs import Run, read_config
 from facetric.runs.recipes import recipe
 from facetric.runs.splits import new_images
 from facetric.training import resume, train
-from facetric.training.candidates import (
+from facetric.training.choice import Record, decide, difference, halves, is_clear, summary
+from facetric.training.choice_candidates import (
     CLOSED_FORM,
     FINE_TUNED,
     HALFWAY,
@@ -29,7 +30,6 @@ from facetric.training.candidates import (
     train_in_memory,
     with_settings,
 )
-from facetric.training.choice import Record, decide, difference, halves, is_clear, summary
 from training.tiny_runs import tiny_config
 
 
@@ -207,7 +207,7 @@ def test_a_choice_that_is_stopped_continues_and_ends_with_the_same_weights(photo
             os.kill(os.getpid(), signal.SIGTERM)
         return train_in_memory(config, dataset, stopped=stopped)
 
-    monkeypatch.setattr("facetric.training.candidates.train_in_memory", counted)
+    monkeypatch.setattr("facetric.training.choice_candidates.train_in_memory", counted)
     stopped = train(photo_config(photos, "stopped"))
     assert (stopped.signal_number, stopped.finished) == (signal.SIGTERM, False)
     kept = json.loads((photos / "stopped" / "choice.json").read_text())
@@ -233,7 +233,7 @@ def test_what_needs_no_training_is_scored_on_all_splits_before_anything_trains(p
         return train_in_memory(config, dataset, stopped=stopped)
 
     monkeypatch.setattr("facetric.training.choice.N_SPLITS", 3)
-    monkeypatch.setattr("facetric.training.candidates.train_in_memory", counted)
+    monkeypatch.setattr("facetric.training.choice_candidates.train_in_memory", counted)
     assert train(photo_config(photos, "cheap")).signal_number == signal.SIGTERM
     assert steps == [0, 0, 0, 0, 0, 0, 2]
     kept = json.loads((photos / "cheap" / "choice.json").read_text())["scores"]

@@ -1,6 +1,11 @@
 """Losses: an nn.Module each, called as loss(embeddings, labels) → scalar tensor."""
 
-from facetric.losses.baselines import (
+from facetric.losses.batch import PairLoss
+from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
+from facetric.losses.global_batch import GlobalBatch, PeerError, broadcast, gather_rows, message_of
+from facetric.losses.margin_decay import MarginDecay
+from facetric.losses.matryoshka import MatryoshkaLoss
+from facetric.losses.pair_losses import (
     AffinityLoss,
     ContrastiveLoss,
     LiftedStructureLoss,
@@ -8,11 +13,6 @@ from facetric.losses.baselines import (
     TripletLoss,
     TripletSemihardLoss,
 )
-from facetric.losses.batch import PairLoss
-from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
-from facetric.losses.global_batch import GlobalBatch, PeerError, broadcast, gather_rows, message_of
-from facetric.losses.margin_decay import MarginDecay
-from facetric.losses.matryoshka import MatryoshkaLoss
 from facetric.losses.registry import LOSSES, build_loss, checked_options, for_pytorch_metric_learning, loss_options
 from facetric.losses.sampler import ClassBalancedBatches
 from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation

@@ -22,7 +22,9 @@ from typing import Any, Literal, get_args, get_origin
 import torch
 from torch import nn
 
-from facetric.losses.baselines import (
+from facetric.losses.batch import checked_loss
+from facetric.losses.facility_location import FacilityLocationLoss
+from facetric.losses.pair_losses import (
     AffinityLoss,
     ContrastiveLoss,
     LiftedStructureLoss,
@@ -30,8 +32,6 @@ from facetric.losses.baselines import (
     TripletLoss,
     TripletSemihardLoss,
 )
-from facetric.losses.batch import checked_loss
-from facetric.losses.facility_location import FacilityLocationLoss
 from facetric.text import did_you_mean
 
 LOSSES: dict[str, Callable[..., nn.Module]] = {

@@ -5,7 +5,7 @@
 
 from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
 from facetric.metrics.contingency import PrecisionRecall, bcubed, contingency, label_codes, pairwise
-from facetric.metrics.nearest import nearest
+from facetric.metrics.exact_nearest import nearest
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import (
     checked_ks,

@@ -32,7 +32,7 @@ from filelock import FileLock, Timeout
 
 from facetric.embedder import Network, Vectors, checkpoint_file, network_fingerprint, read_fingerprint, save_network
 from facetric.evaluation import EvaluationReport
-from facetric.files import refuse_links, remove_stale_parts, unsealed, write_atomically
+from facetric.files import read_checksummed, refuse_links, remove_stale_parts, write_atomically
 from facetric.runs import states
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, to_toml
@@ -219,7 +219,7 @@ class Run:
     def why_chosen(self) -> str:
         """The sentence of choice.json: the recipe and what it gains. Empty where none was chosen or the file is damaged."""
         try:
-            return str(unsealed(self.choice_file.read_bytes())["why"])
+            return str(read_checksummed(self.choice_file.read_bytes())["why"])
         except (OSError, ValueError, LookupError, TypeError):
             return ""
 

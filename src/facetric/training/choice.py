@@ -21,7 +21,15 @@ from facetric.embedder import can_span
 from facetric.files import checksummed, read_checksummed
 from facetric.images import ImageDataset
 from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig
-from facetric.training.candidates import PRETRAINED, Candidate, ClassScores, candidates, group_scores, hold_out, with_settings
+from facetric.training.choice_candidates import (
+    PRETRAINED,
+    Candidate,
+    ClassScores,
+    candidates,
+    group_scores,
+    hold_out,
+    with_settings,
+)
 from facetric.training.display import Display
 from facetric.training.session import Plan
 

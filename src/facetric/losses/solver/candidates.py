@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.losses.solver.kernels import Distances, Index, find_within, inner_kernel, total
+from facetric.losses.solver.compiled import Distances, Index, find_within, inner_kernel, total
 from facetric.losses.solver.margin import Counts, Margin, delta_ceiling, gather, gathered_delta, sums_delta
 from facetric.metrics.kernels import ZERO_ONE
 

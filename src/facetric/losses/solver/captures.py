@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.losses.solver.kernels import Distances, Index, find_within, inner_kernel, total
+from facetric.losses.solver.compiled import Distances, Index, find_within, inner_kernel, total
 from facetric.losses.solver.margin import CELLS, EXPECTED, ROWS, Counts, Margin, Scale, count, gather, sums_delta
 from facetric.losses.solver.problem import ClusteringProblem
 from facetric.metrics.kernels import AMI

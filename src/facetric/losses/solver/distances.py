@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numba import njit
 
-from facetric.losses.solver.kernels import Distances, inner_kernel, use_threads
+from facetric.losses.solver.compiled import Distances, inner_kernel, use_threads
 
 _ROWS, _COLUMNS = 64, 64  # of a tile that stays in the nearest cache
 _LONG = 2_000_000  # so many distances to compute are worth several threads

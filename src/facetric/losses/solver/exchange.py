@@ -20,7 +20,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.losses.solver.kernels import Distances, Threads, inner_kernel, use_threads
+from facetric.losses.solver.compiled import Distances, Threads, inner_kernel, use_threads
 from facetric.losses.solver.margin import Counts, Margin, compiled_margin, count, delta, gather, gathered_delta, scatter
 from facetric.losses.solver.nearest import Nearest, find_won, nearest_medoids, put_back, put_in, remove
 from facetric.losses.solver.problem import ClusteringProblem

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from facetric.losses.solver.candidates import Selection, Taken, best_place, capture, evaluate, find_favorite
 from facetric.losses.solver.captures import Capture, Captures, first_of_the_best, first_values, follow, make_medoid, no_captures
-from facetric.losses.solver.kernels import Distances, Index, Threads, use_threads
+from facetric.losses.solver.compiled import Distances, Index, Threads, use_threads
 from facetric.losses.solver.margin import Margin, compiled_margin, count
 from facetric.losses.solver.problem import ClusteringProblem
 from facetric.metrics.kernels import ZERO_ONE

@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit, objmode
 from numpy.typing import NDArray
 
-from facetric.losses.solver.kernels import Index, inner_kernel
+from facetric.losses.solver.compiled import Index, inner_kernel
 from facetric.metrics.kernels import (
     AMI,
     F1,

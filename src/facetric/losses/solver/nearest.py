@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.losses.solver.kernels import Distances, Index, Threads, find_equal, find_within, inner_kernel
+from facetric.losses.solver.compiled import Distances, Index, Threads, find_equal, find_within, inner_kernel
 from facetric.losses.solver.problem import ClusteringProblem
 
 _OWN = -1.0  # a medoid's distance to itself for the purpose of ranking: nearer than any duplicate

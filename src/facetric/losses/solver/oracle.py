@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from facetric.losses.solver.kernels import Distances, Index, inner_kernel
+from facetric.losses.solver.compiled import Distances, Index, inner_kernel
 from facetric.losses.solver.problem import ClusteringProblem
 
 

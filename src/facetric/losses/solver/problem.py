@@ -10,8 +10,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from facetric.losses.solver.compiled import Distances
 from facetric.losses.solver.distances import euclidean_distances, is_symmetric, largest_distance
-from facetric.losses.solver.kernels import Distances
 from facetric.losses.solver.margin import Margin, margin_tables
 from facetric.metrics import label_codes
 from facetric.metrics.kernels import SCORES

@@ -8,9 +8,9 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.losses.solver.compiled import use_threads
 from facetric.losses.solver.exchange import Refined, local_search, pam
 from facetric.losses.solver.greedy import greedy, random_medoids, stochastic_greedy
-from facetric.losses.solver.kernels import use_threads
 from facetric.losses.solver.margin import compiled_margin, count, delta
 from facetric.losses.solver.nearest import nearest_medoids
 from facetric.losses.solver.problem import ClusteringProblem, Solution

@@ -11,10 +11,9 @@ from facetric.cli.data import app as data_app
 from facetric.cli.data import cache_app
 from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate, report
-from facetric.cli.export import export
 from facetric.cli.index import app as index_app
 from facetric.cli.index import search
-from facetric.cli.photos import cluster, duplicates, embed
+from facetric.cli.photos import cluster, duplicates, embed, export
 from facetric.cli.reproduce import reproduce
 from facetric.cli.serve import serve
 from facetric.cli.train import resume, train

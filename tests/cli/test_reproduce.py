@@ -104,7 +104,7 @@ def test_finished_runs_survive_any_spelling_of_the_root(place, command, finished
     ("arguments", "words"),
     [
         (("birds",), "dataset must be one of glyphs, cub"),
-        (("folder", "--setting", "head"), "pass its folder, as in --root path/to/it"),
+        (("folder", "--setting", "head"), "pass root (--root path/to/it)"),
         (("folder", "--root", "nowhere", "--setting", "head"), "nowhere does not exist"),
         (("folder", "--root", "photos", "--setting", "haed"), "did you mean 'head'?"),
         (("folder", "--root", "photos", *HEAD, "--method", "npair"), "did you mean 'npairs'?"),
@@ -132,33 +132,36 @@ def test_a_failure_while_running_is_one_line_and_status_1(place, tmp_path):
 
 
 @pytest.fixture
-def few_cars(place, tmp_path):
-    """A study of 16 models of cars, which are not the published ones."""
-    names = [f"{i:03} car" for i in range(1, 17)]
-    for label, name in enumerate(names):
-        (tmp_path / name).mkdir()
-        for i in range(6):
-            os.link(place / "photos" / f"class {label:02}" / f"{i}.jpg", tmp_path / name / f"{i}.jpg")
-    # the folder of the study has no images, so it is no class
+def few_birds(place, tmp_path):
+    """A study of 16 species in the layout of CUB, which are not the published ones."""
+    root = tmp_path / "CUB_200_2011"
+    names = [f"{label + 1:03}.bird" for label in range(16)]
+    images = [(name, f"class {label:02}", f"{i}.jpg") for label, name in enumerate(names) for i in range(6)]
+    for name, folder, file in images:
+        (root / "images" / name).mkdir(parents=True, exist_ok=True)
+        os.link(place / "photos" / folder / file, root / "images" / name / file)
+    (root / "classes.txt").write_text("".join(f"{number} {name}\n" for number, name in enumerate(names, 1)))
+    (root / "images.txt").write_text("".join(f"{n} {name}/{file}\n" for n, (name, _, file) in enumerate(images, 1)))
+    (root / "image_class_labels.txt").write_text("".join(f"{n} {int(name[:3])}\n" for n, (name, *_) in enumerate(images, 1)))
     output = ("--output", tmp_path / "study")
-    return ("reproduce", "cars", "--root", tmp_path, *HEAD, *SETTINGS, "--method", "facility_location", "--jobs", 1, *output)
+    return ("reproduce", "cub", "--root", root, *HEAD, *SETTINGS, "--method", "facility_location", "--jobs", 1, *output)
 
 
 ANY_COUNTS = ("--set", "data.options.check_counts=false")
 
 
 @pytest.mark.slow
-def test_a_study_of_counts_that_differ_from_the_published_ones_comes_to_its_end(few_cars):
-    accepted = facetric(*few_cars, *ANY_COUNTS)
+def test_a_study_of_counts_that_differ_from_the_published_ones_comes_to_its_end(few_birds):
+    accepted = facetric(*few_birds, *ANY_COUNTS)
     assert accepted.exit_code == 0, accepted.stderr
     assert "facility_location-seed0" in accepted.stdout
 
 
-def test_counts_that_differ_from_the_published_ones_are_accepted_on_the_command_line(few_cars):
-    refused = facetric(*few_cars)
+def test_counts_that_differ_from_the_published_ones_are_accepted_on_the_command_line(few_birds):
+    refused = facetric(*few_birds)
     assert refused.exit_code == 2
     assert f"({' '.join(ANY_COUNTS)})" in refused.stderr
-    begun = facetric(*few_cars, *ANY_COUNTS, "--set", "model.weights=nowhere.safetensors")
+    begun = facetric(*few_birds, *ANY_COUNTS, "--set", "model.weights=nowhere.safetensors")
     first, second = begun.stderr.splitlines()  # so that it ends where it would begin to train
     assert "4 runs in all" in first
     assert "nowhere.safetensors" in second

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed, parallel_config
 from rich.console import Console
+from tqdm.auto import tqdm
 
 from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.machine import prepare_process
@@ -179,6 +180,7 @@ def _start_worker(parent: int) -> None:
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     prepare_process()
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore of the system, which a worker that is stopped would leave behind
     threading.Thread(target=end_with_parent, daemon=True).start()
 
 

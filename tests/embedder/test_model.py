@@ -116,16 +116,15 @@ def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(packaged):
     np.testing.assert_array_equal(packaged.encode(photos, n_threads=3), together)
 
 
-def test_one_photo_is_one_small_batch_or_one_image_where_that_is_asked_for(packaged, monkeypatch):
+def test_one_photo_is_one_image_through_the_network(packaged, monkeypatch):
     sizes = []
     engine = packaged._engine
     whole = type(engine).forward
     monkeypatch.setattr(type(engine), "forward", lambda network, images: sizes.append(len(images)) or whole(network, images))
     packaged.encode(photo())
-    packaged.encode(photo(), batch_size=1)
-    assert sizes == [8, 1]
+    assert sizes == [1]
     packaged.encode([photo(seed) for seed in range(3)], batch_size=2)
-    assert sizes == [8, 1, 2, 1]
+    assert sizes == [1, 2, 1]
 
 
 def test_a_trained_network_is_saved_with_its_preprocessing_and_loaded_without_anything_else(tmp_path):

@@ -104,17 +104,16 @@ class Embedder:
         """The vectors (n, dim) of images, in their order: one row per image, a folder giving all images below it.
 
         Takes a path of a photo or a folder, a PIL image, a uint8 array (height, width) or (height, width, 3), or a list of
-        these. Images are turned upright by their EXIF orientation, as in training. On a CPU `n_threads` run the network at once;
-        unless `batch_size` is given, the vector of an image is, to the last bit, the same whatever an engine (`prepare`) encodes
-        it with. `progress` is called with ("Embedding", done, n).
+        these. Images are turned upright by their EXIF orientation, as in training. On a CPU they go through the network one by
+        one, in `n_threads` at once, unless `batch_size` is given: the vector of an image is, to the last bit, the same whatever
+        an engine (`prepare`) encodes it with. `progress` is called with ("Embedding", done, n).
         """
         source = as_source(images)
         self.prepare(len(source))
-        is_padded = batch_size is None and self.network.device.type == "cpu"
-        if batch_size is None and isinstance(self._engine, OnnxEngine):
+        if batch_size is None and self.network.device.type == "cpu":
             batch_size = 1
         with steps_shown() if show_progress_bar and progress is None else nullcontext(progress) as told:
-            return encode(self._engine, source, batch_size=batch_size, padded=is_padded, n_threads=n_threads, progress=told)
+            return encode(self._engine, source, batch_size=batch_size, n_threads=n_threads, progress=told)
 
     def prepare(self, n_images: int) -> None:
         """Choose the engine for so many images; `encode` does so for those that it is given at once.

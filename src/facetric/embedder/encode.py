@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network
-from facetric.images import Crop, ImageSource, made_ahead, source_of
+from facetric.images import ImageSource, made_ahead, source_of
 
 if TYPE_CHECKING:
     from facetric.embedder.onnx_engine import OnnxEngine
@@ -34,7 +34,6 @@ def encode(
     *,
     what: What = "embedding",
     batch_size: int | None = None,
-    padded: bool = False,
     n_threads: int | None = None,
     step: str = "Embedding",
     progress: Callable[[str, int, int], None] | None = None,
@@ -44,7 +43,6 @@ def encode(
     * `what`: or the pooled "features" (n, n_features), or the "activations" (n, …) of the frozen part. From a source of cached
       activations only the rest of the network is run.
     * `batch_size`: images per forward pass, by default as many as suit the device. The last bits of a vector depend on it.
-    * `padded`: fill the last batch with zeros, so that an image has the same vector whatever it is encoded with.
     * `n_threads`: on a CPU each of them makes a batch and runs the network on it; as many as torch has unless given. For a GPU
       they make batches ahead, one per core.
     * `progress`: called with (`step`, done, n).
@@ -58,20 +56,14 @@ def encode(
     found: list[NDArray[np.float32]] = []
     with inference(network) as ready:
         crop, run = ready.crop, _part(ready, what, from_activations=source.starts_at == "activations")
-        tasks = [partial(_inputs, source, rows, crop, batch_size if padded else 0) for rows in blocks]
+        tasks = [partial(source.inputs, rows, crop) for rows in blocks]
         for rows, vectors in zip(blocks, outputs_in_order(ready, tasks, run, n_threads), strict=True):
-            found.append(vectors[: len(rows)].float().numpy())
+            found.append(vectors.float().numpy())
             if progress is not None:
                 progress(step, int(rows[-1]) + 1, len(source))
     if not found:
         return np.empty((0, network.n_features if what == "features" else network.dim), dtype=np.float32)
     return np.concatenate(found)
-
-
-def _inputs(source: ImageSource, rows: NDArray[np.int64], crop: Crop, n_least: int) -> NDArray[np.float32]:
-    inputs = source.inputs(rows, crop)
-    n_missing = n_least - len(inputs)
-    return inputs if n_missing <= 0 else np.concatenate([inputs, np.zeros((n_missing, *inputs.shape[1:]), dtype=inputs.dtype)])
 
 
 def batch_size_for(network: Network | OnnxEngine) -> int:

@@ -3,15 +3,13 @@
 from facetric.embedder.activations import Activations, cached_activations, cached_vectors
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
-    calibration_file,
     load_network,
     network_fingerprint,
-    read_calibration,
     save_calibration,
     save_network,
 )
 from facetric.embedder.embedder import Embedder
-from facetric.embedder.encode import encode, usable_device
+from facetric.embedder.encode import encode
 from facetric.embedder.heads import FITTED_KINDS, ClosedForm, can_span, check_fit, closed_form_head
 from facetric.embedder.loading import checkpoint_file, load
 from facetric.embedder.network import WHOLE, Network
@@ -34,7 +32,6 @@ __all__ = [
     "build_network",
     "cached_activations",
     "cached_vectors",
-    "calibration_file",
     "can_span",
     "check_fit",
     "check_suffix",
@@ -45,9 +42,7 @@ __all__ = [
     "load",
     "load_network",
     "network_fingerprint",
-    "read_calibration",
     "read_fingerprint",
     "save_calibration",
     "save_network",
-    "usable_device",
 ]

@@ -39,6 +39,8 @@ def note(frame: FrameType, event: str, _: Any) -> None:
     if event != "call" or not (callee := room(frame)) or frame.f_code.co_name == "<module>":
         return
     back = frame.f_back
+    if back is not None and back.f_globals.get("__name__") == "logging":  # a message on its way to the handler of the command
+        return
     while back is not None and not room(back):
         back = back.f_back
     if back is not None and room(back) != callee:

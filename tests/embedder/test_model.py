@@ -124,7 +124,7 @@ def test_one_photo_is_one_image_through_the_network(packaged, monkeypatch):
     packaged.encode(photo())
     assert sizes == [1]
     packaged.encode([photo(seed) for seed in range(3)], batch_size=2)
-    assert sizes == [1, 2, 1]
+    assert sorted(sizes[1:]) == [1, 2]  # threads take the batches: either may come first
 
 
 def test_a_trained_network_is_saved_with_its_preprocessing_and_loaded_without_anything_else(tmp_path):

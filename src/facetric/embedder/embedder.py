@@ -119,7 +119,7 @@ class Embedder:
         """Choose the engine for so many images; `encode` does so for those that it is given at once.
 
         On a CPU it is onnxruntime where an export of this network is kept in the cache folder; where none is, it is made for
-        2,000 images or more, and torch encodes fewer. Vectors are the same to 1e-6.
+        2,000 images or more, and torch encodes fewer. Vectors are the same to about 2e-6.
         """
         is_many = n_images >= MANY
         if isinstance(self._engine, Network) and self.network.device.type == "cpu" and is_many not in self._tried:

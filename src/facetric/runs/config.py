@@ -43,6 +43,8 @@ def _as_list(value: Any) -> Any:
 
 
 class RunTable(Table):
+    """What the run is called, how long it takes and where it computes."""
+
     name: str = Field(
         "run",
         description="Name of the run, and of its folder; on the command line that of the config file or of the photos.",
@@ -85,6 +87,8 @@ class RunTable(Table):
 
 
 class DataTable(Table):
+    """Which images, and which of their classes train."""
+
     name: str = Field(description="Dataset: glyphs, cub, cars, products, folder or csv.")
     root: str | None = Field(None, description="Where the dataset is; glyphs is built in and has none.")
     options: dict[str, str | int | float | bool] = Field(
@@ -107,6 +111,8 @@ class DataTable(Table):
 
 
 class ModelTable(Table):
+    """Backbone, pooling, head and what of it is frozen."""
+
     backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
     dim: int = Field(64, ge=1, le=65536, description="d: dimensions of the embedding.")
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
@@ -253,6 +259,8 @@ class LossTable(Table):
 
 
 class BatchTable(Table):
+    """How many images and classes a batch has."""
+
     size: int = Field(128, ge=2, description="m: images in the global batch of all processes.")
     class_ratio: float | None = Field(None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 by default.")
     images_per_class: int | None = Field(None, ge=1, description="Images of each class, instead of class_ratio.")
@@ -268,6 +276,8 @@ class BatchTable(Table):
 
 
 class OptimizerTable(Table):
+    """The optimizer and its rates."""
+
     name: Literal["rmsprop", "adamw"] = Field("rmsprop", description="rmsprop (the paper) or adamw.")
     backbone_lr: float = Field(1e-5, ge=0, description="Learning rate of the backbone.")
     head_lr: float = Field(1e-4, ge=0, description="Learning rate of the embedding head.")

@@ -139,14 +139,14 @@ class Study:
         return self.folder / "runs" / f"{name}-seed{seed}"
 
     def config(self, method_name: str, parameters: Parameters, **run: Any) -> TrainConfig:
-        """The run of a method with these hyper-parameters; `run` sets keys of [run]."""
+        """The run of a method with these hyper-parameters; `run` sets keys of [run] that are not None."""
         method = self.methods[method_name]
         raw = {table: dict(values) for table, values in self.setting.tables.items()}
         raw["loss"] = {**method.loss, "options": dict(method.loss.get("options", {}))}
         for key, value in self.setting.overrides.items():
             set_key(raw, key.split("."), value)
         raw["batches"] = {key: value for key, value in {**raw.get("batches", {}), **method.batches}.items() if value is not None}
-        raw["run"] = {**raw.get("run", {}), **run}
+        raw["run"] = {**raw.get("run", {}), **{key: value for key, value in run.items() if value is not None}}
         tied = {key: parameters[other] for key, other in self.setting.tied.items()}
         for key, value in {**method.fixed, **parameters, **tied}.items():
             if key.endswith(PER_IMAGE):

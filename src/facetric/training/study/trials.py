@@ -160,6 +160,10 @@ def say(line: str) -> None:
 
 def in_processes(work: Callable[..., None], tasks: Iterable[tuple[Any, ...]], n_processes: int) -> None:
     """Do all tasks, in this process or in several of one thread each, which end with this one."""
+    if n_processes == 1:
+        for task in tasks:
+            work(*task)
+        return
     try:
         with parallel_config("loky", inner_max_num_threads=1, initializer=_start_worker, initargs=(os.getpid(),)):
             Parallel(n_processes, batch_size=1)(delayed(work)(*task) for task in tasks)

@@ -81,7 +81,7 @@ def parse(command, arguments, complete):
     except typer.Exit:  # --help, --version
         return
     except UsageError as error:
-        if type(error).__name__ == "MissingParameter" and not complete:
+        if type(error).__name__ in ("MissingParameter", "NoArgsIsHelpError") and not complete:
             return
         raise
     if hasattr(command, "commands"):

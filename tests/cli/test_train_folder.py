@@ -91,7 +91,7 @@ def test_it_can_be_evaluated_and_reported(trained):
     evaluated = facetric("evaluate", run, "--restarts", 1)
     assert evaluated.exit_code == 0, evaluated.stderr
     assert "folder test: 20 images of 4 classes" in evaluated.stdout
-    reported = facetric("report", run, "--no-pictures")
+    reported = facetric("report", run, "--no-figures")
     assert reported.exit_code == 0, reported.stderr
     assert "not validated" not in reported.stderr
     page = (run / "report.html").read_text()

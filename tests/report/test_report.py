@@ -97,7 +97,7 @@ def test_a_run_that_needed_no_step_says_so(tmp_path):
     assert about(quick_report(folder))["notes"] == [
         "metrics.jsonl is empty: no step was trained, and there are no training curves."
     ]
-    assert "curves.png" not in command(folder, "--no-pictures").stdout
+    assert "curves.png" not in command(folder, "--no-figures").stdout
 
 
 @pytest.mark.parametrize("damaged", RUN_FILES)
@@ -259,7 +259,7 @@ def test_the_command_shows_what_it_can_when_the_dataset_is_gone(tmp_path):
     folder = make_run(tmp_path, name="run", root=root, checkpoint=None, validate=False)
     write_run(folder, n_images=12, n_classes=3, config=False)
     shutil.rmtree(root)
-    result = command(folder, "--no-pictures", "--output", tmp_path / "elsewhere" / "page.html")
+    result = command(folder, "--no-figures", "--output", tmp_path / "elsewhere" / "page.html")
     assert result.exit_code == 0
     names = open_run(folder).manifest.class_names
     assert about(tmp_path / "elsewhere" / "page.html")["class_names"] == list(names[:3])  # the manifest knows them

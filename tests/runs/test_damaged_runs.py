@@ -109,7 +109,7 @@ def test_a_number_of_too_many_digits_in_the_configuration_is_said(run):
     result = invoke("compare", run.path)
     assert result.exit_code == 2
     assert f"{run.config_file} cannot be read as TOML" in result.stderr
-    result = invoke("report", run.path, "--no-images", "--no-pictures")
+    result = invoke("report", run.path, "--no-images", "--no-figures")
     assert result.exit_code == 0, result.stderr
     assert "config.toml cannot be read as TOML" in result.stderr
 

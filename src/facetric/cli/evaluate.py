@@ -70,7 +70,7 @@ def compare(
         Path | None,
         typer.Option(help="One of the runs: also print its row minus every other, seed by seed.", show_default=False),
     ] = None,
-    picture: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.", show_default=False)] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.", show_default=False)] = None,
 ) -> None:
     """Print evaluated runs as one table, the best of each column in bold.
 
@@ -86,10 +86,10 @@ def compare(
             raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
         comparison = compare_runs(runs, split=split, published=paper, reference=reference)
         text = comparison.text(format)  # type: ignore[arg-type]
-        if picture is not None:
+        if figure is not None:
             from facetric.report import save_comparison
 
-            save_comparison(comparison, picture)
+            save_comparison(comparison, figure)
     if format == "text" and _is_terminal():
         text = _bold(text)
     typer.echo(text)
@@ -115,7 +115,7 @@ def report(
         typer.Option(help="Where to write the page; report.html in the run folder when left out.", show_default=False),
     ] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Include thumbnails of the images.")] = True,
-    pictures: Annotated[bool, typer.Option("--pictures/--no-pictures", help="Also draw figures/*.png.")] = True,
+    figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Also draw figures/*.png.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the map.")] = 0,
 ) -> None:
     """Write report.html: scores, map, clusters, failed queries, curves and configuration of a run, in one file.
@@ -132,7 +132,7 @@ def report(
             raise ValueError(f"--output is the page to write, and {output} is a folder: pass the name of a file in it")
         try:
             with steps_shown() as on_step:
-                made = write_report(run, output=output, images=images, figures=pictures, seed=seed, progress=on_step)
+                made = write_report(run, output=output, images=images, figures=figures, seed=seed, progress=on_step)
         except OSError as error:
             if error.filename is None:
                 raise

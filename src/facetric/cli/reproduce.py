@@ -101,7 +101,7 @@ def reproduce(
                 **({"methods": methods} if methods else {}),
             )
             comparison = study.run(n_processes=jobs or (1 if torch.cuda.is_available() else available_cores()))
-            picture = save_comparison(comparison, study.folder / "table.png")
+            figure = save_comparison(comparison, study.folder / "table.png")
             page = write_report(study.final_folder(list(study.methods)[-1], 0), figures=False).page
         except KeyboardInterrupt as stop:
             typer.echo("facetric reproduce: interrupted; start the same command again to resume", err=True)
@@ -109,7 +109,7 @@ def reproduce(
         finally:
             signal.signal(signal.SIGTERM, before)
     typer.echo(str(comparison))
-    typer.echo(printable(f"Written: {study.folder / 'table.md'}, {picture}, {study.folder / 'study.json'}, {page}"))
+    typer.echo(printable(f"Written: {study.folder / 'table.md'}, {figure}, {study.folder / 'study.json'}, {page}"))
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

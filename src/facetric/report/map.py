@@ -80,14 +80,15 @@ def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: Pr
     from openTSNE.affinity import PerplexityBasedNN  # type: ignore[import-untyped]
     from openTSNE.nearest_neighbors import PrecomputedNeighbors  # type: ignore[import-untyped]
 
-    perplexity, n_jobs = min(PERPLEXITY, (n - 1) / 3), 2 if n >= THREADS_FROM else 1
+    perplexity, n_threads = min(PERPLEXITY, (n - 1) / 3), 2 if n >= THREADS_FROM else 1
     found = nearest(vectors, min(n - 1, math.ceil(3 * perplexity)), metric="euclidean")
-    affinities = PerplexityBasedNN(perplexity=perplexity, knn_index=PrecomputedNeighbors(found.rows, found.values), n_jobs=n_jobs)
+    neighbors = PrecomputedNeighbors(found.rows, found.values)
+    affinities = PerplexityBasedNN(perplexity=perplexity, knn_index=neighbors, n_jobs=n_threads)
     embedding = TSNEEmbedding(
         start * 1e-4,
         affinities,
         negative_gradient_method="bh" if n <= BARNES_HUT_UP_TO else "fft",
-        n_jobs=n_jobs,
+        n_jobs=n_threads,
         random_state=seed,
     )
     n_steps = sum(steps for steps, _ in _PHASES)

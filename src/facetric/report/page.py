@@ -95,9 +95,7 @@ def write_report(
             if positions is not None and thumbnails is not None:
                 drawn.append(draw_map(positions, thumbnails, progress=progress).save(run.figures / "tsne_map.png"))
         except OSError as error:  # the page is written: a read-only run cannot take figures
-            notes.append(
-                f"the figures were not drawn, figures/ cannot be written ({error.strerror or error}): pass --no-pictures"
-            )
+            notes.append(f"the figures were not drawn, figures/ cannot be written ({error.strerror or error}): pass --no-figures")
     return Report(page, tuple(drawn), tuple(notes))
 
 

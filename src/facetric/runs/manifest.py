@@ -49,8 +49,8 @@ class DataChanges:
             (self.changed, "has changed", "have changed"),
             (
                 self.leaked,
-                "holds a picture of another split now and is left out",
-                "hold pictures of another split now and are left out",
+                "holds an image of another split now and is left out",
+                "hold images of another split now and are left out",
             ),
             (self.relabeled, "is in another class and keeps its old label", "are in another class and keep their old label"),
         )
@@ -108,7 +108,7 @@ class Manifest:
     ) -> tuple[ImageDataset, DataChanges]:
         """The manifest's images of these splits as they are now, in its order and under its labels, and what has changed.
 
-        Images that are not in the manifest are never in the result, nor are those that now hold a picture of another split
+        Images that are not in the manifest are never in the result, nor are those that now hold an image of another split
         (two class folders that have swapped names, say).
         """
         place_now = {name: i for i, name in enumerate(_names(dataset, root))}

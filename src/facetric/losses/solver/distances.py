@@ -51,9 +51,9 @@ def largest_distance(distances: Distances, *, n_threads: int | None = None) -> f
 def _fill(points: Distances, distances: Distances, squared: bool, first: int, last: int) -> None:
     """The tiles of some blocks of rows, on the diagonal and to the right of it, and their mirror images."""
     m, d = points.shape
-    n_dimensions = -(-d // 8) * 8  # those that are too many stay zero
-    rows = np.zeros((_ROWS, n_dimensions), points.dtype)
-    columns = np.zeros((n_dimensions, _COLUMNS), points.dtype)
+    dim = -(-d // 8) * 8  # those that are too many stay zero
+    rows = np.zeros((_ROWS, dim), points.dtype)
+    columns = np.zeros((dim, _COLUMNS), points.dtype)
     squares = np.empty((_ROWS, _COLUMNS), points.dtype)
     for left in range(first * _ROWS // _COLUMNS * _COLUMNS, m, _COLUMNS):
         n_columns = min(_COLUMNS, m - left)
@@ -64,7 +64,7 @@ def _fill(points: Distances, distances: Distances, squared: bool, first: int, la
             n_rows = min(_ROWS, m - top)
             rows[:n_rows, :d] = points[top : top + n_rows]
             squares[:] = 0.0
-            for k in range(0, n_dimensions, 8):
+            for k in range(0, dim, 8):
                 _add_squares(rows, columns[k : k + 8], squares, k)
             for r in range(n_rows):
                 out, row = distances[top + r, left : left + n_columns], squares[r]

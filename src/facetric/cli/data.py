@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from facetric.cli.errors import one_line_errors
+from facetric.cli.options import Json
 from facetric.progress import steps_shown
 from facetric.text import printable
 
@@ -23,7 +24,6 @@ cache_app = typer.Typer(
     epilog="Examples: facetric cache list; facetric cache clean --older-than 30",
 )
 _N_SHOWN = 50  # findings of one kind
-_Json = Annotated[bool, typer.Option("--json", help="Print everything known as JSON.")]
 
 
 @app.callback()
@@ -33,12 +33,9 @@ def data() -> None:
 
 @app.command(epilog="Example: facetric data check path/to/photos")
 def check(
-    path: Annotated[Path, typer.Argument(help="The folder of a dataset, or a CSV file path,label[,split].", show_default=False)],
-    layout: Annotated[
-        str | None,
-        typer.Option(help="cub, cars, products, folder, csv or files; detected when left out.", show_default=False),
-    ] = None,
-    json: _Json = False,
+    path: Annotated[Path, typer.Argument(help="The folder of a dataset, or a CSV file path,label[,split].")],
+    layout: Annotated[str | None, typer.Option(help="cub, cars, products, folder, csv or files; detected when left out.")] = None,
+    json: Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 for remarks, too.")] = False,
     everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not only {_N_SHOWN} of a kind.")] = False,
 ) -> None:
@@ -89,7 +86,7 @@ def _print_check(result: DatasetCheck, *, n_shown: int) -> None:
 
 
 @cache_app.command("list", epilog="Examples: facetric cache list; facetric cache list --json")
-def list_(json: _Json = False) -> None:
+def list_(json: Json = False) -> None:
     """List all caches: what each holds, when it was last used, and whether the versions that made it are those installed."""
     with one_line_errors("cache list"):
         from facetric.images import find_caches
@@ -104,8 +101,7 @@ def list_(json: _Json = False) -> None:
 @cache_app.command(epilog="Examples: facetric cache clean; facetric cache clean --older-than 30 --yes")
 def clean(
     older_than: Annotated[
-        float | None,
-        typer.Option(min=0, metavar="DAYS", help="Also remove what has not been used for DAYS days.", show_default=False),
+        float | None, typer.Option(min=0, metavar="DAYS", help="Also remove what has not been used for DAYS days.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Remove all caches.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,

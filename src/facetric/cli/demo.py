@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from facetric.cli.errors import compile_kernels, one_line_errors
+from facetric.cli.options import Overrides
 from facetric.progress import steps_shown
 
 if TYPE_CHECKING:
@@ -20,17 +21,7 @@ _NEXT = """Next, your own photos, one sub-folder per class:
   facetric evaluate runs/photos && facetric report runs/photos"""
 
 
-def demo(
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="TABLE.KEY=VALUE",
-            help="Change a setting of configs/glyphs.toml; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-) -> None:
+def demo(overrides: Overrides = None) -> None:
     """See it work: train on built-in characters, score on unseen ones, write report.html, in about three minutes.
 
     The run is runs/demo. If the demo is stopped, start it again: it resumes and reuses finished stages.

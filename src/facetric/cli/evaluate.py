@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from facetric.cli.errors import one_line_errors, say
+from facetric.cli.options import Checkpoint, Device, Json, RunFolder, Split
 from facetric.progress import steps_shown
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="A run folder, with config.toml and checkpoints/.", show_default=False)],
-    split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
-    checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
+    run: RunFolder,
+    split: Split = "test",
+    checkpoint: Checkpoint = "best",
     k: Annotated[
-        list[int] | None,
-        typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.", show_default=False),
+        list[int] | None, typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.")
     ] = None,
     restarts: Annotated[int, typer.Option(min=0, help="k-means clusterings from random starts, as in the literature.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first random start.")] = 0,
@@ -25,10 +25,10 @@ def evaluate(
     baselines: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
     batch_size: Annotated[
-        int | None, typer.Option(min=1, help="Images per forward pass; by default as suits the device.", show_default=False)
+        int | None, typer.Option(min=1, help="Images per forward pass; by default as suits the device.")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    json: Annotated[bool, typer.Option("--json", help="Print all scores as JSON instead of the table.")] = False,
+    device: Device = "auto",
+    json: Json = False,
 ) -> None:
     """Embed a split of a run's data, score retrieval and clustering, and print the paper's table.
 
@@ -62,15 +62,14 @@ def evaluate(
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders that have been evaluated.", show_default=False)],
-    split: Annotated[str, typer.Option(help="test, validation or train.")] = "test",
+    runs: Annotated[list[Path], typer.Argument(help="Run folders that have been evaluated.")],
+    split: Split = "test",
     format: Annotated[str, typer.Option("--format", "-f", help="text, markdown, latex or csv.")] = "text",
     paper: Annotated[bool, typer.Option(help="Include the paper's rows, for cub, cars and products.")] = True,
     reference: Annotated[
-        Path | None,
-        typer.Option(help="One of the runs: also print its row minus every other, seed by seed.", show_default=False),
+        Path | None, typer.Option(help="One of the runs: also print its row minus every other, seed by seed.")
     ] = None,
-    figure: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.", show_default=False)] = None,
+    figure: Annotated[Path | None, typer.Option(help="Also plot the table to this PNG file.")] = None,
 ) -> None:
     """Print evaluated runs as one table, the best of each column in bold.
 
@@ -109,10 +108,9 @@ def _bold(text: str) -> str:
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="A run folder such as runs/glyphs.", show_default=False)],
+    run: RunFolder,
     output: Annotated[
-        Path | None,
-        typer.Option(help="Where to write the page; report.html in the run folder when left out.", show_default=False),
+        Path | None, typer.Option(help="Where to write the page; report.html in the run folder when left out.")
     ] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Include thumbnails of the images.")] = True,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Also draw figures/*.png.")] = True,

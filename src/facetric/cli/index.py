@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from facetric.cli.errors import one_line_errors, said_if_slow
-from facetric.cli.photos import DEVICE, MODEL, PHOTOS, RESUME, opened_model, print_problems
+from facetric.cli.options import Device, Index, Json, Model, MovedModel, Photos
+from facetric.cli.photos import RESUME, opened_model, print_problems
 from facetric.progress import steps_shown
 from facetric.text import printable
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
-INDEX = typer.Argument(help="The folder of the index, or milvus://host:19530/collection.", show_default=False)
 _EXAMPLES = (
     "facetric index add birds.index photos --model runs/birds --labels-from-folders; "
     "facetric index add milvus://host:19530/birds photos"
@@ -27,14 +27,14 @@ _EXAMPLES = (
 
 @app.command(epilog=f"Examples: {_EXAMPLES}")
 def add(
-    index: Annotated[str, INDEX],
-    photos: Annotated[Path, PHOTOS],
-    model: Annotated[Path | None, MODEL] = None,
-    label: Annotated[str | None, typer.Option(help="Give all these photos this label.", show_default=False)] = None,
+    index: Index,
+    photos: Photos,
+    model: Model = None,
+    label: Annotated[str | None, typer.Option(help="Give all these photos this label.")] = None,
     labels_from_folders: Annotated[
         bool, typer.Option("--labels-from-folders", help="The folders directly below PHOTOS are the labels.")
     ] = False,
-    device: Annotated[str, DEVICE] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Add photos; the index is made with the first. If it is killed, run it again to resume.
 
@@ -48,12 +48,7 @@ def add(
 
 
 @app.command(epilog="Example: facetric index update birds.index photos")
-def update(
-    index: Annotated[str, INDEX],
-    photos: Annotated[Path, PHOTOS],
-    model: Annotated[Path | None, MODEL] = None,
-    device: Annotated[str, DEVICE] = "auto",
-) -> None:
+def update(index: Index, photos: Photos, model: Model = None, device: Device = "auto") -> None:
     """Make the index agree with a folder: embed new and changed photos, remove those whose file is gone."""
     with one_line_errors("index update", when_interrupted=RESUME):
         opened = _opened(index, model, device)
@@ -63,10 +58,7 @@ def update(
 
 
 @app.command(epilog="Example: facetric index remove birds.index photos/old")
-def remove(
-    index: Annotated[str, INDEX],
-    photos: Annotated[Path, PHOTOS],
-) -> None:
+def remove(index: Index, photos: Photos) -> None:
     """Forget the photos below a folder, or one photo. Files are never touched."""
     with one_line_errors("index remove"):
         from facetric.photos import open_collection
@@ -76,11 +68,7 @@ def remove(
 
 
 @app.command("re-embed", epilog="Example: facetric index re-embed birds.index --model runs/birds-2")
-def re_embed(
-    index: Annotated[str, INDEX],
-    model: Annotated[Path | None, MODEL] = None,
-    device: Annotated[str, DEVICE] = "auto",
-) -> None:
+def re_embed(index: Index, model: Model = None, device: Device = "auto") -> None:
     """Embed all photos of an index with another model. Until it is done, searching uses the old one; labels stay."""
     with one_line_errors("index re-embed", when_interrupted=RESUME):
         with said_if_slow("loading the model"):
@@ -94,7 +82,7 @@ def re_embed(
 
 
 @app.command(epilog="Example: facetric index status birds.index")
-def status(index: Annotated[str, INDEX]) -> None:
+def status(index: Index) -> None:
     """How many photos, of which labels, by which model, and whether their files are still there."""
     with one_line_errors("index status"):
         from facetric.photos import open_collection
@@ -104,23 +92,22 @@ def status(index: Annotated[str, INDEX]) -> None:
 
 
 def search(
-    index: Annotated[str, INDEX],
-    photos: Annotated[Path, typer.Argument(help="A photo, or a folder of photos, to search for.", show_default=False)],
+    index: Index,
+    photos: Annotated[Path, typer.Argument(help="A photo, or a folder of photos, to search for.")],
     top: Annotated[int, typer.Option(help="Photos to show for each.")] = 10,
-    label: Annotated[str | None, typer.Option(help="Only photos of this label.", show_default=False)] = None,
+    label: Annotated[str | None, typer.Option(help="Only photos of this label.")] = None,
     at_least: Annotated[
-        float | None,
-        typer.Option(help="Only similarities of at least this; without it, by the calibration of the run.", show_default=False),
+        float | None, typer.Option(help="Only similarities of at least this; without it, by the calibration of the run.")
     ] = None,
     classify: Annotated[bool, typer.Option("--classify", help="Have the neighbors vote for a label.")] = False,
     unknown_fraction: Annotated[
         float,
         typer.Option(help="With --classify: the fraction of the photos that you expect to have none of the index's labels."),
     ] = 0.5,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    page: Annotated[Path | None, typer.Option(help="Write a page with the photos.", show_default=False)] = None,
-    model: Annotated[Path | None, typer.Option(help="Where the run of the index is now.", show_default=False)] = None,
-    device: Annotated[str, DEVICE] = "auto",
+    as_json: Json = False,
+    page: Annotated[Path | None, typer.Option(help="Write a page with the photos.")] = None,
+    model: MovedModel = None,
+    device: Device = "auto",
 ) -> None:
     """Find the photos of an index that are most similar to these, exactly.
 

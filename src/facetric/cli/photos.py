@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from facetric.cli.errors import one_line_errors, said_if_slow, say
+from facetric.cli.options import Checkpoint, Clusters, Coarser, Device, Finer, Model, Photos
 from facetric.progress import steps_shown
 from facetric.text import printable
 
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
     from facetric.images import Problem
     from facetric.photos import Duplicates, Group, PhotoGroups
 
-PHOTOS = typer.Argument(help="A folder of photos, nested and unsorted, or one photo.", show_default=False)
-MODEL = typer.Option(
-    help="A run folder, or a file of `facetric export`; without it, the network that comes with the install.", show_default=False
-)
-DEVICE = typer.Option(help="auto, cpu, cuda or mps.")
 RESUME = "stopped; run it again to continue"
 _FOLDERS = "Nothing is moved, deleted or overwritten."
 _SHOWN = 10  # broken photos, and groups of each kind, on the screen; all of them are in a file
@@ -31,13 +27,11 @@ _TITLES = {"exact": "Exact copies", "near": "Near copies (resized, recompressed,
 
 
 def embed(
-    photos: Annotated[Path, PHOTOS],
-    output: Annotated[
-        Path, typer.Option("--output", "-o", help="The file to write: .parquet, .npz or .csv.", show_default=False)
-    ],
-    model: Annotated[Path | None, MODEL] = None,
-    checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
-    device: Annotated[str, DEVICE] = "auto",
+    photos: Photos,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write: .parquet, .npz or .csv.")],
+    model: Model = None,
+    checkpoint: Checkpoint = "best",
+    device: Device = "auto",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace a file that facetric did not write, or of another model.")
     ] = False,
@@ -69,14 +63,12 @@ def export(
         typer.Argument(
             metavar="[RUN] MODEL.onnx",
             help="A run folder, and the file to write. Without a run, the network that comes with the install.",
-            show_default=False,
         ),
     ],
     check: Annotated[
-        Path | None,
-        typer.Option(help="Photos to compare with torch on; some that come with the install when left out.", show_default=False),
+        Path | None, typer.Option(help="Photos to compare with torch on; some that come with the install when left out.")
     ] = None,
-    checkpoint: Annotated[str, typer.Option(help="best (last when there is no best), or last.")] = "best",
+    checkpoint: Checkpoint = "best",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
 ) -> None:
     """Write a model to an ONNX file: from images of the run's size to vectors of length one, any number at a time.
@@ -105,30 +97,22 @@ def export(
 
 
 def cluster(
-    photos: Annotated[Path, PHOTOS],
-    output: Annotated[
-        Path,
-        typer.Option("--output", "-o", help="The folder for clusters.csv and clusters.html.", show_default=False),
-    ],
-    model: Annotated[Path | None, MODEL] = None,
-    clusters: Annotated[
-        int | None, typer.Option(min=1, help="Exactly this many groups, when you know it.", show_default=False)
-    ] = None,
-    finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
-    coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
+    photos: Photos,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder for clusters.csv and clusters.html.")],
+    model: Model = None,
+    clusters: Clusters = None,
+    finer: Finer = 0,
+    coarser: Coarser = 0,
     decisions: Annotated[
         list[Path] | None,
         typer.Option(
             help="Corrections that the page saved, or clusters.csv with names that you wrote into it; several are kept to. The "
-            "output keeps them.",
-            show_default=False,
+            "output keeps them."
         ),
     ] = None,
-    copy_to: Annotated[
-        Path | None, typer.Option(help=f"Copy every group to a folder below this one. {_FOLDERS}", show_default=False)
-    ] = None,
-    link_to: Annotated[Path | None, typer.Option(help=f"The same with symbolic links. {_FOLDERS}", show_default=False)] = None,
-    device: Annotated[str, DEVICE] = "auto",
+    copy_to: Annotated[Path | None, typer.Option(help=f"Copy every group to a folder below this one. {_FOLDERS}")] = None,
+    link_to: Annotated[Path | None, typer.Option(help=f"The same with symbolic links. {_FOLDERS}")] = None,
+    device: Device = "auto",
 ) -> None:
     """Group the photos of a folder, unsorted and unlabeled, with a page to look at the groups and correct them.
 
@@ -148,14 +132,7 @@ def cluster(
             loaded = load(model, device=device)
         with steps_shown() as progress:
             found = cluster_folder(
-                photos,
-                loaded,
-                output,
-                n_clusters=clusters,
-                finer=finer,
-                coarser=coarser,
-                decisions=kept,
-                progress=progress,
+                photos, loaded, output, n_clusters=clusters, finer=finer, coarser=coarser, decisions=kept, progress=progress
             )
             for target, how in folders:
                 found.arrange(target, how, progress=progress)
@@ -179,8 +156,8 @@ def _print_groups(found: PhotoGroups, output: Path, folders: list[Path]) -> None
 
 
 def duplicates(
-    photos: Annotated[Path, PHOTOS],
-    model: Annotated[Path | None, MODEL] = None,
+    photos: Photos,
+    model: Model = None,
     look_alikes: Annotated[
         bool, typer.Option(help="Also embed the photos and compare their vectors; takes longer than the rest.")
     ] = True,
@@ -188,7 +165,7 @@ def duplicates(
         Path | None,
         typer.Option("--output", "-o", help="Write all groups to this .csv file; or an index, where nothing is embedded again."),
     ] = None,
-    device: Annotated[str, DEVICE] = "auto",
+    device: Device = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that facetric did not write.")] = False,
 ) -> None:
     """Find copies among the photos of a folder: exact, near (resized, recompressed, cropped by up to 5%), and look-alikes.

@@ -10,15 +10,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from facetric.cli.errors import one_line_errors
+from facetric.cli.options import Overrides
 
 
 def reproduce(
-    dataset: Annotated[
-        str, typer.Argument(help="glyphs, cub, cars or products; folder or csv for your own images.", show_default=False)
-    ],
-    root: Annotated[
-        str | None, typer.Option(help="Path of the dataset. glyphs is built in and needs none.", show_default=False)
-    ] = None,
+    dataset: Annotated[str, typer.Argument(help="glyphs, cub, cars or products; folder or csv for your own images.")],
+    root: Annotated[str | None, typer.Option(help="Path of the dataset. glyphs is built in and needs none.")] = None,
     setting: Annotated[
         str,
         typer.Option(
@@ -28,38 +25,23 @@ def reproduce(
         ),
     ] = "auto",
     methods: Annotated[
-        list[str] | None,
-        typer.Option("--method", help="A loss to compare; repeatable. Default: the paper's four.", show_default=False),
+        list[str] | None, typer.Option("--method", help="A loss to compare; repeatable. Default: the paper's four.")
     ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="Folder of the study. Default: runs/reproduce-DATASET-SETTING.", show_default=False),
-    ] = None,
-    trials: Annotated[
-        int | None, typer.Option(min=1, help="Search trials per loss. Default: by setting.", show_default=False)
-    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Folder of the study. Default: runs/reproduce-DATASET-SETTING.")] = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Search trials per loss. Default: by setting.")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Final runs per loss.")] = 5,
-    steps: Annotated[
-        int | None, typer.Option(min=10, help="Training steps of every run. Default: by setting.", show_default=False)
-    ] = None,
+    steps: Annotated[int | None, typer.Option(min=10, help="Training steps of every run. Default: by setting.")] = None,
     trial_steps: Annotated[
-        int | None,
-        typer.Option(min=10, help="Training steps of a search trial. Default: those of every run.", show_default=False),
+        int | None, typer.Option(min=10, help="Training steps of a search trial. Default: those of every run.")
     ] = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting of every run; repeatable.", show_default=False),
-    ] = None,
+    overrides: Overrides = None,
     options_from: Annotated[
         Path | None,
         typer.Option(
-            help="For finetune: a finished head study. Its hyper-parameters are kept; only the learning rates are searched.",
-            show_default=False,
+            help="For finetune: a finished head study. Its hyper-parameters are kept; only the learning rates are searched."
         ),
     ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time. Default: 1 with a GPU, else one per core.", show_default=False)
-    ] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Runs at a time. Default: 1 with a GPU, else one per core.")] = None,
 ) -> None:
     """Compare the paper's four losses under one protocol, and print the table beside the published one.
 

@@ -4,41 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from facetric.cli.errors import one_line_errors
-from facetric.cli.index import INDEX
-from facetric.cli.photos import DEVICE, opened_model
+from facetric.cli.options import Clusters, Coarser, Device, Finer, Index, MovedModel
+from facetric.cli.photos import opened_model
 
 
 def serve(
-    index: Annotated[str, INDEX],
+    index: Index,
     host: Annotated[str, typer.Option(help="The address to listen at; other than loopback needs a token.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="FACETRIC_TOKEN",
-            help="What every request has to send; set it in the environment, other users see options.",
-            show_default=False,
+            envvar="FACETRIC_TOKEN", help="What every request has to send; set it in the environment, other users see options."
         ),
     ] = None,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A name that requests may ask for, as behind a proxy; again for more.", show_default=False),
+        list[str] | None, typer.Option(help="A name that requests may ask for, as behind a proxy; again for more.")
     ] = None,
-    clusters: Annotated[int | None, typer.Option(min=1, help="Exactly this many groups.", show_default=False)] = None,
-    finer: Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")] = 0,
-    coarser: Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")] = 0,
-    max_megabytes: Annotated[float | None, typer.Option(help="Of a request.", show_default=False)] = None,
-    max_megapixels: Annotated[float | None, typer.Option(help="Of an image.", show_default=False)] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="For a request.", show_default=False)] = None,
-    max_requests: Annotated[int | None, typer.Option(help="Under way at a time.", show_default=False)] = None,
-    model: Annotated[Path | None, typer.Option(help="Where the run of the index is now.", show_default=False)] = None,
-    device: Annotated[str, DEVICE] = "auto",
+    clusters: Clusters = None,
+    finer: Finer = 0,
+    coarser: Coarser = 0,
+    max_megabytes: Annotated[float | None, typer.Option(help="Of a request.")] = None,
+    max_megapixels: Annotated[float | None, typer.Option(help="Of an image.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="For a request.")] = None,
+    max_requests: Annotated[int | None, typer.Option(help="Under way at a time.")] = None,
+    model: MovedModel = None,
+    device: Device = "auto",
 ) -> None:
     """Serve an index: a page to search it with an image and to correct its groups, and the same for programs.
 

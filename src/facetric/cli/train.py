@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from facetric.cli.errors import compile_kernels, is_first_process, one_line_errors, said_if_slow
+from facetric.cli.options import Overrides, RunFolder
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,49 +19,24 @@ if TYPE_CHECKING:
     from facetric.training import RunResult
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting; may be repeated.", show_default=False),
-]
 
 
 def train(
-    config: Annotated[
-        Path | None,
-        typer.Argument(help="A TOML file such as configs/glyphs.toml; or pass --data.", show_default=False),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Instead of a file: folder, csv, cub, cars, products or glyphs.", show_default=False),
-    ] = None,
-    root: Annotated[
-        Path | None,
-        typer.Option(help="With --data: where the dataset is, such as path/to/photos.", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="The run folder to create; default runs/NAME.", show_default=False),
-    ] = None,
+    config: Annotated[Path | None, typer.Argument(help="A TOML file such as configs/glyphs.toml; or pass --data.")] = None,
+    data: Annotated[str | None, typer.Option(help="Instead of a file: folder, csv, cub, cars, products or glyphs.")] = None,
+    root: Annotated[Path | None, typer.Option(help="With --data: where the dataset is, such as path/to/photos.")] = None,
+    output: Annotated[Path | None, typer.Option(help="The run folder to create; default runs/NAME.")] = None,
     final: Annotated[
         Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="Train the recipe of this run again, on all of its classes: for use, without scores.",
-            show_default=False,
-        ),
+        typer.Option(metavar="RUN", help="Train the recipe of this run again, on all of its classes: for use, without scores."),
     ] = None,
-    steps: Annotated[int | None, typer.Option(min=0, help="Training steps.", show_default=False)] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, batches, augmentation.", show_default=False)] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.", show_default=False)] = None,
+    steps: Annotated[int | None, typer.Option(min=0, help="Training steps.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of weights, batches, augmentation.")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")] = None,
     overrides: Overrides = None,
     unset: Annotated[
         list[str] | None,
-        typer.Option(
-            "--unset",
-            metavar="TABLE.KEY",
-            help="Drop a setting of the file, or a chosen one; may be repeated.",
-            show_default=False,
-        ),
+        typer.Option("--unset", metavar="TABLE.KEY", help="Drop a setting of the file, or a chosen one; may be repeated."),
     ] = None,
     quiet: Quiet = False,
 ) -> None:
@@ -97,7 +73,7 @@ def train(
 
 
 def resume(
-    run: Annotated[Path, typer.Argument(help="A run folder such as runs/photos.", show_default=False)],
+    run: RunFolder,
     accept_changes: Annotated[
         bool, typer.Option("--accept-changes", help="Continue although training images have changed since the run started.")
     ] = False,

@@ -1,0 +1,28 @@
+"""Arguments and options that several commands have, each declared once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Index = Annotated[str, typer.Argument(help="The folder of the index, or milvus://host:19530/collection.")]
+Photos = Annotated[Path, typer.Argument(help="A folder of photos, nested and unsorted, or one photo.")]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder such as runs/photos.")]
+
+Checkpoint = Annotated[str, typer.Option(help="best (last when there is no best), or last.")]
+Clusters = Annotated[int | None, typer.Option(min=1, help="Exactly this many groups, when you know it.")]
+Coarser = Annotated[int, typer.Option("--coarser", count=True, help="Larger groups; give it again for more.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
+Finer = Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")]
+Json = Annotated[bool, typer.Option("--json", help="Print everything known as JSON.")]
+Model = Annotated[
+    Path | None,
+    typer.Option(help="A run folder, or a file of `facetric export`; without it, the network that comes with the install."),
+]
+MovedModel = Annotated[Path | None, typer.Option(help="Where the run of the index is now.")]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting of the run; may be repeated.")
+]
+Split = Annotated[str, typer.Option(help="test, validation or train.")]

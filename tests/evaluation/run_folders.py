@@ -6,8 +6,9 @@ import numpy as np
 from PIL import Image
 
 from facetric.embedder import build_network
-from facetric.evaluation import ClusteringScores, EvaluationReport
+from facetric.evaluation import EvaluationReport
 from facetric.evaluation.clusterings import KMeansClusterings
+from facetric.metrics import ClusteringScores
 from facetric.runs import Manifest, Run
 from facetric.runs.config_file import parse_config
 from facetric.runs.splits import new_images

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix, pair_confusion_matrix
 
-from facetric.metrics import ami, ari, matched_accuracy, nmi, pairwise_f1, vmeasure
+from facetric.metrics import ami, ari, bcubed, clustering_scores, matched_accuracy, nmi, pairwise, pairwise_f1, purity, vmeasure
 
 ALL = [nmi, vmeasure, ami, ari, pairwise_f1, matched_accuracy]
 
@@ -52,6 +52,16 @@ def test_labels_and_their_contingency_table_score_the_same(score):
     for _ in range(50):
         a, b = random_labelings(rng)
         assert score(contingency_matrix(a, b)) == pytest.approx(score(a, b), abs=1e-12)
+
+
+def test_all_scores_at_once_are_the_single_ones():
+    a, b = random_labelings(np.random.default_rng(2))
+    found = clustering_scores(a, b)
+    assert (found.nmi, found.vmeasure, found.ami, found.ari) == tuple(score(a, b) for score in (nmi, vmeasure, ami, ari))
+    assert (found.pairwise_precision, found.pairwise_recall) == pairwise(a, b)
+    assert (found.bcubed_precision, found.bcubed_recall, found.bcubed_f1) == (*bcubed(a, b), bcubed(a, b).f1)
+    assert (found.pairwise_f1, found.purity) == (pairwise(a, b).f1, purity(a, b))
+    assert clustering_scores(contingency_matrix(a, b)) == found
 
 
 labelings = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=1, max_size=40)

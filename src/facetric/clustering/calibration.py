@@ -19,7 +19,7 @@ from facetric.clustering.knn import prepared
 from facetric.clustering.linkage import AverageLinkage
 from facetric.clustering.links import Links
 from facetric.clustering.tree import average_linkage
-from facetric.metrics import label_codes, pairwise
+from facetric.metrics import label_codes
 
 FORMAT = 3  # of as_dict
 _N_STEPS = 60
@@ -160,20 +160,18 @@ def calibrate(embeddings: ArrayLike, labels: ArrayLike, *, n_repeats: int = 2, s
     vectors, classes = np.asarray(embeddings, dtype=np.float32), label_codes(labels)
     _check(vectors, classes)
     thresholds = _thresholds(vectors)
-    found: list[dict[str, list[Agreement]]] = [{} for _ in thresholds]
-    clusterings = []
-    for repeat in range(n_repeats):
-        for name, rows in resampled_sets(classes, seed + repeat).items():
-            clusterings.append((rows, _cuts(vectors[rows], thresholds)))
-            for scores, clusters in zip(found, clusterings[-1][1], strict=True):
-                scores.setdefault(name, []).append(Agreement.of(classes[rows], clusters))
-    by_set = [{name: Agreement.mean(scores) for name, scores in setting.items()} for setting in found]
-    steps = tuple(
-        CalibrationStep(float(threshold), Agreement.mean(scores.values()), scores, _mean_rates(classes, clusterings, i))
-        for i, (threshold, scores) in enumerate(zip(thresholds, by_set, strict=True))
-    )
-    best = max(range(len(steps)), key=lambda i: _mean_score(steps[i].by_set))
-    calibration = Calibration(best, steps, Sample(vectors).distance_between(classes), 0.0)
+    sets = [pair for repeat in range(n_repeats) for pair in resampled_sets(classes, seed + repeat).items()]
+    clusterings = [(rows, _cuts(vectors[rows], thresholds)) for _, rows in sets]
+    steps = []
+    for i, threshold in enumerate(thresholds):
+        found: dict[str, list[Agreement]] = {}
+        for (name, rows), (_, clusters) in zip(sets, clusterings, strict=True):
+            found.setdefault(name, []).append(Agreement.of(classes[rows], clusters[i]))
+        by_set = {name: Agreement.mean(scores) for name, scores in found.items()}
+        rates = _mean_rates(classes, clusterings, i)
+        steps.append(CalibrationStep(float(threshold), Agreement.mean(by_set.values()), by_set, rates))
+    best = max(range(len(steps)), key=lambda i: np.mean([one.score for one in steps[i].by_set.values()]))
+    calibration = Calibration(best, tuple(steps), Sample(vectors).distance_between(classes), 0.0)
     parts = [(rows, _cuts(vectors[rows], thresholds)) for rows in _halves(classes, seed)]
     of_shape, of_classes = (_error(calibration, vectors, classes, some) for some in (clusterings, parts))
     return replace(calibration, spread=float(np.hypot(of_shape, of_classes)))
@@ -243,16 +241,12 @@ def _error(calibration: Calibration, vectors: NDArray[np.float32], classes: NDAr
             wrong = calibration.steps[i].rates.wrong
             if wrong > _MAX_WRONG or wrong * n_classes**2 / 2 < 2:  # no two classes are alike
                 continue
-            precision = pairwise(classes[rows], clusters).precision
+            precision = Agreement.of(classes[rows], clusters).pairwise_precision
             if 0 < precision < 1:
                 rates = replace(calibration, position=i)._rates_among(sample.distance_between(clusters))
                 expected = rates.expected_precision(clusters).value
                 errors.append(np.log(expected / (1 - expected) * (1 - precision) / precision))
     return float(np.sqrt(np.mean(np.square(errors)))) if errors else 1.0
-
-
-def _mean_score(by_set: Mapping[str, Agreement]) -> float:
-    return float(np.mean([one.score for one in by_set.values()]))
 
 
 def _check(vectors: NDArray[np.float32], classes: NDArray[np.int64]) -> None:

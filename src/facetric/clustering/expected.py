@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.spatial.distance import pdist  # type: ignore[import-untyped]
 
-from facetric.metrics import PrecisionRecall, bcubed, contingency, pairwise
+from facetric.metrics import precision_recall
 
 _NEAR = 0.1  # the quantile of the distances between classes
 _SAMPLE = 500  # points whose distances are looked at
@@ -40,11 +40,11 @@ class Agreement:
 
     @property
     def bcubed_f1(self) -> float:
-        return PrecisionRecall(self.bcubed_precision, self.bcubed_recall).f1
+        return _f1(self.bcubed_precision, self.bcubed_recall)
 
     @property
     def pairwise_f1(self) -> float:
-        return PrecisionRecall(self.pairwise_precision, self.pairwise_recall).f1
+        return _f1(self.pairwise_precision, self.pairwise_recall)
 
     @property
     def score(self) -> float:
@@ -58,8 +58,8 @@ class Agreement:
         >>> Agreement.of([0, 0, 0, 1], [7, 7, 8, 8])  # doctest: +ELLIPSIS
         Agreement(pairwise_precision=0.5, pairwise_recall=0.333..., bcubed_precision=0.75, bcubed_recall=0.666...)
         """
-        table = contingency(classes, clusters)
-        return cls(*pairwise(table), *bcubed(table))
+        pairs, points = precision_recall(classes, clusters)
+        return cls(*pairs, *points)
 
     @classmethod
     def mean(cls, agreements: Iterable[Agreement]) -> Agreement:
@@ -127,6 +127,11 @@ class PairRates:
         factor = np.exp(_Z * np.sqrt(spread**2 + 1 / max(n_alike, 1.0)))
         high = _fraction(odds * factor) if np.exp(-n_alike) < _RARE else 1.0
         return Estimate(_fraction(odds), _fraction(odds / factor), high)
+
+
+def _f1(precision: float, recall: float) -> float:
+    total = precision + recall
+    return 2 * precision * recall / total if total else 0.0
 
 
 def _fraction(odds: float) -> float:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.kmeans import two_nearest
+from facetric.clustering.kmeans import KMeans, two_nearest
 from facetric.clustering.knn import SQUARED, Metric, kind_of, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
@@ -226,6 +226,12 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
             raise ValueError(
                 f"n_clusters ({n_clusters}) exceeds the {links.n_groups} groups that must_link leaves: lower it, or remove links"
             )
+
+
+def kmeans_from_medoids(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
+    """k-means from the medoids of squared distances, without a random start: `FacilityLocation(n_clusters)` as a record."""
+    found = FacilityLocation(n_clusters).fit(rows)
+    return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
 
 
 def _check_opening_cost(cost: float) -> None:

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
-from facetric.metrics import label_codes, retrieval, unit_rows
+from facetric.metrics import retrieval, unit_rows
 
 HEAD_KINDS = ("pca", "whitened", "orthogonal", "default")
 FITTED_KINDS = ("pca", "whitened")  # from training features
@@ -123,7 +123,7 @@ def closed_form_head(features: ArrayLike, labels: ArrayLike, dim: int, *, shrink
     n images span n − 1 directions, so PCA needs more than `dim` of them. With `dim` = n_features no direction is left out, and
     any number of images will do: with n_features or fewer P = I, and s = 30 unless given.
     """
-    x, classes = np.asarray(features, dtype=np.float64), label_codes(labels)
+    x, classes = np.asarray(features, dtype=np.float64), np.unique(labels, return_inverse=True)[1]
     if x.ndim != 2 or len(x) != len(classes) or not np.isfinite(x).all():
         raise ValueError(
             f"features must be finite and of shape (n, n_features) with a label each; got {x.shape} and {len(classes)} labels: "
@@ -213,7 +213,7 @@ def _chosen_shrinkage(units: NDArray[np.float64], classes: NDArray[np.int64], di
     scores = np.zeros(len(SHRINKAGES))
     for fold in range(n_folds):
         held_out = folds == fold
-        rest = _Spread.of(units[~held_out], label_codes(classes[~held_out]))
+        rest = _Spread.of(units[~held_out], np.unique(classes[~held_out], return_inverse=True)[1])
         n_kept = min(dim, int((~held_out).sum()) - 1)
         for i, shrinkage in enumerate(SHRINKAGES):
             vectors = rest.head(n_kept, shrinkage)(units[held_out])

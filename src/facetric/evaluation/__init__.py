@@ -1,6 +1,6 @@
 """What are these vectors worth? Scores of vectors with labels, as a record and as tables."""
 
-from facetric.evaluation.clusterings import ClusteringScores, facility_clusters
+from facetric.evaluation.clusterings import facility_clusters
 from facetric.evaluation.record import EvaluationReport, percent
 from facetric.evaluation.scores import evaluate
 from facetric.evaluation.tables import CITATION, PUBLISHED, Comparison, Row, Score
@@ -8,7 +8,6 @@ from facetric.evaluation.tables import CITATION, PUBLISHED, Comparison, Row, Sco
 __all__ = [
     "CITATION",
     "PUBLISHED",
-    "ClusteringScores",
     "Comparison",
     "EvaluationReport",
     "Row",

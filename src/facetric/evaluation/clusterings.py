@@ -2,55 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, FacilityLocation, kmeans
-from facetric.metrics import ami, ari, bcubed, nmi, pairwise, purity, vmeasure
+from facetric.clustering import Calibration, KMeans, kmeans, kmeans_from_medoids
+from facetric.metrics import ClusteringScores, clustering_scores
 from facetric.progress import Progress
-
-
-@dataclass(frozen=True)
-class ClusteringScores:
-    """How well a clustering agrees with the classes."""
-
-    nmi: float  # geometric mean of the entropies, the paper's
-    vmeasure: float  # arithmetic mean: scikit-learn's NMI
-    ami: float
-    ari: float
-    pairwise_precision: float
-    pairwise_recall: float
-    pairwise_f1: float
-    bcubed_precision: float
-    bcubed_recall: float
-    bcubed_f1: float
-    purity: float
-
-    @classmethod
-    def of(cls, classes: NDArray[np.int64], clusters: NDArray[np.int64]) -> ClusteringScores:
-        pairs, points = pairwise(classes, clusters), bcubed(classes, clusters)
-        return cls(
-            nmi=nmi(classes, clusters),
-            vmeasure=vmeasure(classes, clusters),
-            ami=ami(classes, clusters),
-            ari=ari(classes, clusters),
-            pairwise_precision=pairs.precision,
-            pairwise_recall=pairs.recall,
-            pairwise_f1=pairs.f1,
-            bcubed_precision=points.precision,
-            bcubed_recall=points.recall,
-            bcubed_f1=points.f1,
-            purity=purity(classes, clusters),
-        )
-
-    @classmethod
-    def mean(cls, several: Sequence[ClusteringScores]) -> ClusteringScores:
-        """The mean of every score."""
-        return cls(*(float(np.mean([getattr(scores, field.name) for scores in several])) for field in fields(cls)))
 
 
 @dataclass(frozen=True)
@@ -90,15 +50,15 @@ class CalibratedClustering:
     calibration: dict[str, Any]  # method, threshold, and the precision and recall expected of these vectors
 
 
-def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> FacilityLocation:
-    """The clustering that is scored: `FacilityLocation` with means, fitted to the rows."""
-    return FacilityLocation(n_clusters).fit(rows)
+def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
+    """The clustering that is scored first: `FacilityLocation` with means, fitted to the rows."""
+    return kmeans_from_medoids(rows, n_clusters)
 
 
 def facility_clustering(rows: NDArray[np.float32], classes: NDArray[np.int64]) -> FacilityClustering:
     """`facility_clusters` with as many clusters as classes, and its scores."""
-    fit = facility_clusters(rows, int(classes.max()) + 1)
-    return FacilityClustering(float(fit.objective_), int(fit.n_iter_), ClusteringScores.of(classes, fit.labels_))
+    found = facility_clusters(rows, int(classes.max()) + 1)
+    return FacilityClustering(found.objective, found.n_iterations, clustering_scores(classes, found.labels))
 
 
 def calibrated_clustering(
@@ -111,7 +71,7 @@ def calibrated_clustering(
         "threshold": calibration.threshold,
         "expected": asdict(calibration.expected(rows, labels)),
     }
-    return CalibratedClustering(len(np.unique(labels)), ClusteringScores.of(classes, labels), used)
+    return CalibratedClustering(len(np.unique(labels)), clustering_scores(classes, labels), used)
 
 
 def kmeans_clusterings(
@@ -122,8 +82,10 @@ def kmeans_clusterings(
     progress("k-means", 0, n_restarts)
     for i in range(n_restarts):
         found = kmeans(rows, int(classes.max()) + 1, seed=seed + i)
-        scores = ClusteringScores.of(classes, found.labels)
+        scores = clustering_scores(classes, found.labels)
         restarts.append(Restart(seed + i, found.objective, found.n_iterations, scores))
         progress("k-means", i + 1, n_restarts)
+    columns = zip(*(astuple(restart.scores) for restart in restarts), strict=True)
+    mean = ClusteringScores(*(float(np.mean(values)) for values in columns))
     sd = float(np.std([restart.scores.nmi for restart in restarts], ddof=1)) if n_restarts > 1 else 0.0
-    return KMeansClusterings(ClusteringScores.mean([restart.scores for restart in restarts]), sd, tuple(restarts))
+    return KMeansClusterings(mean, sd, tuple(restarts))

@@ -13,14 +13,9 @@ from typing import Any
 from tabulate import tabulate
 
 from facetric.clustering import Estimate
-from facetric.evaluation.clusterings import (
-    CalibratedClustering,
-    ClusteringScores,
-    FacilityClustering,
-    KMeansClusterings,
-    Restart,
-)
+from facetric.evaluation.clusterings import CalibratedClustering, FacilityClustering, KMeansClusterings, Restart
 from facetric.files import write_atomically
+from facetric.metrics import ClusteringScores
 
 FORMAT = 5
 

@@ -3,8 +3,18 @@
 `facetric.metrics.kernels` is the door for compiled code.
 """
 
-from facetric.metrics.agreement import ami, ari, matched_accuracy, nmi, pairwise_f1, purity, vmeasure
-from facetric.metrics.contingency import PrecisionRecall, bcubed, contingency, label_codes, pairwise
+from facetric.metrics.agreement import (
+    ClusteringScores,
+    ami,
+    ari,
+    clustering_scores,
+    matched_accuracy,
+    nmi,
+    pairwise_f1,
+    purity,
+    vmeasure,
+)
+from facetric.metrics.contingency import bcubed, contingency, label_codes, pairwise, precision_recall
 from facetric.metrics.exact_nearest import nearest
 from facetric.metrics.neighbors import Metric
 from facetric.metrics.retrieval import (
@@ -19,12 +29,13 @@ from facetric.metrics.retrieval import (
 from facetric.metrics.vectors import count_incomparable, unit_rows, validated_vectors
 
 __all__ = [
+    "ClusteringScores",
     "Metric",
-    "PrecisionRecall",
     "ami",
     "ari",
     "bcubed",
     "checked_ks",
+    "clustering_scores",
     "contingency",
     "count_incomparable",
     "label_codes",
@@ -34,6 +45,7 @@ __all__ = [
     "nmi",
     "pairwise",
     "pairwise_f1",
+    "precision_recall",
     "purity",
     "r_precision",
     "recall_at_k",

@@ -12,12 +12,13 @@ moves one point from cluster to cluster therefore updates a handful of terms ins
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.metrics.contingency import Contingency, contingency
+from facetric.metrics.contingency import Contingency, contingency, precision_recall
 from facetric.metrics.matching import matched_points
 
 NMI, VMEASURE, AMI, ARI, F1, ZERO_ONE = range(6)
@@ -207,7 +208,40 @@ def purity(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> floa
     >>> purity([0, 0, 0, 1], [5, 5, 5, 5]), purity([5, 5, 5, 5], [0, 0, 0, 1])
     (0.75, 1.0)
     """
-    table = contingency(labels_true, labels_pred)
+    return _purity(contingency(labels_true, labels_pred))
+
+
+def _purity(table: Contingency) -> float:
     largest = np.zeros(len(table.columns), dtype=np.int64)
     np.maximum.at(largest, table.cell_columns, table.cells)
     return float(largest.sum()) / table.n_points
+
+
+@dataclass(frozen=True)
+class ClusteringScores:
+    """How well a clustering agrees with the classes."""
+
+    nmi: float  # geometric mean of the entropies, the paper's
+    vmeasure: float  # arithmetic mean: scikit-learn's NMI
+    ami: float
+    ari: float
+    pairwise_precision: float
+    pairwise_recall: float
+    pairwise_f1: float
+    bcubed_precision: float
+    bcubed_recall: float
+    bcubed_f1: float
+    purity: float
+
+
+def clustering_scores(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> ClusteringScores:
+    """All of these scores from one table, each as its own function gives it.
+
+    >>> clustering_scores([0, 0, 0, 1], [5, 5, 5, 5]).purity
+    0.75
+    """
+    table = contingency(labels_true, labels_pred)
+    scores = [score_contingency(score, table) for score in (NMI, VMEASURE, AMI, ARI)]
+    pairs, points = precision_recall(table)
+    scores += [*pairs, pairs.f1, *points, points.f1, _purity(table)]
+    return ClusteringScores(*scores)

@@ -7,6 +7,7 @@ invariant to the names of the labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,20 @@ class Contingency:
     cells: NDArray[np.int64]  # (n_cells,) the non-zero counts
     cell_rows: NDArray[np.int64]  # (n_cells,) the row of each
     cell_columns: NDArray[np.int64]  # (n_cells,) the column of each
-    rows: NDArray[np.int64]  # (n_rows,) row sums: the cluster sizes of the first labeling
-    columns: NDArray[np.int64]  # (n_columns,) column sums: the cluster sizes of the second
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """Row sums: the cluster sizes of the first labeling. (n_rows,)"""
+        return np.bincount(self.cell_rows, self.cells).astype(np.int64)
+
+    @cached_property
+    def columns(self) -> NDArray[np.int64]:
+        """Column sums: the cluster sizes of the second. (n_columns,)"""
+        return np.bincount(self.cell_columns, self.cells).astype(np.int64)
 
     @property
     def n_points(self) -> int:
-        return int(self.rows.sum())
+        return int(self.cells.sum())
 
     def dense(self) -> NDArray[np.int64]:
         """The table as a (n_rows, n_columns) array."""
@@ -70,13 +79,7 @@ def contingency(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | N
         )
     n_columns = int(columns.max()) + 1
     pairs, cells = np.unique(rows * n_columns + columns, return_counts=True)
-    return Contingency(
-        cells=cells.astype(np.int64),
-        cell_rows=pairs // n_columns,
-        cell_columns=pairs % n_columns,
-        rows=np.bincount(rows).astype(np.int64),
-        columns=np.bincount(columns).astype(np.int64),
-    )
+    return Contingency(cells.astype(np.int64), pairs // n_columns, pairs % n_columns)
 
 
 def _from_table(table: ArrayLike) -> Contingency:
@@ -94,13 +97,7 @@ def _from_table(table: ArrayLike) -> Contingency:
     rows, columns = array.sum(axis=1), array.sum(axis=0)
     array = array[rows > 0][:, columns > 0].astype(np.int64)
     cell_rows, cell_columns = np.nonzero(array)
-    return Contingency(
-        cells=array[cell_rows, cell_columns],
-        cell_rows=cell_rows.astype(np.int64),
-        cell_columns=cell_columns.astype(np.int64),
-        rows=array.sum(axis=1),
-        columns=array.sum(axis=0),
-    )
+    return Contingency(array[cell_rows, cell_columns], cell_rows, cell_columns)
 
 
 class PrecisionRecall(NamedTuple):
@@ -116,7 +113,19 @@ class PrecisionRecall(NamedTuple):
         return 2 * self.precision * self.recall / total if total else 0.0
 
 
-def pairwise(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
+def precision_recall(
+    labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None
+) -> tuple[PrecisionRecall, PrecisionRecall]:
+    """:func:`pairwise` and :func:`bcubed`, from one table."""
+    table = contingency(labels_true, labels_pred)
+    together, of_class, of_cluster = (float((n * (n - 1)).sum()) for n in (table.cells, table.rows, table.columns))
+    pairs = PrecisionRecall(together / of_cluster if of_cluster else 1.0, together / of_class if of_class else 1.0)
+    squares = table.cells.astype(np.float64) ** 2
+    precision = (squares / table.columns[table.cell_columns]).sum() / table.n_points
+    return pairs, PrecisionRecall(float(precision), float((squares / table.rows[table.cell_rows]).sum() / table.n_points))
+
+
+def pairwise(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
     """Of the pairs in one cluster, the fraction of one class; of the pairs of one class, the fraction in one cluster.
 
     1 where there is no such pair. Large classes count by the square of their size.
@@ -124,12 +133,10 @@ def pairwise(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None
     >>> pairwise([0, 0, 1, 1], [5, 5, 5, 9])
     PrecisionRecall(precision=0.3333333333333333, recall=0.5)
     """
-    table = contingency(labels_true, labels_pred)
-    together, of_class, of_cluster = (float((n * (n - 1)).sum()) for n in (table.cells, table.rows, table.columns))
-    return PrecisionRecall(together / of_cluster if of_cluster else 1.0, together / of_class if of_class else 1.0)
+    return precision_recall(labels_true, labels_pred)[0]
 
 
-def bcubed(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
+def bcubed(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> PrecisionRecall:
     """Averages over points: the fraction of a point's cluster that is of its class, and of its class that is in its cluster.
 
     A point counts itself, so a point that is alone in its cluster has precision 1.
@@ -137,7 +144,4 @@ def bcubed(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None =
     >>> bcubed([0, 0, 1, 1], [5, 5, 5, 9])
     PrecisionRecall(precision=0.6666666666666666, recall=0.75)
     """
-    table = contingency(labels_true, labels_pred)
-    squares = table.cells.astype(np.float64) ** 2
-    precision = (squares / table.columns[table.cell_columns]).sum() / table.n_points
-    return PrecisionRecall(float(precision), float((squares / table.rows[table.cell_rows]).sum() / table.n_points))
+    return precision_recall(labels_true, labels_pred)[1]

@@ -121,7 +121,7 @@ def _clusters(shown: ShownImages) -> NDArray[np.int32]:
     A ValueError for vectors that cannot be scored, such as those of one class.
     """
     rows, codes = validated_vectors(shown.vectors, shown.class_labels, shown.metric)
-    found = facility_clusters(rows, int(codes.max()) + 1).labels_
+    found = facility_clusters(rows, int(codes.max()) + 1).labels
     return np.unique(found, return_inverse=True)[1].reshape(-1).astype(np.int32)
 
 

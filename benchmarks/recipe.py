@@ -196,20 +196,20 @@ def scores(row, dataset, options):
     with torch_settings(threads=options.threads):
         session = train_in_memory(parse_config(tables), dataset, on_step=average)
         assert session is not None, f"{row} diverged"
-        seconds, labels = time.perf_counter() - start, session.validator.labels
-        vectors, found = session.validator.embed(session.embedder), {}
+        seconds, labels = time.perf_counter() - start, session.held_out.labels
+        vectors, found = session.held_out_vectors(session.embedder, step=options.steps), {}
         for width in WIDTHS:
             if width <= vectors.shape[1]:
                 found[f"head {width}"] = scored(vectors[:, :width], labels)
         networks = {"refit": session.embedder}
         if average.n and not options.refit_only:
-            networks["halfway"] = session.embedder.interpolated(session.refit.pretrained, 0.5)
+            networks["halfway"] = session.embedder.interpolated(session.pretrained, 0.5)
             networks["averaged"] = session.embedder.interpolated(average.weights, 1.0)
         for name, embedder in networks.items():
-            caches = session.refit.images, session.validator.images
+            caches = session.feed.images, session.validation
             known, new = (encode(embedder, cache, what="features") for cache in caches)
             for width in WIDTHS:
-                found[f"{name} {width}"] = scored(closed_form_head(known, session.refit.labels, width)(new), labels)
+                found[f"{name} {width}"] = scored(closed_form_head(known, session.training.labels, width)(new), labels)
     return {"scores": found, "seconds": round(seconds), "threads": options.threads}
 
 

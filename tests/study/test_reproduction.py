@@ -111,8 +111,8 @@ def test_an_odd_batch_is_made_even_for_all_losses(tmp_path):
 @pytest.mark.parametrize(
     ("n_classes", "n_images", "overrides", "words"),
     [
-        (8, 5, [], "the search needs 9 validation images of 2 classes or more"),
-        (8, 20, [], "leaves 20 of 1: add images, or raise the fraction with --set data.validation_fraction=0.4"),
+        (8, 5, [], "needs 9 images of 2 classes or more"),
+        (8, 20, [], "there are 20 of 1: add images, or raise --set data.validation_fraction=…"),
         (8, 20, ["data.options.test_fraction=0"], "a study needs 2 test classes or more"),
         (4, 20, [], "a fraction of 0.2 of 2 training classes leaves 0 for validation"),
         (3, 20, [], "--set data.options.test_fraction=0"),
@@ -133,7 +133,7 @@ def test_validation_classes_of_one_image_each_are_refused(tmp_path):
         (tmp_path / name).touch()
     table = tmp_path / "table.csv"
     table.write_text("path,label,split\n" + "".join(",".join(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match=r"no validation class of .* has 2 images, .*--set data\.validation_fraction=0\.4"):
+    with pytest.raises(ValueError, match=r"none of the 12 validation classes has 2 images, .*--set data\.validation_fraction=…"):
         reproduction("csv", tmp_path / "study", root=str(table), setting="head", methods=("facility_location",))
 
 

@@ -272,8 +272,8 @@ def try_out(photos, settings):
 
 def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
     session = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
-    vectors = session.validator.embed(session.embedder)
-    features = encode(session.embedder, session.validator.images, what="features")
+    vectors = session.held_out_vectors(session.embedder, step=0)
+    features = encode(session.embedder, session.validation, what="features")
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
     np.testing.assert_allclose(vectors @ vectors.T, units @ units.T, atol=1e-5)
 
@@ -281,13 +281,13 @@ def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(p
 def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitted_to_it(photos):
     session = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
     pretrained = build_network().backbone.state_dict()
-    trained, halfway = session.embedder, session.refit.with_fraction(0.5)(session.embedder)
+    trained, halfway = session.embedder, session.for_use(0.5)
     moved = 0
     for name, tensor in halfway.backbone.state_dict().items():
         mean = (pretrained[name].double() + trained.backbone.state_dict()[name].double()) / 2
         np.testing.assert_allclose(tensor.double(), mean, atol=1e-6)
         moved += not np.array_equal(tensor, pretrained[name])
     assert moved > 10
-    features = encode(halfway, session.refit.images, what="features")
-    head = closed_form_head(features, session.refit.labels, halfway.dim)
+    features = encode(halfway, session.feed.images, what="features")
+    head = closed_form_head(features, session.training.labels, halfway.dim)
     np.testing.assert_allclose(halfway.head.weight.detach().numpy(), head.weight, rtol=1e-4, atol=1e-6)

@@ -14,14 +14,13 @@ from facetric.runs.config_file import (
     set_key,
 )
 from facetric.runs.manifest import Manifest
-from facetric.runs.recipes import FEWEST_TO_CHOOSE, FEWEST_TO_VALIDATE, PAPER_RATIOS, batch_shape, recipe
+from facetric.runs.recipes import FEWEST_TO_CHOOSE, PAPER_RATIOS, batch_shape, recipe
 from facetric.runs.run import Run, StaleResultError, open_run
 from facetric.runs.splits import new_images, size_and_pad
 from facetric.runs.states import DivergedError, RunFolderError, read_rows
 
 __all__ = [
     "FEWEST_TO_CHOOSE",
-    "FEWEST_TO_VALIDATE",
     "PAPER_RATIOS",
     "BatchTable",
     "ConfigError",

@@ -31,7 +31,7 @@ from facetric.training.choice_candidates import (
     with_settings,
 )
 from facetric.training.display import Display
-from facetric.training.session import Plan
+from facetric.training.session import Session
 
 N_SPLITS = 6
 CLEAR = 2.0  # standard errors
@@ -196,18 +196,18 @@ def summary(record: Record, gains: dict[str, tuple[float, float]]) -> tuple[dict
     )
 
 
-def check_choice(config: TrainConfig, dataset: ImageDataset, plan: Plan, *, n_processes: int) -> None:
+def check_choice(session: Session, dataset: ImageDataset) -> None:
     """Refuse what cannot be chosen, before the run folder is made."""
     off = "--set run.choose_minutes=0"
-    n_classes = len(_scorable(dataset))
+    n_classes, n_processes = len(_scorable(dataset)), session.processes.n
     if n_processes > 1:
         raise ValueError(f"run.choose_minutes needs one process; got {n_processes}: choose with one, or train without ({off})")
-    if config.model.weights == "none":
+    if session.config.model.weights == "none":
         raise ValueError(f"run.choose_minutes compares with a pretrained network; model.weights is none: train without ({off})")
     if n_classes < FEWEST_TO_CHOOSE:
         what = f"{FEWEST_TO_CHOOSE} training classes of several images"
         raise ValueError(f"run.choose_minutes needs {what}; got {n_classes}: add some, or {off}")
-    dim, n_images, n_features = plan.embedder.dim, len(plan.training), plan.embedder.n_features
+    dim, n_images, n_features = session.embedder.dim, len(session.training), session.embedder.n_features
     if not can_span(dim, n_images=n_images, n_features=n_features):
         raise ValueError(
             f"run.choose_minutes tries a closed-form head of {dim} dimensions, which needs more than {dim} training images and "

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 
 from facetric.embedder import WHOLE, Network
 from facetric.images import ImageDataset
-from facetric.metrics import Metric, retrieval_by_class
+from facetric.metrics import retrieval_by_class
 from facetric.runs import DivergedError, TrainConfig, batch_shape, parse_config
-from facetric.training.health import refuse_bad_embeddings
 from facetric.training.processes import Processes
-from facetric.training.session import Session, build_session, make_plan, start_fabric
+from facetric.training.session import Session, start_fabric
 from facetric.training.step import StepClock, take_steps
 
 PRETRAINED, CLOSED_FORM, HEAD = "pretrained features", "closed-form head", "trained head"
@@ -90,15 +89,9 @@ def group_scores(
 
 
 def _class_scores(session: Session, recipe: Candidate, part: ImageDataset) -> ClassScores:
-    model, embedder = recipe.settings["model"], session.embedder
-    assert session.validator is not None
-    if model["head_refit"]:
-        assert session.refit is not None
-        embedder = session.refit.with_fraction(model["pretrained_fraction"])(embedder)
-    metric: Metric = "cosine" if embedder.normalize else "euclidean"
-    labels, vectors = part.labels[part.splits == "validation"], session.validator.embed(embedder)
-    refuse_bad_embeddings(vectors, session.config.run.steps, metric=metric)
-    found = retrieval_by_class(vectors, labels, metric=metric)
+    network = session.for_use(recipe.settings["model"]["pretrained_fraction"])
+    vectors = session.held_out_vectors(network, step=session.config.run.steps)
+    found = retrieval_by_class(vectors, part.labels[part.splits == "validation"], metric=session.metric)
     rows = zip(found.classes, found.recall_at_1, found.map_at_r, strict=True)
     return {part.class_names[label]: (float(recall), float(precision)) for label, recall, precision in rows}
 
@@ -116,10 +109,8 @@ def train_in_memory(
     """
     config = with_settings(config, {"run": {"validate_every": max(config.run.steps, 1)}})
     fabric = start_fabric(config.run)
-    processes = Processes(fabric.device)
-    plan = make_plan(config, dataset, fabric, processes)
-    session = build_session(config, plan, fabric, processes, fresh=True, one_cache=True)
-    session.embedder.train()
+    session = Session(config, dataset, fabric, Processes(fabric.device))
+    session.start(fresh=True, one_cache=True)
     for done in take_steps(session, StepClock(fabric.device)):
         if stopped() or not done.is_finite:
             return None

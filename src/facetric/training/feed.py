@@ -42,6 +42,9 @@ class LabeledImages:
     def n_classes(self) -> int:
         return len(np.unique(self.labels))
 
+    def __str__(self) -> str:
+        return f"{len(self):,} images of {self.n_classes:,} classes"
+
 
 class TrainingBatch(NamedTuple):
     """The input of a training step: this process's part of a batch."""

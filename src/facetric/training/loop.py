@@ -27,10 +27,10 @@ from facetric.training.display import Display
 from facetric.training.health import CALMER, CollapseWatch, save_batch
 from facetric.training.loggers import describe_environment, require_loggers, say_differences
 from facetric.training.processes import Interruption, Processes
-from facetric.training.session import Session, build_session, make_plan, start_fabric, torch_settings
+from facetric.training.session import Session, start_fabric, torch_settings
 from facetric.training.step import Step, StepClock, take_steps
 from facetric.training.validation import Scores, check_metric, check_validation
-from facetric.training.writer import Callbacks, History, OnTrainingStep, OnValidation, Writer
+from facetric.training.writer import History, OnTrainingStep, OnValidation, Writer
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,8 @@ def train(
     after every validation, that of step 0 (before training) included; of several processes the first calls them. An exception
     from them ends training. Settings of torch that a run needs (threads, generators, determinism) are restored at the end.
     """
-    config, calls = resolve_paths(config), Callbacks(on_step, on_validation)
+    config = resolve_paths(config)
+    calls = on_step, on_validation
     return _run(config, Run.of(config), dataset, is_new=True, accept_changes=False, console=console, calls=calls)
 
 
@@ -82,7 +83,7 @@ def resume(
 
     Training images that have changed since the run began stop it unless `accept_changes`. The rest is as in `train`.
     """
-    run, calls = open_run(Path(run_folder).absolute()), Callbacks(on_step, on_validation)
+    run, calls = open_run(Path(run_folder).absolute()), (on_step, on_validation)
     return _run(run.config, run, None, is_new=False, accept_changes=accept_changes, console=console, calls=calls)
 
 
@@ -94,7 +95,7 @@ def _run(
     is_new: bool,
     accept_changes: bool,
     console: Console | None,
-    calls: Callbacks,
+    calls: tuple[OnTrainingStep | None, OnValidation | None],
 ) -> RunResult:
     check_metric(config.run.best_metric)
     require_loggers(config.run.loggers)
@@ -110,11 +111,11 @@ def _run(
                 run.refuse_existing()
         with processes.fail_together():
             dataset = _images(config, run, dataset, display, is_new=is_new, accept_changes=accept_changes)
-            plan = make_plan(config, dataset, fabric, processes)
+            session = Session(config, dataset, fabric, processes)
             if config.run.choose_minutes:
-                check_choice(config, dataset, plan, n_processes=processes.n)
-            if plan.held_out is not None:
-                check_validation(plan.held_out.labels)
+                check_choice(session, dataset)
+            if session.held_out is not None:
+                check_validation(session.held_out.labels)
             if processes.is_first:
                 environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
                 if is_new:
@@ -129,20 +130,20 @@ def _run(
                     dataset,
                     run,
                     display,
-                    n_features=plan.embedder.n_features,
+                    n_features=session.embedder.n_features,
                     stopped=lambda: bool(interruption.signal_number),
                 )
             if chosen is None or interruption.signal_number:
                 return _conclude(config, run, display, History(), interruption.signal_number)
             config, display.n_steps = chosen, chosen.run.steps
-            plan = make_plan(config, dataset, fabric, processes)
+            session = Session(config, dataset, fabric, processes)
         state = processes.broadcast(lambda: None if is_new else run.state_to_resume())
         display.say(
-            f"{'training' if is_new else 'resuming'} {run.path}: {len(plan.training):,} images of "
-            f"{plan.training.n_classes:,} classes to train"
-            + (f", {len(plan.held_out):,} of {plan.held_out.n_classes:,} to validate" if plan.held_out is not None else "")
+            f"{'training' if is_new else 'resuming'} {run.path}: {session.training} to train"
+            + (f", {session.held_out} to validate" if session.held_out is not None else "")
         )
-        session, history = build_session(config, plan, fabric, processes, fresh=state is None), History()
+        session.start(fresh=state is None)
+        history = History()
         if state is not None:
             session.load_state_dict(state)
             history = History(step=state["step"], validation=dict(state["validation"]))
@@ -151,11 +152,11 @@ def _run(
         writer = None
         with processes.fail_together():
             if processes.is_first:
-                writer = Writer(config, run, display, history, calls)
+                writer = Writer(config, run, display, history, *calls)
                 stack.callback(writer.close)
                 if state is not None and history.step == config.run.steps:
                     writer.restore_last(session)
-        signal_number = _train_steps(session, history, writer, each_step=calls.on_step is not None)
+        signal_number = _train_steps(session, history, writer, each_step=calls[0] is not None)
     return _conclude(config, run, display, history, signal_number)
 
 
@@ -179,7 +180,6 @@ def _train_steps(session: Session, history: History, writer: Writer | None, *, e
     with processes.fail_together():
         if history.step == 0 and writer is not None:
             writer.validate(session)
-    session.embedder.train()
     with Interruption() as interruption:
         for done in take_steps(session, clock, after=history.step):
             if not done.is_finite:
@@ -210,7 +210,6 @@ def _train_steps(session: Session, history: History, writer: Writer | None, *, e
                 with processes.fail_together():
                     if writer is not None:
                         writer.validate(session)
-                session.embedder.train()
             signal_number = processes.maximum(interruption.signal_number)
             if is_last or signal_number or step % run.checkpoint_every == 0:
                 _checkpoint(session, writer)

@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -15,20 +14,22 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from facetric.embedder import FITTED_KINDS, WHOLE, Network, build_network, cached_activations, check_fit, encode
 from facetric.images import ImageDataset, ImageSource
-from facetric.losses import ClassBalancedBatches, MarginDecay
+from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 from facetric.machine import blas_threads, numba_threads
+from facetric.metrics import Metric
 from facetric.progress import steps_shown
-from facetric.runs import RunTable, TrainConfig, new_images, size_and_pad
+from facetric.runs import DivergedError, RunTable, TrainConfig, new_images, size_and_pad
 from facetric.training.feed import Feed, LabeledImages, split_images, training_transform
+from facetric.training.health import CALMER, refuse_bad_embeddings
 from facetric.training.processes import Processes, share_batch_norm
-from facetric.training.step import LearningRates, build_decay, build_loss, build_optimizer
-from facetric.training.validation import HeadRefit, Validator
+from facetric.training.step import LearningRates, build_loss, build_optimizer
 
 _log = logging.getLogger("facetric")
 # The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.
@@ -48,23 +49,122 @@ class TrainedPart(nn.Module):
         return self.embedder.from_activations(inputs) if self.from_activations else self.embedder(inputs)
 
 
-@dataclass(eq=False)
 class Session:
-    """All that changes while a run trains."""
+    """The parts of a run and all that changes while it trains: made and validated here, without long work; `start` does that."""
 
-    config: TrainConfig
-    fabric: Fabric
-    processes: Processes
-    embedder: Network
-    network: Any  # TrainedPart as Fabric wraps it
+    network: Any  # TrainedPart as Fabric wraps it, and the optimizer too
     optimizer: Optimizer
-    wrapped_optimizer: Any  # as Fabric wraps it
+    wrapped_optimizer: Any
     rates: LearningRates
-    loss: nn.Module
-    decay: MarginDecay | None
     feed: Feed
-    refit: HeadRefit | None
-    validator: Validator | None  # of the first process
+    validation: ImageSource | None  # held-out images, or their activations; of the first process
+    pretrained: dict[str, Tensor]  # the backbone before training, for `model.head_refit`; empty where it does not train
+
+    def __init__(self, config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> None:
+        self.config, self.fabric, self.processes = config, fabric, processes
+        self.metric: Metric = "cosine" if config.loss.normalize else "euclidean"
+        run, model, (size, pad) = config.run, config.model, size_and_pad(config.data)
+        self.embedder = build_network(
+            model.backbone,
+            dim=model.dim,
+            weights=model.weights,
+            image_size=model.image_size,
+            size=size,
+            pad=pad,
+            normalize=bool(config.loss.normalize),
+            freeze_through=model.freeze_through,
+            normalize_features=model.head_init == "whitened",
+            pooling=model.pooling,
+            seed=run.seed,
+        )
+        if not isinstance(dataset.images, np.ndarray) and self.embedder.preprocessing.channels != 3:
+            raise ValueError(
+                f"photos are read in color; the backbone {self.embedder.name} takes {self.embedder.preprocessing.channels} "
+                "channel: choose another (--set model.backbone=tf_efficientnet_lite0)"
+            )
+        self.training, self.held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
+        if model.head_refit or model.head_init == "whitened":
+            check_fit(self.embedder.n_features, self.training.labels, model.dim)
+        n_classes = self.training.n_classes
+        self.loss = build_loss(config.loss, seed=run.seed, dim=model.dim, n_classes=n_classes, processes=processes)
+        self.batches = ClassBalancedBatches(
+            self.training.labels,
+            batch_size=config.batches.size,
+            class_ratio=config.batches.class_ratio,
+            images_per_class=config.batches.images_per_class,
+            n_batches=max(run.steps, 1),  # the whole run is one pass, so that nothing stops and starts in between
+            seed=run.seed,
+            rank=processes.rank,
+            world_size=processes.n,
+        )
+        fabric.to_device(self.embedder)
+
+    def start(self, *, fresh: bool, one_cache: bool = False) -> None:
+        """The long work before the first step, and the setup with Fabric. All processes call it together.
+
+        `one_cache`: activations of held-out images are kept with those of the training images, where these have central crops.
+        """
+        config, embedder = self.config, self.embedder
+        with self.processes.fail_together():
+            torch.manual_seed(config.run.seed + self.processes.rank)  # dropout; everything else has a seed of its own
+            source = self.source(self.training)
+            transform = training_transform(config.data, embedder.preprocessing)
+            if fresh and self.processes.is_first:  # DDP hands the first process's weights to the others
+                self._initialize_head(source)
+            self.feed = Feed(source, self.training.labels, self.batches, transform, n_threads=config.data.threads)
+            self.validation = self._validation(one_cache=one_cache) if self.processes.is_first else None
+        self.pretrained = {}
+        if config.model.head_refit and embedder.freeze_through != WHOLE:
+            self.pretrained = {name: tensor.detach().clone() for name, tensor in embedder.backbone.state_dict().items()}
+        if self.processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder)):
+            _log.warning(
+                "%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0]
+            )
+        rates = config.optimizer
+        groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
+        if own := list(self.fabric.to_device(self.loss).parameters()):  # proxies: all processes have the global gradient
+            groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
+        self.optimizer = build_optimizer(groups, rates)
+        self.rates = LearningRates(self.optimizer, rates, n_steps=config.run.steps)
+        part = TrainedPart(embedder, from_activations=source.starts_at == "activations")
+        self.network, self.wrapped_optimizer = self.fabric.setup(part, self.optimizer)
+
+    def schedule(self, step: int) -> None:
+        """Learning rates and γ of this step: functions of the step alone."""
+        self.rates.set(step)
+        config = self.config.loss
+        every = config.margin_decay_every or max(1, len(self.training) // self.config.batches.size)  # a pass
+        for part in self.loss.modules():
+            if isinstance(part, FacilityLocationLoss):
+                part.margin_scale = config.margin_decay ** ((step - 1) // every)
+
+    def for_use(self, pretrained_fraction: float | None = None) -> Network:
+        """The network to validate and save. With `model.head_refit` another one, which shares what it does not change:
+
+        the closed-form head on the features that training has made, of central crops of the training images, and with a
+        `pretrained_fraction` f (that of the configuration unless given) on the weights (1 − f)·trained + f·pretrained.
+        """
+        model, embedder = self.config.model, self.embedder
+        if not model.head_refit:
+            return embedder
+        fraction = model.pretrained_fraction if pretrained_fraction is None else pretrained_fraction
+        if self.pretrained and fraction:
+            embedder = embedder.interpolated(self.pretrained, fraction)
+        features = encode(embedder, self.feed.images, what="features")
+        try:
+            return embedder.with_whitened_head(features, self.training.labels)
+        except ValueError:  # that there are enough images was checked before training
+            raise DivergedError(
+                "no head can be fitted to the features of the training images, which are not finite, or the same for all images "
+                f"of a class: {CALMER}"
+            ) from None
+
+    def held_out_vectors(self, network: Network, *, step: int) -> NDArray[np.float32]:
+        """The embeddings (n, d) of the held-out images, one center crop each; a DivergedError if they cannot be compared."""
+        assert self.validation is not None
+        vectors = encode(network, self.validation)
+        refuse_bad_embeddings(vectors, step, metric=self.metric)
+        return vectors
 
     def state_dict(self) -> dict[str, Any]:
         """Tensors and plain containers. To be called by all processes: each contributes its random state."""
@@ -81,12 +181,59 @@ class Session:
         self.embedder.load_state_dict(state["embedder"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.fabric.strategy.precision.load_state_dict(state["precision"])
-        if self.decay is not None:
-            self.decay.load_state_dict({"n_steps": state["step"]})
         self.feed.load_state_dict(state["feed"])
         self.loss.load_state_dict(state["loss"])
         if len(state["random"]) == self.processes.n:  # otherwise the number of processes has changed: keep the fresh seeds
             _load_random_state(self.fabric.device, state["random"][self.processes.rank])
+
+    def source(self, split: LabeledImages) -> ImageSource:
+        """The images, or where views are cached their activations behind the frozen part. A refitted head sees central crops."""
+        model, data = self.config.model, self.config.data
+        if model.cached_views == 0:
+            return split.images
+        views_are_central = data.augment == "none"
+        activations = cached_activations(
+            self.embedder,
+            split.images,
+            n_views=model.cached_views,
+            seed=model.views_seed,
+            center=model.head_refit and not views_are_central,
+            transform=training_transform(data, self.embedder.preprocessing),
+        )
+        if views_are_central:
+            activations.central = 0
+        return activations
+
+    def _validation(self, *, one_cache: bool) -> ImageSource | None:
+        """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
+        if self.held_out is None:
+            return None
+        source = self.source(self.held_out) if one_cache else self.held_out.images
+        if getattr(source, "central", None) is None and self.config.model.freeze_through is not None:
+            source = cached_activations(self.embedder, self.held_out.images, n_views=0, center=True)
+        return source
+
+    def _initialize_head(self, source: ImageSource) -> None:
+        model, features = self.config.model, None
+        if model.head_init in FITTED_KINDS:
+            with steps_shown() as progress:
+                features = encode(self.embedder, source, what="features", step="features", progress=progress)
+        labels = self.training.labels
+        self.embedder.initialize_head(features, kind=model.head_init, seed=self.config.run.seed, labels=labels)
+        with torch.no_grad():
+            for weights in self.embedder.head.parameters():
+                weights.mul_(model.head_scale)
+
+
+def prepare_runs(configs: Sequence[TrainConfig]) -> None:
+    """Refuse what no run could begin with, and build the images and activations that all of these runs on one dataset share."""
+    first = configs[0]
+    fabric = start_fabric(first.run)
+    dataset = new_images(first.data, validate=first.run.validate_every > 0)
+    session, *_ = [Session(config, dataset, fabric, Processes(fabric.device)) for config in configs]
+    for split in (session.training, session.held_out):  # runs with other validation classes, or none, find all of them
+        if split is not None:
+            session.source(split)
 
 
 def start_fabric(run: RunTable) -> Fabric:
@@ -125,10 +272,8 @@ def torch_settings(*, threads: int) -> Iterator[None]:
     every time, where torch can. Without it, equal runs may differ.
     """
     before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    n_threads, generator = torch.get_num_threads(), torch.get_rng_state()
-    fabric_log = logging.getLogger("lightning_fabric")
+    n_threads, fabric_log = torch.get_num_threads(), logging.getLogger("lightning_fabric")
     log_level = fabric_log.level
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
     numba_threads()  # starts them: whoever did so during the run would change torch's number
     torch.set_num_threads(threads)
     memory: Any = torch.utils.deterministic
@@ -136,16 +281,13 @@ def torch_settings(*, threads: int) -> Iterator[None]:
     torch.use_deterministic_algorithms(True, warn_only=True)
     memory.fill_uninitialized_memory = False  # otherwise every new tensor is written twice: a fifth of a step
     try:
-        with blas_threads(threads):
+        with blas_threads(threads), torch.random.fork_rng(range(torch.cuda.device_count())):
             yield
     finally:
         torch.use_deterministic_algorithms(before[0], warn_only=before[1])
         memory.fill_uninitialized_memory = filled
         torch.set_num_threads(n_threads)
-        torch.set_rng_state(generator)
         fabric_log.setLevel(log_level)
-        if devices is not None:
-            torch.cuda.set_rng_state_all(devices)
 
 
 def _random_state(device: torch.device) -> dict[str, Tensor]:
@@ -160,156 +302,3 @@ def _load_random_state(device: torch.device, state: dict[str, Tensor]) -> None:
     torch.set_rng_state(state["cpu"])
     if device.type == "cuda" and "cuda" in state:
         torch.cuda.set_rng_state(state["cuda"], device)
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """The parts that a configuration asks for, validated."""
-
-    training: LabeledImages
-    held_out: LabeledImages | None
-    embedder: Network
-    sampler: ClassBalancedBatches
-    loss: nn.Module
-
-
-def make_plan(config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> Plan:
-    """Build and validate the parts; no communication between processes."""
-    run, (size, pad) = config.run, size_and_pad(config.data)
-    embedder = build_network(
-        config.model.backbone,
-        dim=config.model.dim,
-        weights=config.model.weights,
-        image_size=config.model.image_size,
-        size=size,
-        pad=pad,
-        normalize=bool(config.loss.normalize),
-        freeze_through=config.model.freeze_through,
-        normalize_features=config.model.head_init == "whitened",
-        pooling=config.model.pooling,
-        seed=run.seed,
-    )
-    if not isinstance(dataset.images, np.ndarray) and embedder.preprocessing.channels != 3:
-        raise ValueError(
-            f"photos are read in color; the backbone {embedder.name} takes {embedder.preprocessing.channels} channel: "
-            "choose another (--set model.backbone=tf_efficientnet_lite0)"
-        )
-    training, held_out = split_images(dataset, config.data, validate=run.validate_every > 0)
-    if config.model.head_refit or config.model.head_init == "whitened":
-        check_fit(embedder.n_features, training.labels, config.model.dim)
-    loss = build_loss(config.loss, seed=run.seed, dim=config.model.dim, n_classes=training.n_classes, processes=processes)
-    sampler = ClassBalancedBatches(
-        training.labels,
-        batch_size=config.batches.size,
-        class_ratio=config.batches.class_ratio,
-        images_per_class=config.batches.images_per_class,
-        n_batches=max(run.steps, 1),  # the whole run is one pass, so that nothing stops and starts in between
-        seed=run.seed,
-        rank=processes.rank,
-        world_size=processes.n,
-    )
-    fabric.to_device(embedder)
-    return Plan(training, held_out, embedder, sampler, loss)
-
-
-def build_session(
-    config: TrainConfig, plan: Plan, fabric: Fabric, processes: Processes, *, fresh: bool, one_cache: bool = False
-) -> Session:
-    """The long work before the first step, and the setup with Fabric. All processes call it together.
-
-    `one_cache`: activations of held-out images are kept with those of the training images, where these have central crops.
-    """
-    run, embedder = config.run, plan.embedder
-    with processes.fail_together():
-        torch.manual_seed(run.seed + processes.rank)  # dropout; everything else has a seed of its own
-        source, transform = _source(config, plan, plan.training), training_transform(config.data, embedder.preprocessing)
-        if fresh and processes.is_first:  # DDP hands the first process's weights to the others
-            _initialize_head(config, plan, source)
-        feed = Feed(source, plan.training.labels, plan.sampler, transform, n_threads=config.data.threads)
-        validator = _validator(config, plan, one_cache=one_cache) if processes.is_first else None
-    if processes.n > 1 and not embedder.freeze_batchnorm and (others := share_batch_norm(embedder)):
-        _log.warning("%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0])
-    rates = config.optimizer
-    groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
-    if own := list(fabric.to_device(plan.loss).parameters()):  # proxies: every process has the gradient of the global batch
-        groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
-    optimizer = build_optimizer(groups, rates)
-    part = TrainedPart(embedder, from_activations=source.starts_at == "activations")
-    network, wrapped = fabric.setup(part, optimizer)
-    return Session(
-        config=config,
-        fabric=fabric,
-        processes=processes,
-        embedder=embedder,
-        network=network,
-        optimizer=optimizer,
-        wrapped_optimizer=wrapped,
-        rates=LearningRates(optimizer, rates, n_steps=run.steps),
-        loss=plan.loss,
-        decay=build_decay(plan.loss, config.loss, steps_per_pass=max(1, len(plan.training) // config.batches.size)),
-        feed=feed,
-        refit=_refit(config, plan, source),
-        validator=validator,
-    )
-
-
-def prepare_runs(configs: Sequence[TrainConfig]) -> None:
-    """Refuse what no run could begin with, and build the images and activations that all of these runs on one dataset share."""
-    first = configs[0]
-    fabric = start_fabric(first.run)
-    dataset = new_images(first.data, validate=first.run.validate_every > 0)
-    for config in configs[1:]:
-        make_plan(config, dataset, fabric, Processes(fabric.device))
-    plan = make_plan(first, dataset, fabric, Processes(fabric.device))
-    for split in (plan.training, plan.held_out):  # runs with other validation classes, or none, find all of them
-        if split is not None:
-            _source(first, plan, split)
-
-
-def _source(config: TrainConfig, plan: Plan, split: LabeledImages) -> ImageSource:
-    """The images, or where views are cached their activations behind the frozen part. A refitted head sees central crops."""
-    if config.model.cached_views == 0:
-        return split.images
-    views_are_central = config.data.augment == "none"
-    activations = cached_activations(
-        plan.embedder,
-        split.images,
-        n_views=config.model.cached_views,
-        seed=config.model.views_seed,
-        center=config.model.head_refit and not views_are_central,
-        transform=training_transform(config.data, plan.embedder.preprocessing),
-    )
-    if views_are_central:
-        activations.central = 0
-    return activations
-
-
-def _refit(config: TrainConfig, plan: Plan, source: ImageSource) -> HeadRefit | None:
-    """Called while the backbone still has its pretrained weights."""
-    if not config.model.head_refit:
-        return None
-    pretrained = {}
-    if plan.embedder.freeze_through != WHOLE:
-        pretrained = {name: tensor.detach().clone() for name, tensor in plan.embedder.backbone.state_dict().items()}
-    return HeadRefit(source, plan.training.labels, pretrained, config.model.pretrained_fraction)
-
-
-def _initialize_head(config: TrainConfig, plan: Plan, source: ImageSource) -> None:
-    kind, features = config.model.head_init, None
-    if kind in FITTED_KINDS:
-        with steps_shown() as progress:
-            features = encode(plan.embedder, source, what="features", step="features", progress=progress)
-    plan.embedder.initialize_head(features, kind=kind, seed=config.run.seed, labels=plan.training.labels)
-    with torch.no_grad():
-        for weights in plan.embedder.head.parameters():
-            weights.mul_(config.model.head_scale)
-
-
-def _validator(config: TrainConfig, plan: Plan, *, one_cache: bool) -> Validator | None:
-    """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""
-    if plan.held_out is None:
-        return None
-    source = _source(config, plan, plan.held_out) if one_cache else plan.held_out.images
-    if getattr(source, "central", None) is None and config.model.freeze_through is not None:
-        source = cached_activations(plan.embedder, plan.held_out.images, n_views=0, center=True)
-    return Validator(source, plan.held_out.labels, seed=config.run.seed)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from facetric.losses import FacilityLocationLoss, MarginDecay
+from facetric.losses import FacilityLocationLoss
 from facetric.runs import LossTable, OptimizerTable
 from facetric.training.feed import TrainingBatch
 from facetric.training.processes import Processes
@@ -46,7 +46,7 @@ def take_steps(session: Session, clock: StepClock, *, after: int = 0) -> Iterato
         with processes.fail_together(), clock.part("sampler"):
             batch = next(batches)
         with clock.part("network"):
-            session.rates.set(number)
+            session.schedule(number)
             session.optimizer.zero_grad(set_to_none=True)
             embeddings: Tensor = session.network(fabric.to_device(batch.inputs))  # (m / n_processes, d)
         with clock.part("loss"):
@@ -62,8 +62,6 @@ def take_steps(session: Session, clock: StepClock, *, after: int = 0) -> Iterato
                     wrapped = session.network, session.wrapped_optimizer
                     fabric.clip_gradients(*wrapped, max_norm=clip_norm, error_if_nonfinite=False)
                 session.wrapped_optimizer.step()
-                if session.decay is not None:
-                    session.decay.step()
         yield Step(number, value, embeddings.detach(), labels, batch)
 
 
@@ -107,13 +105,6 @@ def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, proces
         if isinstance(part, FacilityLocationLoss):
             part.share = processes.broadcast
     return loss
-
-
-def build_decay(loss: nn.Module, config: LossTable, *, steps_per_pass: int) -> MarginDecay | None:
-    """The schedule of γ, for a loss that has one."""
-    if not any(isinstance(part, FacilityLocationLoss) for part in loss.modules()):
-        return None
-    return MarginDecay(loss, every=config.margin_decay_every or steps_per_pass, rate=config.margin_decay)
 
 
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:

@@ -13,18 +13,10 @@ from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
 from facetric.training.loggers import start_loggers
 from facetric.training.session import Session
-from facetric.training.validation import Scores
+from facetric.training.validation import Scores, scores_of
 
 OnTrainingStep = Callable[[int, float], None]  # called with the step and its loss
 OnValidation = Callable[[int, Scores], None]  # called with the step and the scores by name
-
-
-@dataclass(frozen=True)
-class Callbacks:
-    """The caller's functions."""
-
-    on_step: OnTrainingStep | None = None
-    on_validation: OnValidation | None = None
 
 
 @dataclass
@@ -64,19 +56,28 @@ class History:
 class Writer:
     """Belongs to the first process; the others have none."""
 
-    def __init__(self, config: TrainConfig, run: Run, display: Display, history: History, calls: Callbacks) -> None:
-        self.config, self.run, self.display, self.history, self.calls = config, run, display, history, calls
+    def __init__(
+        self,
+        config: TrainConfig,
+        run: Run,
+        display: Display,
+        history: History,
+        on_step: OnTrainingStep | None,
+        on_validation: OnValidation | None,
+    ) -> None:
+        self.config, self.run, self.display, self.history = config, run, display, history
+        self.on_step, self.on_validation = on_step, on_validation
         with run.writing():
             self.loggers = start_loggers(config, run, from_step=history.step)  # first: W&B may refuse to start
         self.log = run.metrics_log(from_step=history.step)
-        self._refitted: tuple[int, Network | None] = (-1, None)
+        self._used: tuple[int, Network | None] = (-1, None)
         display.start(history.step)
 
     def stepped(self, step: int, loss: float) -> None:
         """After every step."""
         self.display.stepped(step)
-        if self.calls.on_step is not None:
-            self.calls.on_step(step, loss)
+        if self.on_step is not None:
+            self.on_step(step, loss)
 
     def append(self, row: dict[str, Any]) -> None:
         with self.run.writing():
@@ -86,20 +87,21 @@ class Writer:
 
     def validate(self, session: Session) -> None:
         """Score the held-out classes; keep the weights if they are the best so far."""
-        if session.validator is None:
+        if session.held_out is None:
             return
         start, step = time.perf_counter(), self.history.step
         refuse_non_finite_weights(session.embedder, step)
         embedder = self._for_use(session)
-        scores = session.validator(embedder, step=step)
+        vectors, labels = session.held_out_vectors(embedder, step=step), session.held_out.labels
+        scores = scores_of(vectors, labels, metric=session.metric, seed=self.config.run.seed)
         self.history.validation[step] = scores
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.history.best_step(self.config.run.best_metric) == step
         if best:
             self.run.save_network(embedder, "best")
         self.display.validated(step, scores, best=best)
-        if self.calls.on_validation is not None:
-            self.calls.on_validation(step, dict(scores))
+        if self.on_validation is not None:
+            self.on_validation(step, dict(scores))
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
         """The rows and the embedder are written before the state: an existing state always has them."""
@@ -119,13 +121,11 @@ class Writer:
             self.run.save_network(self._for_use(session), "last")
 
     def _for_use(self, session: Session) -> Network:
-        """The embedder of this step; with `model.head_refit`, under a head that is fitted to its features once per step."""
-        if session.refit is None:
-            return session.embedder
-        step, embedder = self._refitted
+        """`Session.for_use`, once per step."""
+        step, embedder = self._used
         if embedder is None or step != self.history.step:
-            embedder = session.refit(session.embedder)
-            self._refitted = self.history.step, embedder
+            embedder = session.for_use()
+            self._used = self.history.step, embedder
         return embedder
 
     def close(self) -> None:

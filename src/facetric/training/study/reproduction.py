@@ -20,11 +20,12 @@ from numpy.typing import NDArray
 from facetric.files import read_checksummed
 from facetric.images import load_dataset
 from facetric.losses import ClassBalancedBatches
-from facetric.runs import FEWEST_TO_VALIDATE, PAPER_RATIOS, BatchTable, DataTable, dotted_keys, parse_override, recipe
+from facetric.runs import PAPER_RATIOS, BatchTable, DataTable, dotted_keys, new_images, parse_override, recipe
 from facetric.text import did_you_mean
 from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
 from facetric.training.study.study import Setting, Study
 from facetric.training.study.trials import middle
+from facetric.training.validation import check_validation
 
 DATASETS = ("glyphs", "cub", "cars", "products", "folder", "csv")
 
@@ -149,30 +150,17 @@ def _training_labels(data: DataTable, *, n_folds: int) -> tuple[list[Labels], bo
     A ValueError if the dataset has no test classes, or a fold too little to validate on.
     """
     dataset = load_dataset(data.name, data.root, **data.options)
-    place, own_validation = data.root or data.name, "validation" in dataset.splits
+    own_validation = "validation" in dataset.splits
     n_test = len(np.unique(dataset.labels[dataset.splits == "test"]))
     if n_test < 2:
         raise ValueError(
-            f"a study needs 2 test classes or more; {place} has {n_test}: add classes, raise the test fraction with "
-            "--set data.options.test_fraction=0.5, or check the split column of the CSV file"
+            f"a study needs 2 test classes or more; {data.root or data.name} has {n_test}: add classes, raise the test fraction "
+            "with --set data.options.test_fraction=0.5, or check the split column of the CSV file"
         )
-    found = []
-    for fold in range(n_folds):
-        part = dataset if own_validation else dataset.with_validation(data.validation_fraction, seed=fold)
-        held_out = part.labels[part.splits == "validation"]
-        sizes = np.unique(held_out, return_counts=True)[1]
-        if len(sizes) > 1 and sizes.max() == 1:
-            raise ValueError(
-                f"no validation class of {place} has 2 images, so that nothing can be found again: hold out more classes with "
-                "--set data.validation_fraction=0.4"
-            )
-        if len(sizes) < 2 or len(held_out) < FEWEST_TO_VALIDATE:
-            raise ValueError(
-                f"the search needs {FEWEST_TO_VALIDATE} validation images of 2 classes or more; {place} leaves {len(held_out)} "
-                f"of {len(sizes)}: add images, or raise the fraction with --set data.validation_fraction=0.4"
-            )
-        found.append(part.labels[part.splits == "train"])
-    return [*found, dataset.labels[dataset.splits == "train"]], own_validation
+    parts = [new_images(data.model_copy(update={"validation_seed": i}), validate=True, dataset=dataset) for i in range(n_folds)]
+    for part in parts:
+        check_validation(part.labels[part.splits == "validation"], can_be_off=False)
+    return [part.labels[part.splits == "train"] for part in (*parts, dataset)], own_validation
 
 
 def _batch_problem(batches: BatchTable, label_sets: list[Labels]) -> str | None:

@@ -16,7 +16,6 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -95,36 +94,29 @@ class Study:
             f"{self.folder}: {names}; trials {setting.n_trials}, folds {setting.n_folds}, seeds {setting.n_seeds}: {self.n_runs} "
             "runs in all"
         )
-        with self._owned():
-            protocol = self._protocol()
-            for name, problem in self.left_out.items():
-                say(f"{name} is left out: {problem}")
-            self.prepare()
-            write_atomically(self.folder / "protocol.json", checksummed(protocol))
-            threads = 1 if n_processes > 1 else None
-            finals = [(name, seed, threads) for seed in range(self.setting.n_seeds) for name in self.methods]
-            in_processes(self._search, [(name, threads) for name in self.methods], n_processes)
-            in_processes(self._final, finals, n_processes)
-            comparison = self._comparison()
-            self._write(comparison)
-        return comparison
-
-    @contextmanager
-    def _owned(self) -> Iterator[None]:
-        """One process runs a study; a killed one releases its lock."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / ".lock")
         try:
-            lock.acquire(timeout=0)
+            with FileLock(self.folder / ".lock", timeout=0):  # a killed process releases it
+                return self._run(n_processes)
         except Timeout:
             raise RuntimeError(
                 f"{self.folder} is being run by another process: wait for it, or choose another --output"
             ) from None
-        try:
-            remove_stale_parts(self.folder, self.folder / "search")
-            yield
-        finally:
-            lock.release()
+
+    def _run(self, n_processes: int) -> Comparison:
+        remove_stale_parts(self.folder, self.folder / "search")
+        protocol = self._protocol()
+        for name, problem in self.left_out.items():
+            say(f"{name} is left out: {problem}")
+        self.prepare()
+        write_atomically(self.folder / "protocol.json", checksummed(protocol))
+        threads = 1 if n_processes > 1 else None
+        finals = [(name, seed, threads) for seed in range(self.setting.n_seeds) for name in self.methods]
+        in_processes(self._search, [(name, threads) for name in self.methods], n_processes)
+        in_processes(self._final, finals, n_processes)
+        comparison = self._comparison()
+        self._write(comparison)
+        return comparison
 
     def space(self, name: str) -> Space:
         """Everything that is searched for a method, without what its own batches decide."""

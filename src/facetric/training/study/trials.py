@@ -114,13 +114,9 @@ def best_trial(trials: list[Trial]) -> Trial:
 
 def at_the_edge(trial: Trial, space: Space) -> list[str]:
     """The keys whose value lies within a tenth of either end of its range, on the log scale: a wider range may be better."""
-    found = []
-    for key, where in space.items():
-        if isinstance(where, Range):
-            place = log(float(trial.parameters[key]) / where.low) / log(where.high / where.low)
-            if not 0.1 <= place <= 0.9:
-                found.append(key)
-    return found
+    ranges = {key: where for key, where in space.items() if isinstance(where, Range)}
+    places = {key: log(float(trial.parameters[key]) / r.low) / log(r.high / r.low) for key, r in ranges.items()}
+    return [key for key, place in places.items() if not 0.1 <= place <= 0.9]
 
 
 def shown(parameters: Parameters) -> str:
@@ -139,18 +135,16 @@ def _shuffled_grid(space: Space, seed: int) -> list[Parameters] | None:
 def _suggested(space: Space, trials: list[Trial], seed: int) -> Parameters:
     """What TPE tries next."""
     optuna = require_optuna()
-    distributions = {key: _distribution(optuna, where) for key, where in space.items()}
+    kinds = optuna.distributions
+    distributions = {
+        key: kinds.FloatDistribution(of.low, of.high, log=True) if isinstance(of, Range) else kinds.CategoricalDistribution(of)
+        for key, of in space.items()
+    }
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=1))
     for trial in trials:
         study.add_trial(optuna.trial.create_trial(params=trial.parameters, distributions=distributions, value=trial.objective))
     found: Parameters = study.ask(distributions).params
     return found
-
-
-def _distribution(optuna: Any, where: Range | tuple[Value, ...]) -> Any:
-    if isinstance(where, Range):
-        return optuna.distributions.FloatDistribution(where.low, where.high, log=True)
-    return optuna.distributions.CategoricalDistribution(where)
 
 
 def say(line: str) -> None:

@@ -8,14 +8,15 @@ curves; without one, in the first 40 principal components of their pixels, which
 """
 
 import argparse
+import colorsys
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 from facetric.embedder import Vectors
 from facetric.images.readers import load_dataset
-from facetric.report.figures import draw_curves, write_plot
+from facetric.report.figures import draw_curves, write_plot, write_png
 from facetric.report.map import draw_map, tsne_positions
 from facetric.report.run_record import read_run
 from facetric.report.sprites import Thumbnails
@@ -41,6 +42,12 @@ def principal_components(images):
     return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
 
 
+def class_color(position):
+    """A color for the class at this position of the list: neighbors in the list get far hues."""
+    hue = position * 0.6180339887498949 % 1.0  # the golden ratio never comes back close to a recent hue
+    return tuple(round(255 * part) for part in colorsys.hls_to_rgb(hue, (0.45, 0.6, 0.35)[position % 3], 0.75))
+
+
 def glyphs(folder, run):
     """The map of the test characters, and the curves of the run."""
     dataset = load_dataset("glyphs").select("test")
@@ -58,8 +65,11 @@ def glyphs(folder, run):
         write_plot(draw_curves(read_run(run).panels, title=run.name), folder / "glyphs_curves.png", dpi=80)
     shown = dataset.take(kept)
     labels, images = shown.labels, shown.images
-    thumbnails = Thumbnails(lambda image_id, _: Image.fromarray(images[image_id]))
-    draw_map(tsne_positions(vectors), thumbnails, labels=labels, thumbnail_size=24).save(folder / "glyphs_map.png")
+    colors = [class_color(position) for position in np.unique(labels, return_inverse=True)[1]]
+    thumbnails = Thumbnails(
+        lambda image_id, _: ImageOps.expand(Image.fromarray(images[image_id]).convert("RGB"), 2, colors[image_id])
+    )
+    write_png(draw_map(tsne_positions(vectors), thumbnails, thumbnail_size=24)[0], folder / "glyphs_map.png")
     print(f"{len(labels)} images of {len(np.unique(labels))} classes: {where}")
 
 

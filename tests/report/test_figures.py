@@ -90,11 +90,6 @@ def test_gaps_stay_gaps():
     assert np.isfinite(values[[0, 2], 1]).all()
 
 
-def test_no_rows_give_a_picture_that_says_so():
-    figure = draw_curves(panels([]))
-    assert "No step" in figure.axes[0].texts[0].get_text()
-
-
 def test_the_picture_of_curves_opens(tmp_path):
     figure = draw_curves(panels(FULL), title="run 🐈 <b> $x_")
     with Image.open(write_plot(figure, tmp_path / "figures" / "curves.png", dpi=50)) as picture:

@@ -8,7 +8,8 @@ from PIL import Image
 
 from facetric.images import open_image
 from facetric.metrics import nearest
-from facetric.report.map import class_color, cluster_medoids, draw_map, place_on_grid, tsne_positions, worst_queries
+from facetric.report.figures import write_png
+from facetric.report.map import cluster_medoids, draw_map, place_on_grid, tsne_positions, worst_queries
 from facetric.report.sprites import Thumbnails
 from report.report_runs import thumbnails_of
 
@@ -63,13 +64,11 @@ def test_a_map_of_any_size_shows_every_image_once(n, channels):
         np.uint8
     )
     positions = tsne_positions(rng.normal(size=(n, 6)))
-    drawn = draw_map(positions, thumbnails_of(pictures), thumbnail_size=12)
-    assert drawn.image.size == (
-        drawn.placement.n_columns * drawn.cell + 2 * (drawn.cell // 2),
-        drawn.placement.n_rows * drawn.cell + 2 * (drawn.cell // 2),
-    )
-    pixels = np.asarray(drawn.image)
-    for image_id, (left, top) in enumerate(drawn.corners.tolist()):
+    drawn, corners = draw_map(positions, thumbnails_of(pictures), thumbnail_size=12)
+    placed = place_on_grid(positions)
+    assert drawn.size == (placed.n_columns * 13 + 2 * 6, placed.n_rows * 13 + 2 * 6)
+    pixels = np.asarray(drawn)
+    for image_id, (left, top) in enumerate(corners.tolist()):
         tile = pixels[top : top + 12, left : left + 12]
         assert tile.shape == (12, 12, 3)
         assert (tile == 10 + 5 * image_id).all()  # uncovered to the last pixel
@@ -80,8 +79,8 @@ def test_duplicates_and_a_single_class_give_a_finite_map():
     vectors = np.ones((30, 4), dtype=np.float32)
     positions = tsne_positions(vectors)
     assert np.isfinite(positions).all()
-    drawn = draw_map(positions, thumbnails_of(np.zeros((30, 8, 8), np.uint8)), labels=np.zeros(30, int))
-    assert len({tuple(corner) for corner in drawn.corners.tolist()}) == 30
+    _, corners = draw_map(positions, thumbnails_of(np.zeros((30, 8, 8), np.uint8)))
+    assert len({tuple(corner) for corner in corners.tolist()}) == 30
 
 
 def test_tsne_is_repeatable_and_keeps_separate_groups_apart():
@@ -94,26 +93,12 @@ def test_tsne_is_repeatable_and_keeps_separate_groups_apart():
     assert (labels[found] == labels[:, None]).all()
 
 
-def test_frames_have_the_color_of_the_class():
-    labels = np.array([7, 7, 99])
-    drawn = draw_map(
-        np.array([[0.0, 0], [1, 0], [0, 1]]),
-        thumbnails_of(np.zeros((3, 8, 8), np.uint8)),
-        labels=labels,
-        thumbnail_size=28,
-    )
-    for image_id, position in enumerate((0, 0, 1)):
-        left, top = drawn.corners[image_id].tolist()
-        assert drawn.image.getpixel((left, top)) == class_color(position)
-        assert drawn.image.getpixel((left + 14, top + 14)) == (0, 0, 0)
-
-
 def test_the_saved_file_opens_with_the_same_pixels(tmp_path):
     thumbnails = thumbnails_of(np.full((20, 8, 8), 9, np.uint8))
-    drawn = draw_map(np.random.default_rng(0).normal(size=(20, 2)), thumbnails, thumbnail_size=16)
-    with Image.open(drawn.save(tmp_path / "new" / "map.png")) as opened:
-        assert opened.size == drawn.image.size
-        np.testing.assert_array_equal(np.asarray(opened), np.asarray(drawn.image))
+    drawn, _ = draw_map(np.random.default_rng(0).normal(size=(20, 2)), thumbnails, thumbnail_size=16)
+    with Image.open(write_png(drawn, tmp_path / "new" / "map.png")) as opened:
+        assert opened.size == drawn.size
+        np.testing.assert_array_equal(np.asarray(opened), np.asarray(drawn))
 
 
 def test_files_are_upright_and_a_broken_one_becomes_a_crossed_tile(tmp_path):
@@ -148,7 +133,7 @@ def test_the_worst_queries_are_those_that_find_least():
 def test_the_medoid_has_the_least_sum_of_distances():
     rng = np.random.default_rng(2)
     vectors, assignment = rng.normal(size=(60, 3)), rng.integers(5, size=60)
-    for cluster, medoid in cluster_medoids(vectors, assignment).items():
+    for cluster, medoid in enumerate(cluster_medoids(vectors, assignment)):
         members = np.flatnonzero(assignment == cluster)
         sums = [sum(np.linalg.norm(vectors[i] - vectors[j]) for j in members) for i in members]
         assert medoid == members[int(np.argmin(sums))]

@@ -221,14 +221,14 @@ def test_curves_leave_out_what_is_no_number():
     ]
     (panel,) = panels(rows)
     assert panel.title == "Loss"
-    assert panel.curves[0].steps == (1, 2)
-    assert panel.curves[0].values == (None, 3.0)
+    assert panel.series[0].steps == (1, 2)
+    assert panel.series[0].values == (None, 3.0)
 
 
 def test_long_curves_keep_their_last_step():
     (panel,) = panels({"step": step, "loss": float(step)} for step in range(5001))
-    assert len(panel.curves[0].steps) <= 602
-    assert panel.curves[0].steps[-1] == 5000
+    assert len(panel.series[0].steps) <= 602
+    assert panel.series[0].steps[-1] == 5000
 
 
 def command(*arguments):

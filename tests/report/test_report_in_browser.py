@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from browser_waiting import until, watched
-from facetric.report.cards import ScoreCard, ScoreRow, ScoreTable, panels
+from facetric.report.cards import panels
 from facetric.report.page import write_page
 from facetric.report.run_record import RunRecord
 from facetric.report.sprites import Thumbnails
@@ -30,11 +30,14 @@ def small(tmp_path_factory):
         "small",
         dataset="cub",
         images=images,
-        scores=ScoreTable(
-            (ScoreCard("NMI", "61.00", "How much the clusters tell."),),
-            ("NMI",),
-            (ScoreRow("small", ("61.00",), True), ScoreRow("Npairs", ("57.24",))),
-        ),
+        scores={
+            "cards": [{"name": "NMI", "value": "61.00", "meaning": "How much the clusters tell."}],
+            "columns": ["NMI"],
+            "rows": [
+                {"name": "small", "values": ["61.00"], "ours": True},
+                {"name": "Npairs", "values": ["57.24"], "ours": False},
+            ],
+        },
         panels=panels(rows),
         config="[data]\nname = 'cub'\n",
         command="facetric train configs/cub.toml",

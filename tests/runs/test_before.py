@@ -70,9 +70,9 @@ def test_it_is_in_the_file_in_print_on_the_page_and_in_the_comparison(run):
     assert EvaluationReport.from_json(report.to_json()) == report
     lines = str(report).splitlines()
     assert [line.split("  ")[0] for line in lines[3:6]] == ["pretrained features", "closed-form head", "this run"]
-    rows = read_run(run.path).scores.rows
+    rows = read_run(run.path).scores["rows"]
     names = ["first", "before: pretrained features, d = 256", "before: closed-form head, d = 8"]
-    assert [row.name for row in rows] == names
+    assert [row["name"] for row in rows] == names
     table = compare_runs([run.path])
     assert [(row.name, row.n_runs) for row in table.rows] == [
         ("pretrained features, d = 256", 0),

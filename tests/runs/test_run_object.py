@@ -43,7 +43,7 @@ def test_scores_of_other_embeddings_are_noticed_by_compare_and_report(evaluated)
     with pytest.raises(StaleResultError):
         facetric.runs.compare_runs([evaluated.path])
     record = read_run(evaluated.path)
-    assert not record.scores.rows
+    assert not record.scores
     assert any("scores of other embeddings" in note for note in record.notes)
 
 

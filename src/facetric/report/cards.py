@@ -65,57 +65,37 @@ def meaning(score: str, value: float | None = None) -> str:
     return _MEANINGS.get(score, "")
 
 
-@dataclass(frozen=True)
-class ScoreCard:
-    """A score on its own."""
-
-    name: str
-    value: str  # in percent
-    meaning: str
-
-
-@dataclass(frozen=True)
-class ScoreRow:
-    """A line of the table: this run, or one of the paper's."""
-
-    name: str
-    values: tuple[str, ...]  # in percent, one per column
-    ours: bool = False
-
-
-@dataclass(frozen=True)
-class ScoreTable:
-    """The scores section. All values are text, as displayed."""
-
-    cards: tuple[ScoreCard, ...] = ()
-    columns: tuple[str, ...] = ()
-    rows: tuple[ScoreRow, ...] = ()
-    notes: str = ""
-
-
-def score_table(evaluation: EvaluationReport, *, dataset: str, run_name: str, chosen: str = "") -> ScoreTable:
+def score_section(evaluation: EvaluationReport, *, dataset: str, run_name: str, chosen: str = "") -> dict[str, Any]:
     """The scores of a run, what there was before training, and the paper's rows when the dataset is one of the paper's.
 
-    `chosen` says which recipe was chosen, and why.
+    All values are text, in percent, as the page shows them; keys as its scripts read them. `chosen` says which recipe was chosen,
+    and why.
     """
     own = evaluation.comparable_scores()
     cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **evaluation.other_scores()}
-    rows = [ScoreRow(run_name, tuple(percent(value) for value in own.values()), ours=True)]
+    shown = {run_name: {column: percent(value) for column, value in own.items()}}
     for name, start in evaluation.baselines.items():
-        scores = start.comparable_scores()
-        rows.append(ScoreRow(f"before: {name}, d = {start.dim:,}", tuple(percent(scores.get(column)) for column in own)))
+        scores = {column: percent(value) for column, value in start.comparable_scores().items()}
+        shown[f"before: {name}, d = {start.dim:,}"] = scores
     published = PUBLISHED.get(dataset, ())
     for row in published:
         theirs = {"k-means NMI": row.nmi, **{f"R@{k}": value for k, value in row.recall_at_k.items()}}
-        rows.append(
-            ScoreRow(f"{row.method} (paper)", tuple(f"{theirs[column]:.2f}" if column in theirs else "–" for column in own))
-        )
-    return ScoreTable(
-        cards=tuple(ScoreCard(name, percent(value), meaning(name, value)) for name, value in cards.items() if value is not None),
-        columns=tuple(own),
-        rows=tuple(rows) if own else (),
-        notes=_notes(evaluation, has_published=bool(published)) + (f" Recipe {chosen}." if chosen else ""),
-    )
+        shown[f"{row.method} (paper)"] = {column: f"{value:.2f}" for column, value in theirs.items()}
+    rows = [
+        {"name": name, "values": [scores.get(column, "–") for column in own], "ours": name == run_name}
+        for name, scores in shown.items()
+    ]
+    return {
+        "cards": [
+            {"name": name, "value": percent(value), "meaning": meaning(name, value)}
+            for name, value in cards.items()
+            if value is not None
+        ],
+        "columns": list(own),
+        "meanings": [meaning(column) for column in own],
+        "rows": rows if own else [],
+        "notes": _notes(evaluation, has_published=bool(published)) + (f" Recipe {chosen}." if chosen else ""),
+    }
 
 
 def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
@@ -146,7 +126,7 @@ class Panel:
     """Curves that share their axes."""
 
     title: str
-    curves: tuple[Curve, ...]
+    series: tuple[Curve, ...]
 
 
 def panels(rows: Iterable[dict[str, Any]]) -> tuple[Panel, ...]:

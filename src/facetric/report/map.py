@@ -6,28 +6,23 @@ first of the vectors: the worst queries, and the medoid of each cluster.
 
 from __future__ import annotations
 
-import colorsys
-import io
 import math
-import os
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import count
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from facetric.files import write_atomically
 from facetric.metrics import nearest
 from facetric.progress import Progress
 from facetric.report.sprites import Thumbnails
 
 PERPLEXITY = 30.0
-BARNES_HUT_UP_TO = 20_000  # images; beyond, interpolation (FIt-SNE) gives the same kind of map in a fraction of the time
 LARGEST_SIDE = 8192  # pixels: 67 million in all, which every viewer opens
 THREADS_FROM = 2_000  # images; below, threads wait for each other longer than they work, far longer on a busy machine
-_PHASES = ((250, 12.0), (500, 1.0))  # steps and exaggeration, van der Maaten's
+_N_STEPS = 750  # van der Maaten's: 250 with exaggeration, then 500 without
 _STEPS_PER_REPORT = 10
 _FREE_EDGE = 0.04  # of the grid, on every side: room for the groups at the edge to spread
 _LARGEST_ASPECT = 2.0  # a map wider than this is stretched
@@ -41,24 +36,6 @@ class GridPlacement:
     cells: NDArray[np.int64]  # (n, 2) column and row; no two are equal
     n_columns: int
     n_rows: int
-
-
-@dataclass(frozen=True, eq=False)
-class ThumbnailMap:
-    """The map as one image, and where every thumbnail is in it."""
-
-    image: Image.Image
-    placement: GridPlacement
-    cell: int  # pixels from one thumbnail to the next
-    corners: NDArray[np.int64]  # (n, 2) x and y of the upper left corner of every thumbnail
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write a PNG."""
-        target, buffer = Path(path), io.BytesIO()
-        self.image.save(buffer, "PNG", compress_level=3)  # 6 is three times slower for 5% of the size
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, buffer.getvalue())
-        return target
 
 
 def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: Progress | None = None) -> NDArray[np.float64]:
@@ -76,54 +53,46 @@ def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: Pr
     start = _principal_plane(vectors, seed)
     if n < 4:
         return start
-    from openTSNE import TSNEEmbedding  # type: ignore[import-untyped]
+    from openTSNE import TSNE  # type: ignore[import-untyped]
     from openTSNE.affinity import PerplexityBasedNN  # type: ignore[import-untyped]
     from openTSNE.nearest_neighbors import PrecomputedNeighbors  # type: ignore[import-untyped]
 
-    perplexity, n_threads = min(PERPLEXITY, (n - 1) / 3), 2 if n >= THREADS_FROM else 1
+    perplexity, n_jobs = min(PERPLEXITY, (n - 1) / 3), 2 if n >= THREADS_FROM else 1
     found = nearest(vectors, min(n - 1, math.ceil(3 * perplexity)), metric="euclidean")
-    neighbors = PrecomputedNeighbors(found.rows, found.values)
-    affinities = PerplexityBasedNN(perplexity=perplexity, knn_index=neighbors, n_jobs=n_threads)
-    embedding = TSNEEmbedding(
-        start * 1e-4,
-        affinities,
-        negative_gradient_method="bh" if n <= BARNES_HUT_UP_TO else "fft",
-        n_jobs=n_threads,
-        random_state=seed,
-    )
-    n_steps = sum(steps for steps, _ in _PHASES)
-    n_before = 0
-    for steps, exaggeration in _PHASES:
+    affinities = PerplexityBasedNN(perplexity=perplexity, knn_index=PrecomputedNeighbors(found.rows, found.values), n_jobs=n_jobs)
+    reports = count(1)
 
-        def report(step: int, _error: float, _embedding: object, n_before: int = n_before) -> None:
-            if progress is not None:
-                progress("Map", n_before + step, n_steps)
+    def report(*_: object) -> None:
+        if progress is not None:
+            progress("Map", _STEPS_PER_REPORT * next(reports), _N_STEPS)
 
-        embedding.optimize(
-            steps,
-            exaggeration=exaggeration,
-            learning_rate=max(10.0, n / exaggeration),  # 10: a handful of images would not move
-            momentum=0.8,
-            inplace=True,
-            callbacks=report,
-            callbacks_every_iters=_STEPS_PER_REPORT,
-        )
-        n_before += steps
-    return np.asarray(embedding, dtype=np.float64)
+    tsne = TSNE(n_jobs=n_jobs, random_state=seed, callbacks=report, callbacks_every_iters=_STEPS_PER_REPORT)
+    return np.asarray(tsne.fit(affinities=affinities, initialization=start * 1e-4), dtype=np.float64)
+
+
+def _principal_plane(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+    """(n, 2) the first two principal components at unit scale, with a little noise so that duplicates can part."""
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    axes = np.linalg.eigh(centered.T @ centered)[1][:, :-3:-1]  # (d, 2), or (1, 1)
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)  # the sign is arbitrary
+    plane = np.zeros((len(vectors), 2))
+    plane[:, : axes.shape[1]] = centered @ axes
+    plane /= max(plane[:, 0].std(), 1e-6 * float(np.abs(vectors).max()), 1e-30)
+    noise: NDArray[np.float64] = plane + 1e-2 * np.random.default_rng(seed).normal(size=plane.shape)
+    return noise
 
 
 def draw_map(
     positions: NDArray[np.floating],
     thumbnails: Thumbnails,
     *,
-    labels: NDArray[np.integer] | None = None,
     thumbnail_size: int | None = None,
     progress: Progress | None = None,
-) -> ThumbnailMap:
+) -> tuple[Image.Image, NDArray[np.int64]]:
     """Every image at its position (n, 2), moved to the nearest free cell of a grid so that none covers another.
 
-    * ``labels`` (n,): a frame in the color of the image's class; no frames without them.
-    * ``thumbnail_size``: in pixels; by default as large as the map may be (`LARGEST_SIDE`), 16 at least and 96 at most.
+    ``thumbnail_size`` is in pixels; by default as large as the map may be (`LARGEST_SIDE`), 16 at least and 96 at most. Returns
+    the map and the upper left corner (n, 2) of every thumbnail in it.
     """
     placement = place_on_grid(positions)
     cell = LARGEST_SIDE // (max(placement.n_columns, placement.n_rows) + 1)  # half a cell stays free on every side
@@ -132,41 +101,10 @@ def draw_map(
     margin = cell // 2
     canvas = Image.new("RGB", (placement.n_columns * cell + 2 * margin, placement.n_rows * cell + 2 * margin), "white")
     corners = placement.cells * cell + margin
-    border = 0 if labels is None else max(1, size // 14)
-    codes = np.zeros(len(positions), dtype=np.int64) if labels is None else np.unique(labels, return_inverse=True)[1]
-    pen = ImageDraw.Draw(canvas)
-    for image_id, tile in thumbnails.tiles(range(len(positions)), size - 2 * border, progress=progress):
+    for image_id, tile in thumbnails.tiles(range(len(positions)), size, progress=progress):
         left, top = corners[image_id].tolist()
-        if border:
-            pen.rectangle((left, top, left + size - 1, top + size - 1), fill=class_color(int(codes[image_id])))
-        canvas.paste(tile, (left + border, top + border))
-    return ThumbnailMap(canvas, placement, cell, corners)
-
-
-def _principal_plane(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
-    """(n, 2) the first two principal components at unit scale, with a little noise so that duplicates can part."""
-    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
-    variances, axes = np.linalg.eigh(centered.T @ centered)  # ascending
-    axes = axes[:, ::-1][:, :2]
-    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1.0, 1.0)  # the sign is arbitrary
-    plane = np.zeros((len(vectors), 2))
-    plane[:, : axes.shape[1]] = centered @ axes
-    if variances[-1] > 1e-12 * max(1.0, float(np.abs(vectors).max()) ** 2):
-        plane /= math.sqrt(variances[-1] / len(vectors))
-    noise: NDArray[np.float64] = plane + 1e-2 * np.random.default_rng(seed).normal(size=plane.shape)
-    return noise
-
-
-def class_color(position: int) -> tuple[int, int, int]:
-    """A color for the class at this position of the list: neighbors in the list get far hues, the same position the same one.
-
-    >>> class_color(3) == class_color(3), class_color(3) != class_color(4)
-    (True, True)
-    """
-    hue = position * 0.6180339887498949 % 1.0  # the golden ratio never comes back close to a recent hue
-    lightness = (0.45, 0.6, 0.35)[position % 3]
-    red, green, blue = colorsys.hls_to_rgb(hue, lightness, 0.75)
-    return round(255 * red), round(255 * green), round(255 * blue)
+        canvas.paste(tile, (left, top))
+    return canvas, corners
 
 
 def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> GridPlacement:
@@ -247,18 +185,14 @@ def worst_queries(neighbors: NDArray[np.int64], labels: NDArray[np.integer]) -> 
     return chosen
 
 
-def cluster_medoids(vectors: NDArray[np.floating], assignment: NDArray[np.integer]) -> dict[int, int]:
+def cluster_medoids(vectors: NDArray[np.floating], assignment: NDArray[np.integer]) -> NDArray[np.int64]:
     """For each cluster the member with the least sum of distances to the others, the medoid of F; ties to the lowest id."""
-    medoids = {}
-    for cluster in np.unique(assignment).tolist():
+    from sklearn.metrics import pairwise_distances_chunked  # type: ignore[import-untyped]
+
+    medoids = []
+    for cluster in np.unique(assignment):
         members = np.flatnonzero(assignment == cluster)
         own = vectors[members].astype(np.float64)
-        own -= own.mean(axis=0)
-        squares = np.einsum("nd,nd->n", own, own)
-        sums = np.zeros(len(members))
-        for start in range(0, len(members), 1024):  # blocks, so that a cluster of 60,000 fits in memory
-            block = slice(start, start + 1024)
-            squared = squares[block, None] + squares - 2 * own[block] @ own.T
-            sums[block] = np.sqrt(np.maximum(squared, 0.0)).sum(axis=1)
-        medoids[cluster] = int(members[sums.argmin()])
-    return medoids
+        blocks = pairwise_distances_chunked(own - own.mean(axis=0), reduce_func=lambda block, _: block.sum(axis=1))
+        medoids.append(members[np.concatenate(list(blocks)).argmin()])
+    return np.array(medoids, dtype=np.int64)

@@ -6,7 +6,7 @@ Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,17 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.evaluation import facility_clusters
-from facetric.files import write_atomically
 from facetric.html_page import html_page
 from facetric.images import open_image
 from facetric.machine import installed_version
 from facetric.metrics import nearest, validated_vectors
 from facetric.progress import Progress
-from facetric.report.cards import meaning
-from facetric.report.figures import draw_curves, write_plot
+from facetric.report.figures import draw_curves, write_plot, write_png, written
 from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst_queries
 from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
 from facetric.runs import Run
 
-N_NEIGHBORS = 10
 MOST_FAILURES = 300
 MOST_THUMBNAILS = 30_000
 THUMBNAIL_BYTES = 17_000_000  # before base64, which adds a third: the page of 6,000 images stays under 30 MB
@@ -41,15 +38,6 @@ class Report:
     page: Path
     figures: tuple[Path, ...]
     notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class MapData:
-    """What the page needs of the images, besides their names: arrays by the name under which the page reads them."""
-
-    arrays: dict[str, NDArray[Any]]
-    n_neighbors: int
-    first_images: NDArray[np.int64]  # images that some section shows: their thumbnails come first
 
 
 def write_report(
@@ -93,7 +81,8 @@ def write_report(
             if record.panels:
                 drawn.append(write_plot(draw_curves(record.panels, title=record.title), run.figures / "curves.png", dpi=120))
             if positions is not None and thumbnails is not None:
-                drawn.append(draw_map(positions, thumbnails, progress=progress).save(run.figures / "tsne_map.png"))
+                drawn_map, _ = draw_map(positions, thumbnails, progress=progress)
+                drawn.append(write_png(drawn_map, run.figures / "tsne_map.png"))
         except OSError as error:  # the page is written: a read-only run cannot take figures
             notes.append(f"the figures were not drawn, figures/ cannot be written ({error.strerror or error}): pass --no-figures")
     return Report(page, tuple(drawn), tuple(notes))
@@ -134,40 +123,39 @@ def write_page(
     progress: Progress | None = None,
 ) -> Path:
     """Write the page atomically and return its path. `positions` (n, 2) are the images' positions on the map."""
-    if run.images is None or positions is None:
-        run, data = replace(run, images=None), MapData({}, 0, np.empty(0, dtype=np.int64))
-    else:
-        data = _map_data(run.images, positions)
-    sheets = _sheets(0 if run.images is None else len(run.images), data, thumbnails, progress)
-    binary = {name: array.tobytes() for name, array in data.arrays.items()}
+    arrays, first = ({}, np.empty(0, np.int64)) if run.images is None or positions is None else _arrays(run.images, positions)
+    if not arrays:
+        run = replace(run, images=None)
+    sheets = _sheets(0 if run.images is None else len(run.images), first, thumbnails, progress)
+    binary = {name: array.tobytes() for name, array in arrays.items()}
     binary |= {"thumbnails": sheets.cells.astype("<i4").tobytes()}
     binary |= {f"sheet-{i}": sheet for i, sheet in enumerate(sheets.sheets)}
     target = Path(path)
     side = SIDES[0] if thumbnails is None else thumbnails.side
-    about = _about(run, data, sheets, side, _folder_of_images(run.images, target))
     page = html_page(
         "facetric.report",
         title=f"{run.title} · facetric report",
-        about=about,
+        about=_about(run, sheets, side, _folder_of_images(run.images, target)),
         binary=binary,
         images="data: 'self' file:",
         made_from=run.made_from,
     )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(target, page)
-    return target
+    return written(target, page)
 
 
-def _map_data(images: ShownImages, positions: NDArray[np.floating]) -> MapData:
-    k = min(N_NEIGHBORS, len(images) - 1)
+def _arrays(images: ShownImages, positions: NDArray[np.floating]) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64]]:
+    """What the page needs of the images, by the name under which it reads them; and the images that some section shows, whose
+    thumbnails come first.
+    """
     labels = images.class_labels
-    arrays: dict[str, NDArray[Any]] = {
-        "positions": np.nan_to_num(positions).astype("<f4"),
-        "labels": labels.astype("<i4"),
-    }
-    shown = [np.empty(0, dtype=np.int64)]
-    if k:
-        found = nearest(images.vectors, k, metric="euclidean")
+    arrays: dict[str, NDArray[Any]] = {"positions": np.nan_to_num(positions).astype("<f4"), "labels": labels.astype("<i4")}
+    first = [np.empty(0, dtype=np.int64)]
+    if images.clusters is not None:
+        medoids = cluster_medoids(images.vectors, images.clusters)
+        arrays |= {"clusters": images.clusters.astype("<i4"), "medoids": medoids.astype("<i4")}
+        first.append(medoids)
+    if images.n_neighbors:
+        found = nearest(images.vectors, images.n_neighbors, metric="euclidean")
         worst = worst_queries(found.rows, labels)
         failures = worst[labels[found.rows[worst, 0]] != labels[worst]][:MOST_FAILURES]
         arrays |= {
@@ -175,22 +163,17 @@ def _map_data(images: ShownImages, positions: NDArray[np.floating]) -> MapData:
             "distances": found.values.astype("<f4"),
             "failures": failures.astype("<i4"),
         }
-        shown += [failures, found.rows[failures].reshape(-1)]
-    if images.clusters is not None:
-        medoids = cluster_medoids(images.vectors, images.clusters)
-        in_order = np.array([medoids[cluster] for cluster in range(len(medoids))], dtype="<i4")
-        arrays |= {"clusters": images.clusters.astype("<i4"), "medoids": in_order}
-        shown.insert(1, in_order.astype(np.int64))
-    return MapData(arrays, k, np.concatenate(shown))
+        first += [failures, found.rows[failures].reshape(-1)]
+    return arrays, np.concatenate(first)
 
 
-def _sheets(n: int, data: MapData, thumbnails: Thumbnails | None, progress: Progress | None) -> SpriteSheets:
-    """Thumbnails of all n images, or of those that some section shows and of others at random."""
+def _sheets(n: int, first: NDArray[np.int64], thumbnails: Thumbnails | None, progress: Progress | None) -> SpriteSheets:
+    """Thumbnails of all n images, or of the first ones and of others at random."""
     if thumbnails is None:
         return SpriteSheets((), np.full(n, -1, dtype=np.int32), SIDES[-1], 0)
     chosen = np.arange(n)
     if n > MOST_THUMBNAILS:
-        both = np.concatenate([data.first_images, np.random.default_rng(0).permutation(n)])
+        both = np.concatenate([first, np.random.default_rng(0).permutation(n)])
         chosen = both[np.sort(np.unique(both, return_index=True)[1])][:MOST_THUMBNAILS]
     return pack(thumbnails, chosen.tolist(), n_images=n, budget=THUMBNAIL_BYTES, progress=progress)
 
@@ -204,34 +187,24 @@ def _folder_of_images(images: ShownImages | None, page: Path) -> str | None:
     return Path(os.path.relpath(os.path.abspath(folder), page.resolve().parent)).as_posix()
 
 
-def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: int, start: str | None) -> dict[str, Any]:
+def _about(run: RunRecord, sheets: SpriteSheets, largest_side: int, start: str | None) -> dict[str, Any]:
     """Everything that is text or a setting; keys as the scripts read them."""
-    images = run.images
-    n = len(images) if images is not None else 0
-    names = without_common_folder(images.image_names) if images is not None else []
-    class_names = list(images.class_names) if images is not None else []
-    facts = [
-        run.dataset and f"dataset {run.dataset}",
-        n and f"{n:,} test images of {len(class_names):,} class{'es' * (len(class_names) > 1)}",
-    ]
+    images, facts, notes = run.images, [f"dataset {run.dataset}"] if run.dataset else [], list(run.notes)
     if images is not None:
-        facts.append(f"{images.vectors.shape[1]} dimensions")
-    notes = list(run.notes)
+        n_classes = len(images.class_names)
+        facts += [f"{len(images):,} test images of {n_classes:,} class{'es' * (n_classes > 1)}"]
+        facts += [f"{images.vectors.shape[1]} dimensions"]
     if sheets.n_missing:
         notes.append(f"{sheets.n_missing:,} images could not be opened and have no thumbnail.")
-    texts = [
-        ("Training command", run.command),
-        ("config.toml", run.config),
-        ("environment.json", run.environment),
-    ]
+    texts = {"Training command": run.command, "config.toml": run.config, "environment.json": run.environment}
     return {
         "title": run.title,
-        "facts": " · ".join(str(fact) for fact in facts if fact),
+        "facts": " · ".join(facts),
         "footer": f"Made by facetric {installed_version('facetric')} with `facetric report`. This page needs no network.",
-        "n_images": n,
-        "n_neighbors": data.n_neighbors,
-        "class_names": class_names,
-        "image_names": names,
+        "n_images": 0 if images is None else len(images),
+        "n_neighbors": 0 if images is None else images.n_neighbors,
+        "class_names": [] if images is None else images.class_names,
+        "image_names": [] if images is None else without_common_folder(images.image_names),
         "start": start,
         "thumbnails": {
             "n_sheets": len(sheets.sheets),
@@ -240,26 +213,17 @@ def _about(run: RunRecord, data: MapData, sheets: SpriteSheets, largest_side: in
             "per_sheet": sheets.per_sheet,
             "type": "image/webp",
         },
-        "map_about": _map_about(n, sheets, largest_side),
-        "scores": {
-            "cards": [vars(card) for card in run.scores.cards],
-            "columns": run.scores.columns,
-            "meanings": [meaning(column) for column in run.scores.columns],
-            "rows": [vars(row) for row in run.scores.rows],
-            "notes": run.scores.notes,
-        },
-        "curves": [
-            {"title": panel.title, "series": [{"name": c.name, "steps": c.steps, "values": c.values} for c in panel.curves]}
-            for panel in run.panels
-        ],
+        "map_about": _map_about(sheets, largest_side),
+        "scores": {"cards": [], "columns": [], "meanings": [], "rows": [], "notes": "", **run.scores},
+        "curves": [asdict(panel) for panel in run.panels],
         "notes": notes,
-        "texts": [{"title": title, "text": text} for title, text in texts if text],
+        "texts": [{"title": title, "text": text} for title, text in texts.items() if text],
     }
 
 
-def _map_about(n: int, sheets: SpriteSheets, largest_side: int) -> str:
+def _map_about(sheets: SpriteSheets, largest_side: int) -> str:
     """What the map is, and what of it is not shown."""
-    n_shown = int((sheets.cells >= 0).sum())
+    n, n_shown = len(sheets.cells), int((sheets.cells >= 0).sum())
     text = "t-SNE of the embeddings: nearby images are similar to the network; large distances mean little."
     if n_shown == 0:
         return f"{text} This report was made without thumbnails."

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import shlex
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.evaluation import EvaluationReport
 from facetric.metrics import Metric, unit_rows
-from facetric.report.cards import Panel, ScoreTable, panels, score_table
+from facetric.report.cards import Panel, panels, score_section
 from facetric.runs import Run, read_rows
+
+_N_NEIGHBORS = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +36,11 @@ class ShownImages:
     def __len__(self) -> int:
         return len(self.vectors)
 
+    @property
+    def n_neighbors(self) -> int:
+        """That the page shows of each image."""
+        return min(_N_NEIGHBORS, len(self) - 1)
+
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
@@ -41,7 +49,7 @@ class RunRecord:
     title: str
     dataset: str = ""
     images: ShownImages | None = None
-    scores: ScoreTable = field(default_factory=ScoreTable)
+    scores: Mapping[str, Any] = field(default_factory=dict)  # of `score_section`; empty without an evaluation
     panels: tuple[Panel, ...] = ()
     config: str = ""
     environment: str = ""
@@ -61,24 +69,21 @@ def read_run(folder: Path) -> RunRecord:
         raise ValueError(f"{folder} is not a run folder, it has none of {names}: pass one made by `facetric train`")
     notes: list[str] = []
     title = folder.resolve().name
-    config = _text(run.config_file, notes)
-    environment = _text(run.environment_file, notes)
-    dataset = _dataset_name(config, run.config_file, notes)
-    try:
-        json.loads(environment or "{}" * (not run.environment_file.is_file()))
-    except (ValueError, RecursionError) as error:
-        notes.append(f"{run.environment_file.name} is damaged ({error}).")
+    config, settings = _parsed(run.config_file, tomllib.loads, notes)
+    environment, known = _parsed(run.environment_file, json.loads, notes)
+    data = settings.get("data")
+    dataset = str(data.get("name", "")) if isinstance(data, dict) else ""
     evaluation, chosen = _evaluation(run, notes), run.why_chosen()
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
     return RunRecord(
         title=title,
         dataset=dataset,
         images=_images(run, metric, notes),
-        scores=ScoreTable() if evaluation is None else score_table(evaluation, dataset=dataset, run_name=title, chosen=chosen),
+        scores={} if evaluation is None else score_section(evaluation, dataset=dataset, run_name=title, chosen=chosen),
         panels=_panels(run.metrics_file, notes, may_lack_validation=bool(chosen)),
         config=config,
         environment=environment,
-        command=_command(environment),
+        command=_command(known.get("command", "")),
         notes=tuple(notes),
         made_from="" if evaluation is None else evaluation.fingerprint,
     )
@@ -96,47 +101,50 @@ def without_common_folder(names: Sequence[str]) -> list[str]:
     return [name[n_cut:] for name in names]
 
 
-def _images(run: Run, metric: Metric, notes: list[str]) -> ShownImages | None:
-    path = run.embeddings_file()
+def _parsed(path: Path, parse: Callable[[str], Any], notes: list[str]) -> tuple[str, dict[str, Any]]:
+    """A text file and the values that it holds."""
     if not path.is_file():
-        notes.append(f"There is no {path.name}, so there is no map: `facetric evaluate` writes it.")
-        return None
+        notes.append(f"There is no {path.name}.")
+        return "", {}
+    text = path.read_text(encoding="utf-8", errors="replace")
+    try:
+        values = parse(text)
+        if not values or not isinstance(values, dict):
+            raise ValueError("it holds no values")
+    except (ValueError, RecursionError) as error:
+        notes.append(f"{path.name} is damaged ({error}).")
+        return text, {}
+    return text, values
+
+
+def _images(run: Run, metric: Metric, notes: list[str]) -> ShownImages | None:
     try:
         embeddings = run.embeddings()
+        if 0 in embeddings.vectors.shape:
+            raise ValueError(f"{run.embeddings_file().name} holds no vectors, its shape is {embeddings.vectors.shape}")
     except (OSError, ValueError, EOFError) as error:
         notes.append(f"There is no map: {error}")
         return None
-    if embeddings.vectors.ndim != 2 or 0 in embeddings.vectors.shape:
-        notes.append(f"{path.name} holds vectors of shape {embeddings.vectors.shape}, so there is no map.")
-        return None
-    vectors = embeddings.vectors.astype(np.float32)
+    vectors = embeddings.vectors
     if not np.isfinite(vectors).all():
         notes.append("Some embeddings hold NaN or infinity; they are shown as 0 here.")
         vectors = np.nan_to_num(vectors, nan=0.0, posinf=0.0, neginf=0.0)
     if metric == "cosine":
         vectors = unit_rows(vectors)
     values, codes = np.unique(embeddings.labels, return_inverse=True)
-    known = _class_names(run, notes)
+    known: tuple[str, ...] = ()
+    try:
+        known = run.manifest.class_names
+    except (ValueError, OSError) as error:
+        notes.append(f"Classes are named by number: {' '.join(str(error).split())}")
     names = tuple(known[value] if 0 <= value < len(known) else f"class {value}" for value in values.tolist())
     in_memory = any(name.startswith("#") for name in embeddings.names)
     images = tuple(f"image {name[1:]}" if name.startswith("#") else name for name in embeddings.names)
     return ShownImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric, are_files=not in_memory)
 
 
-def _class_names(run: Run, notes: list[str]) -> tuple[str, ...]:
-    try:
-        return run.manifest.class_names
-    except (ValueError, OSError) as error:
-        notes.append(f"Classes are named by number: {' '.join(str(error).split())}")
-        return ()
-
-
 def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
     """The scores, if they match the embeddings and the checkpoint."""
-    path = run.evaluation_file()
-    if not path.is_file():
-        notes.append(f"There is no {path.name}, so there are no scores: `facetric evaluate` writes it.")
-        return None
     try:
         return run.evaluation()
     except (OSError, ValueError) as error:
@@ -145,48 +153,22 @@ def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
 
 
 def _panels(path: Path, notes: list[str], *, may_lack_validation: bool) -> tuple[Panel, ...]:
-    if not path.is_file():
-        notes.append(f"There is no {path.name}, so there are no training curves.")
-        return ()
-    rows, n_broken = read_rows(path)
+    rows, n_broken = read_rows(path) if path.is_file() else ([], 0)
     if n_broken:
         notes.append(f"{n_broken} line{'s' * (n_broken > 1)} of {path.name} cannot be read and were left out.")
     made = panels(rows)
-    if not rows and not n_broken:
-        notes.append(f"{path.name} is empty: no step was trained, and there are no training curves.")
-    elif not made:
-        notes.append(f"{path.name} has no rows with a step and a number, so there are no training curves.")
+    if not made:
+        empty = "has no rows with a step and a number" if rows or n_broken else "is empty: no step was trained"
+        notes.append(f"{path.name} {empty if path.is_file() else 'is missing'}, and there are no training curves.")
     elif not may_lack_validation and not any(panel.title.startswith("Validation") for panel in made):
         notes.append("The run was not validated while it trained.")
     return made
 
 
-def _text(path: Path, notes: list[str]) -> str:
-    if not path.is_file():
-        notes.append(f"There is no {path.name}.")
-        return ""
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _dataset_name(config: str, path: Path, notes: list[str]) -> str:
-    try:
-        name = str(tomllib.loads(config).get("data", {}).get("name", ""))
-    except (ValueError, AttributeError, RecursionError):  # ValueError: also a number of too many digits
-        notes.append(f"{path.name} cannot be read as TOML.")
-        return ""
-    if not name and path.is_file():
-        notes.append(f"{path.name} names no dataset.")
-    return name
-
-
-def _command(environment: str) -> str:
-    """The command that trained the run, from environment.json."""
-    try:
-        command = json.loads(environment).get("command", "")
-    except (ValueError, AttributeError):
-        return ""
-    if isinstance(command, list) and command:
-        program, *arguments = map(str, command)
-        short = "facetric" if Path(program).name in {"facetric", "__main__.py"} else Path(program).name
-        return shlex.join([short, *arguments])
-    return str(command)
+def _command(command: object) -> str:
+    """The command that trained the run, as environment.json lists it."""
+    if not isinstance(command, list) or not command:
+        return str(command)
+    program, *arguments = map(str, command)
+    short = "facetric" if Path(program).name in {"facetric", "__main__.py"} else Path(program).name
+    return shlex.join([short, *arguments])

@@ -1,4 +1,4 @@
-"""Thumbnails of images, packed into a few large WebP files at the best size and quality that a byte budget allows."""
+"""Thumbnails of images, packed into a few large WebP files at the largest size that a byte budget allows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from facetric.progress import Progress
 SHEET_SIDE = 2048  # pixels; every browser decodes this, on phones too
 # Multiples of WebP's 16-pixel blocks, so that neighbors in a sheet do not bleed into each other.
 SIDES = (192, 160, 128, 96, 80, 64, 48, 32)
-QUALITIES = (80, 65, 50)
+QUALITY = 70  # of WebP
 _N_TRIED = 144  # images encoded to estimate the size
 _N_THREADS = 2
 
@@ -90,63 +90,49 @@ def pack(
     budget: int,
     progress: Progress | None = None,
 ) -> SpriteSheets:
-    """Pack the thumbnails of `image_ids`, in this order, into at most `budget` bytes.
+    """Pack the thumbnails of `image_ids`, in this order, into at most `budget` bytes, at the largest side that fits.
 
-    The largest side wins whose thumbnails fit at some quality. When not even the smallest fit, the last of `image_ids` are
-    dropped: put the important ones first. Images that cannot be opened get no cell.
+    When not even the smallest fit, the last of `image_ids` are dropped: put the important ones first. Images that cannot be
+    opened get no cell.
     """
     ids = [int(image_id) for image_id in image_ids]
     cells = np.full(n_images, -1, dtype=np.int32)
     if not ids:
         return SpriteSheets((), cells, SIDES[-1], 0)
-    side, quality, n_fitting = _choose(thumbnails, ids, budget)
-    wanted = ids[:n_fitting]
-    tiles = {}
-    for image_id, tile in thumbnails.tiles(wanted, side, progress=progress):
-        if image_id not in thumbnails.missing:
-            tiles[image_id] = np.asarray(tile)  # (side, side, 3)
-    n_missing = len(wanted) - len(tiles)
-    kept = [image_id for image_id in wanted if image_id in tiles]
-    while True:  # if the estimate was too low: first a lower quality, then fewer images
-        sheets = _sheets([tiles[image_id] for image_id in kept], side, quality)
-        excess = sum(map(len, sheets)) / budget
-        if excess <= 1:
-            break
-        lower = [step for step in QUALITIES if step < quality]
-        if lower:
-            quality = lower[0]
-        else:
-            kept = kept[: int(len(kept) / excess * 0.97)]
+    side, n_fitting = _choose(thumbnails, ids, budget)
+    tiles = {image_id: np.asarray(tile) for image_id, tile in thumbnails.tiles(ids[:n_fitting], side, progress=progress)}
+    kept = [image_id for image_id in tiles if image_id not in thumbnails.missing]
+    n_missing = len(tiles) - len(kept)
+    while (n_bytes := sum(map(len, sheets := _sheets([tiles[image_id] for image_id in kept], side)))) > budget:
+        kept = kept[: int(0.97 * len(kept) * budget / n_bytes)]  # the estimate was too low
     cells[kept] = np.arange(len(kept))
     return SpriteSheets(sheets, cells, side, n_missing)
 
 
-def _choose(thumbnails: Thumbnails, ids: Sequence[int], budget: int) -> tuple[int, int, int]:
-    """Side, quality and how many of the images fit, estimated from a sample."""
+def _choose(thumbnails: Thumbnails, ids: Sequence[int], budget: int) -> tuple[int, int]:
+    """The side, and how many of the images fit, estimated from a sample."""
     some = [ids[i] for i in np.unique(np.linspace(0, len(ids) - 1, _N_TRIED).astype(int))]
     sides = [side for side in SIDES if side <= thumbnails.side] or [SIDES[-1]]
     tried = [tile for _, tile in thumbnails.tiles(some, sides[0])]
-    bytes_each = float("inf")
     for side in sides:
         tiles = [np.asarray(tile.resize((side, side), Image.Resampling.BOX)) for tile in tried]
-        for quality in QUALITIES:
-            bytes_each = sum(map(len, _sheets(tiles, side, quality))) / len(tiles)
-            if bytes_each * len(ids) <= 0.95 * budget:
-                return side, quality, len(ids)
-    return sides[-1], QUALITIES[-1], max(1, min(len(ids), int(0.95 * budget / bytes_each)))
+        n_fitting = int(0.95 * budget / sum(map(len, _sheets(tiles, side))) * len(tiles))
+        if n_fitting >= len(ids):
+            break
+    return side, min(max(1, n_fitting), len(ids))
 
 
-def _sheets(tiles: Sequence[NDArray[np.uint8]], side: int, quality: int) -> tuple[bytes, ...]:
+def _sheets(tiles: Sequence[NDArray[np.uint8]], side: int) -> tuple[bytes, ...]:
     columns = SHEET_SIDE // side
-    return tuple(_webp(tiles[start : start + columns**2], side, columns, quality) for start in range(0, len(tiles), columns**2))
+    return tuple(_webp(tiles[start : start + columns**2], side, columns) for start in range(0, len(tiles), columns**2))
 
 
-def _webp(tiles: Sequence[NDArray[np.uint8]], side: int, columns: int, quality: int) -> bytes:
+def _webp(tiles: Sequence[NDArray[np.uint8]], side: int, columns: int) -> bytes:
     n_rows = -(-len(tiles) // columns)
     sheet = np.zeros((n_rows * side, min(columns, len(tiles)) * side, 3), dtype=np.uint8)
     for place, tile in enumerate(tiles):
         row, column = divmod(place, columns)
         sheet[row * side : (row + 1) * side, column * side : (column + 1) * side] = tile
     file = io.BytesIO()
-    Image.fromarray(sheet).save(file, "WEBP", quality=quality, method=3)
+    Image.fromarray(sheet).save(file, "WEBP", quality=QUALITY, method=3)
     return file.getvalue()

@@ -40,7 +40,7 @@ def main():
     found = {}
     for split in splits:
         part = dataset.select(split)
-        found[split] = Vectors(encode(network, part.images), tuple(map(str, part.images)), part.labels)
+        found[split] = Vectors(encode(network, part.source), tuple(map(str, part.images)), part.labels)
     print(f"Frozen {options.backbone}, {options.pooling} pooling, embedded in {time.perf_counter() - start:.1f} s")
     test = found["test"]
     options.out.mkdir(parents=True, exist_ok=True)

@@ -31,6 +31,8 @@ from facetric.embedder import Network, build_network
 from facetric.embedder.activations import Activations, cached_activations
 from facetric.images import Arrays, RandomCrop, prepare
 from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
+from facetric.runs import OptimizerTable
+from facetric.training.step import parameter_groups
 
 
 def main() -> None:
@@ -104,7 +106,7 @@ class _Step:
         self.embedder, self.inputs, self.batches, self.labels, self.log = embedder.train(), inputs, batches, labels, log
         self.network = embedder if embedder.freeze_through is None else embedder.from_activations
         self.loss = FacilityLocationLoss(margin_weight=1.0)
-        self.optimizer = torch.optim.RMSprop(embedder.parameter_groups(1e-5, 1e-4, 1e-4))
+        self.optimizer = torch.optim.RMSprop(parameter_groups(embedder, OptimizerTable(weight_decay=1e-4)))
         self.totals: list[float] = []
         self.spent: Counter[str] = Counter()  # seconds by part, without the first step
 

@@ -46,7 +46,7 @@ def of_run(path, folder):
     dataset = new_images(run.config.data, validate=True)
     for split in ("validation", "test"):
         part = dataset.select(split)
-        save(folder, path.name, split, encode(load(run.path).network, part.images), part.labels)
+        save(folder, path.name, split, encode(load(run.path).network, part.source), part.labels)
 
 
 def characters(path, folder, min_images):
@@ -56,7 +56,7 @@ def characters(path, folder, min_images):
     new = np.array([name not in known for name in dataset.class_names])
     rows = np.flatnonzero(new[dataset.labels])
     part = dataset.take(rows)
-    save(folder, path.name, "many", encode(load(run.path).network, part.images), part.labels)
+    save(folder, path.name, "many", encode(load(run.path).network, part.source), part.labels)
 
 
 def main():

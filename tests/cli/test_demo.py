@@ -12,7 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.embedder import closed_form_head, encode
+from facetric.embedder import encode
+from facetric.embedder.heads import closed_form_head
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import open_run, read_config
 from facetric.runs.baselines import start_network

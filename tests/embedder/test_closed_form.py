@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from facetric.embedder import build_network, load_network, save_network
+from facetric.embedder import build_network, save_network
+from facetric.embedder.checkpoint import load_network
 from facetric.embedder.heads import SHRINKAGES, closed_form_head
 from oracles.closed_form import embedded_by_definition, map_at_r_by_loops, whitened_by_definition
 
@@ -86,17 +87,16 @@ def test_an_embedder_with_this_head_gives_its_embeddings_and_survives_a_file(tmp
     labels = np.repeat(np.arange(12), 5)
     with torch.no_grad():
         features = embedder.features(pictures)
-        embedder.initialize_head(features, kind="whitened", labels=labels)
+        embedder = embedder.with_head(features, labels)
         given = embedder(pictures)
     expected = closed_form_head(features.numpy(), labels, 8)(features.numpy())
     np.testing.assert_allclose(given.numpy(), expected, atol=2e-4)
     save_network(embedder, tmp_path / "best.safetensors")
     with torch.no_grad():
         assert torch.equal(load_network(tmp_path / "best.safetensors")(pictures), given)
-    embedder.initialize_head(kind="orthogonal")
-    assert not embedder.normalize_features
-    with pytest.raises(ValueError, match="got no labels"):
-        embedder.initialize_head(features, kind="whitened")
+    assert not embedder.with_head(kind="orthogonal").normalize_features
+    with pytest.raises(ValueError, match="a whitened head is made from training features and their labels: pass those"):
+        embedder.with_head(features)
 
 
 def test_all_features_of_few_images_are_whitened_without_losing_a_direction():

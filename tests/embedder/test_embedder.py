@@ -12,6 +12,12 @@ from torch import nn
 
 from facetric.embedder import Network, build_network
 from facetric.images import Preprocessing
+from facetric.runs import OptimizerTable
+from facetric.training.step import parameter_groups
+
+
+def rates(backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> OptimizerTable:
+    return OptimizerTable(backbone_lr=backbone_lr, head_lr=head_lr, weight_decay=weight_decay)
 
 
 def images_for(embedder: Network, n: int = 3) -> torch.Tensor:
@@ -131,7 +137,7 @@ def test_dim_must_be_positive() -> None:
 def step(embedder: Network) -> None:
     """One training step with large changes."""
     embedder.train()
-    optimizer = torch.optim.SGD(embedder.parameter_groups(1.0, 1.0, 0.1))
+    optimizer = torch.optim.SGD(parameter_groups(embedder, rates(1.0, 1.0, 0.1)))
     embedder(images_for(embedder, 8)).square().sum(dim=1)[:4].sum().backward()
     optimizer.step()
 
@@ -178,7 +184,7 @@ def test_eval_and_train_switch_what_is_not_frozen() -> None:
 
 def test_parameter_groups_hold_every_trainable_parameter_once() -> None:
     embedder = build_network("glyphnet", freeze_through="stages.0")
-    groups = {group["name"]: group for group in embedder.parameter_groups(1e-4, 1e-2, 0.05)}
+    groups = {group["name"]: group for group in parameter_groups(embedder, rates(1e-4, 1e-2, 0.05))}
     assert list(groups) == ["backbone", "backbone_no_decay", "head", "head_no_decay"]
     assert [group["lr"] for group in groups.values()] == [1e-4, 1e-4, 1e-2, 1e-2]
     assert [group["weight_decay"] for group in groups.values()] == [0.05, 0, 0.05, 0]
@@ -191,7 +197,7 @@ def test_parameter_groups_hold_every_trainable_parameter_once() -> None:
 
 def test_a_backbone_frozen_to_its_end_leaves_the_head() -> None:
     embedder = build_network("test_resnet", weights="none", freeze_through="layer4")
-    assert [group["name"] for group in embedder.parameter_groups(1, 1)] == ["head", "head_no_decay"]
+    assert [group["name"] for group in parameter_groups(embedder, rates(1, 1))] == ["head", "head_no_decay"]
 
 
 def test_the_seed_decides_and_the_global_generator_is_left_alone() -> None:
@@ -250,5 +256,5 @@ def test_with_everything_frozen_the_activations_are_the_pooled_features_and_only
     assert torch.allclose(embedder(images), free(images), atol=1e-6)
     embedder(images).sum().backward()
     assert [name for name, weights in embedder.named_parameters() if weights.grad is not None] == ["head.weight", "head.bias"]
-    assert {group["name"] for group in embedder.parameter_groups(1.0, 1.0)} == {"head", "head_no_decay"}
+    assert {group["name"] for group in parameter_groups(embedder, rates(1, 1))} == {"head", "head_no_decay"}
     assert embedder.trunk_state().keys() == embedder.backbone.state_dict().keys()

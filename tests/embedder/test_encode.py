@@ -10,6 +10,7 @@ from PIL import Image
 
 from facetric.embedder import Vectors, build_network, encode
 from facetric.embedder.encode import outputs_in_order, usable_device
+from facetric.images import Arrays, Files
 
 
 def threads_of_a_new_thread() -> int:
@@ -29,7 +30,7 @@ def four_threads():
 
 
 def test_embedding_in_several_threads_at_once_leaves_torch_its_threads(four_threads) -> None:
-    images = np.zeros((64, 32, 32), dtype=np.uint8)
+    images = Arrays(np.zeros((64, 32, 32), dtype=np.uint8))
     network = build_network("glyphnet", weights="none").eval().for_inference()
 
     def work() -> None:
@@ -46,10 +47,10 @@ def test_embedding_in_several_threads_at_once_leaves_torch_its_threads(four_thre
 
 def test_a_thread_of_the_pool_runs_the_network_alone(four_threads) -> None:
     network = build_network("glyphnet", weights="none").eval().for_inference()
-    encode(network, np.zeros((1, 32, 32), dtype=np.uint8))  # fuses it
+    encode(network, Arrays(np.zeros((1, 32, 32), dtype=np.uint8)))  # fuses it
     seen: list[int] = []
     network.backbone.stem.register_forward_hook(lambda *_: seen.append(torch.get_num_threads()))
-    encode(network, np.zeros((24, 32, 32), dtype=np.uint8))
+    encode(network, Arrays(np.zeros((24, 32, 32), dtype=np.uint8)))
     assert seen == [1, 1, 1]
 
 
@@ -60,7 +61,7 @@ def network():
 
 @pytest.fixture(scope="module")
 def images():
-    return np.random.default_rng(0).integers(0, 256, size=(50, 36, 36), dtype=np.uint8)
+    return Arrays(np.random.default_rng(0).integers(0, 256, size=(50, 36, 36), dtype=np.uint8))
 
 
 def test_an_image_is_its_center_crop_in_eval_mode(network, images):
@@ -68,8 +69,8 @@ def test_an_image_is_its_center_crop_in_eval_mode(network, images):
     found = encode(network, images)
     assert network.training
     with torch.no_grad():
-        expected = network.eval()(torch.from_numpy(network.crop(images))).numpy()
-        features = network.features(torch.from_numpy(network.crop(images))).numpy()
+        expected = network.eval()(torch.from_numpy(network.crop(images.pixels))).numpy()
+        features = network.features(torch.from_numpy(network.crop(images.pixels))).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
     np.testing.assert_allclose(encode(network, images, what="features", batch_size=7), features, rtol=1e-4, atol=1e-4)
 
@@ -87,14 +88,14 @@ def test_files_are_stretched_and_cropped(tmp_path):
         Image.fromarray(rng.integers(0, 256, (40, 30), dtype=np.uint8)).save(path)
     network = build_network("glyphnet", dim=8, weights="none", size=36)
     stretched = np.stack([network.preprocessing.pixels(Image.open(path)) for path in paths])
-    np.testing.assert_array_equal(encode(network, paths), encode(network, stretched))
+    np.testing.assert_array_equal(encode(network, Files(paths)), encode(network, Arrays(stretched)))
 
 
 def test_nothing_is_nothing_and_small_images_are_refused(network, images):
-    assert encode(network, images[:0]).shape == (0, 8)
-    assert encode(network, images[:0], what="features").shape == (0, network.n_features)
+    assert encode(network, images.take([])).shape == (0, 8)
+    assert encode(network, images.take([]), what="features").shape == (0, network.n_features)
     with pytest.raises(ValueError, match=r"images of 20×20 are smaller than the crop \(32\)"):
-        encode(network, images[:, :20, :20])
+        encode(network, Arrays(images.pixels[:, :20, :20]))
     with pytest.raises(ValueError, match="batch_size must be at least 1; got 0"):
         encode(network, images, batch_size=0)
 
@@ -120,7 +121,7 @@ def test_auto_is_a_gpu_where_there_is_one(monkeypatch, cuda: bool, mps: bool, ex
 
 
 def test_vectors_do_not_depend_on_the_number_of_threads(network) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (50, 32, 32), dtype=np.uint8)
+    images = Arrays(np.random.default_rng(0).integers(0, 256, (50, 32, 32), dtype=np.uint8))
     found, n_threads = [], torch.get_num_threads()
     try:
         for n in (1, 2, 3):

@@ -41,14 +41,13 @@ def test_pca_embeddings_are_centered_uncorrelated_half_whitened_and_of_unit_leng
 def test_the_head_maps_features_to_that_embedding() -> None:
     embedder = build_network("glyphnet", dim=8, normalize=False)
     x = correlated(100, embedder.n_features)
-    embedder.initialize_head(x.astype(np.float32))
+    embedder = embedder.with_head(x.astype(np.float32), kind="pca")
     weight, bias = half_whitened_pca(x.astype(np.float32), 8)
     with torch.no_grad():
         given = embedder.head(torch.from_numpy(x).float()).numpy()
     np.testing.assert_allclose(given, x @ weight.T + bias, atol=2e-4)
-    as_array = embedder.head.weight.clone()
-    embedder.initialize_head(torch.from_numpy(x.astype(np.float32)), kind="pca")
-    assert torch.equal(embedder.head.weight, as_array)
+    as_tensor = embedder.with_head(torch.from_numpy(x.astype(np.float32)), kind="pca")
+    assert torch.equal(embedder.head.weight, as_tensor.head.weight)
 
 
 def test_directions_without_variance_stay_finite() -> None:
@@ -62,23 +61,23 @@ def test_directions_without_variance_stay_finite() -> None:
 
 def test_an_orthogonal_head_has_orthonormal_rows_by_seed() -> None:
     embedder = build_network("glyphnet", dim=8)
-    embedder.initialize_head(kind="orthogonal", seed=3)
-    weight = embedder.head.weight.detach().clone()
-    assert torch.allclose(weight @ weight.T, torch.eye(8), atol=1e-5)
-    assert not embedder.head.bias.any()
-    embedder.initialize_head(kind="orthogonal", seed=4)
-    assert not torch.equal(embedder.head.weight, weight)
-    embedder.initialize_head(kind="orthogonal", seed=3)
-    assert torch.equal(embedder.head.weight, weight)
+    before = embedder.head.weight.detach().clone()
+    found, other, again = (embedder.with_head(kind="orthogonal", seed=seed).head for seed in (3, 4, 3))
+    assert torch.allclose(found.weight @ found.weight.T, torch.eye(8), atol=1e-5)
+    assert not found.bias.any()
+    assert not torch.equal(other.weight, found.weight)
+    assert torch.equal(again.weight, found.weight)
+    assert torch.equal(embedder.head.weight, before)
+    assert torch.equal(embedder.with_head(kind="orthogonal", seed=3, scale=2.0).head.weight, 2 * found.weight)
 
 
 def test_the_default_head_is_torchs() -> None:
     embedder = build_network("glyphnet", dim=8)
     before = torch.get_rng_state()
-    embedder.initialize_head(kind="default", seed=3)
+    found = embedder.with_head(kind="default", seed=3)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(3)
-    assert torch.equal(embedder.head.weight, torch.nn.Linear(embedder.n_features, 8).weight)
+    assert torch.equal(found.head.weight, torch.nn.Linear(embedder.n_features, 8).weight)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +88,10 @@ def test_the_default_head_is_torchs() -> None:
         (np.ones((100, 1024)), "pca", "all images have the same features"),
         (np.full((100, 1024), np.nan), "pca", "features must be finite"),
         (np.ones(100), "pca", r"\(n, n_features\); got \(100,\)"),
-        (None, "pca", "made from training features; got none"),
+        (None, "pca", "a pca head is made from training features: pass those"),
         (None, "lda", "one of pca, whitened, orthogonal, default; got 'lda'"),
     ],
 )
 def test_bad_features_are_refused(features, kind: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        build_network("glyphnet", dim=8).initialize_head(features, kind=kind)
+        build_network("glyphnet", dim=8).with_head(features, kind=kind)

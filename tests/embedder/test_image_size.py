@@ -10,7 +10,8 @@ import timm
 import torch
 from safetensors.torch import save_file
 
-from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
+from facetric.embedder import Network, WeightsError, build_network, save_network
+from facetric.embedder.checkpoint import load_network
 from facetric.images import Preprocessing
 from facetric.runs.config_file import parse_config
 from facetric.training import train

@@ -11,9 +11,9 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
+from facetric.embedder import Network, WeightsError, build_network, save_network
 from facetric.embedder.activations import cached_activations
-from facetric.embedder.checkpoint import _digest
+from facetric.embedder.checkpoint import _digest, load_network
 from facetric.embedder.network import GeM
 from facetric.embedder.split import feature_maps
 from facetric.images import Arrays

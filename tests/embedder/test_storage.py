@@ -11,7 +11,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from facetric.embedder import Network, WeightsError, build_network, load_network, save_network
+from facetric.embedder import Network, WeightsError, build_network, save_network
+from facetric.embedder.checkpoint import load_network
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.embedder import Network, build_network, load_network
+from facetric.embedder import Network, build_network
 from facetric.embedder.activations import cached_activations
+from facetric.embedder.checkpoint import load_network
 from facetric.images import Arrays
 from facetric.runs import open_run
 from facetric.runs.config_file import parse_config

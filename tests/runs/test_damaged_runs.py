@@ -13,7 +13,6 @@ import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run
 from facetric.cli.main import app
 from facetric.clustering import calibrate
-from facetric.embedder import save_calibration
 from facetric.runs import ConfigError, Run, RunFolderError, open_run, read_config
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
@@ -68,8 +67,8 @@ def test_a_run_of_0_2_is_refused_in_one_line_with_a_way_out(run):
 
 def test_a_damaged_calibration_is_refused_and_named_when_a_model_is_loaded(run, caplog):
     vectors = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    weights = run.checkpoint()
-    save_calibration(weights, calibrate(vectors, np.arange(40) % 8, n_repeats=1), "eight classes")
+    weights = run.network_file("best")
+    facetric.load(run.path).save_calibration(calibrate(vectors, np.arange(40) % 8, n_repeats=1), "eight classes")
     assert facetric.load(run.path).calibrated_on == "eight classes"
     kept = weights.with_name("best.calibration.json")
     text = kept.read_text()

@@ -41,7 +41,7 @@ def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, m
 
 
 def test_a_damaged_calibration_is_made_again(run):
-    run.checkpoint().with_name("best.calibration.json").write_text("{")
+    run.network_file("best").with_name("best.calibration.json").write_text("{")
     assert facetric.load(run.path).calibration is None
     run.evaluate(n_restarts=0)
     assert facetric.load(run.path).calibration is not None

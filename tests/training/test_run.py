@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from facetric.cli.main import app
-from facetric.embedder import encode, load_network
+from facetric.embedder import encode
 from facetric.embedder.activations import cached_activations
+from facetric.embedder.checkpoint import load_network
 from facetric.embedder.heads import closed_form_head
 from facetric.runs import DivergedError, RunFolderError, open_run, read_config
 from facetric.runs.baselines import start_network

@@ -42,7 +42,7 @@ def gradients_of_one_step(name, fabric, processes, images, labels):
 
         loss._infer = counted
     embedder = build_network("glyphnet", weights="none", dim=8, normalize=bool(config.normalize))
-    embedder.initialize_head(None, kind="orthogonal")
+    embedder = embedder.with_head(kind="orthogonal")
     # The statistics of drawings, mostly one flat background, lose float32's digits: there they are frozen, as after pretraining.
     embedder.freeze_batchnorm = torch.get_default_dtype() == torch.float32
     embedder.train()

@@ -71,12 +71,11 @@ def calibration_file(weights: Path) -> Path:
     return weights.with_suffix(".calibration.json")
 
 
-def save_calibration(weights: Path, calibration: Calibration | None, classes: str) -> None:
+def write_calibration(weights: Path, fingerprint: str, calibration: Calibration | None, classes: str) -> None:
     """Keep how to cluster the vectors of the network in this file, and the classes that it was chosen on, in words; None where
     there were too few of them."""
     found = None if calibration is None else calibration.as_dict()
-    record = {"model": network_fingerprint(weights), "calibration": found, "classes": classes}
-    write_atomically(calibration_file(weights), checksummed(record))
+    write_atomically(calibration_file(weights), checksummed({"model": fingerprint, "calibration": found, "classes": classes}))
 
 
 def read_calibration(path: Path, fingerprint: str) -> tuple[Calibration | None, str]:

@@ -1,4 +1,4 @@
-"""`Embedder`: images in, vectors out; `load` makes it, or `Embedder(network)` of one that you trained."""
+"""`Embedder`: images in, vectors out. `load` makes it, or `Embedder(network)` of one that you trained."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.clustering import AverageLinkage, Calibration, FacilityLocation
-from facetric.embedder.checkpoint import network_fingerprint, save_calibration, save_network
-from facetric.embedder.encode import encode
+from facetric.embedder.backbones import build_network
+from facetric.embedder.checkpoint import (
+    calibration_file,
+    load_network,
+    network_fingerprint,
+    read_calibration,
+    save_network,
+    write_calibration,
+)
+from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.network import Network
-from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine
+from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
 from facetric.images import Files, Preprocessing, as_source
 from facetric.progress import steps_shown
@@ -26,7 +34,9 @@ from facetric.text import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+CHECKPOINTS = ("best", "last")
 CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
+_PACKAGED = "tf_efficientnet_lite0"
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
 
@@ -45,6 +55,8 @@ class Embedder:
             classes or, where those are too few, on the test classes; that of the packaged network comes with the install. None
             where it was not evaluated or has fewer than four such classes.
         calibrated_on: these classes, in words.
+        file: the checkpoint, or exported file, that was loaded; None for the packaged network and for one in memory.
+        device: where it runs.
     """
 
     def __init__(
@@ -54,6 +66,7 @@ class Embedder:
         fingerprint: str | None = None,
         calibration: Calibration | None = None,
         calibrated_on: str = "",
+        file: Path | None = None,
         origin: tuple[str | None, str, str] | None = None,
     ) -> None:
         if not isinstance(network, Network):  # an exported file knows these
@@ -63,6 +76,7 @@ class Embedder:
         self.network = network
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
         self.calibration, self.calibrated_on = calibration, calibrated_on
+        self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
@@ -110,7 +124,7 @@ class Embedder:
         """
         source = as_source(images)
         self.prepare(len(source))
-        if batch_size is None and self.network.device.type == "cpu":
+        if batch_size is None and self.device.type == "cpu":
             batch_size = 1
         with steps_shown() if show_progress_bar and progress is None else nullcontext(progress) as told:
             return encode(self._engine, source, batch_size=batch_size, n_threads=n_threads, progress=told)
@@ -122,7 +136,7 @@ class Embedder:
         2,000 images or more, and torch encodes fewer. Vectors are the same to about 2e-6.
         """
         is_many = n_images >= MANY
-        if isinstance(self._engine, Network) and self.network.device.type == "cpu" and is_many not in self._tried:
+        if isinstance(self._engine, Network) and self.device.type == "cpu" and is_many not in self._tried:
             self._tried |= {is_many, False}
             self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
@@ -137,7 +151,14 @@ class Embedder:
             )
         save_network(self.network, path)
         if self.calibration is not None:
-            save_calibration(path, self.calibration, self.calibrated_on)
+            write_calibration(path, self.fingerprint, self.calibration, self.calibrated_on)
+
+    def save_calibration(self, calibration: Calibration | None, classes: str) -> None:
+        """Keep beside the checkpoint how to cluster its vectors, and the classes that it was chosen on, in words; `load` finds it
+        from now on. None where there were too few of them."""
+        assert self.file is not None
+        self.calibration, self.calibrated_on = calibration, classes
+        write_calibration(self.file, self.fingerprint, calibration, classes)
 
     def export(self, path: str | os.PathLike[str], *, check: ImageLike | None = None, overwrite: bool = False) -> OnnxDescription:
         """Write the model to an ONNX file: preprocessing, network and normalization, for any number of images.
@@ -191,9 +212,71 @@ class Embedder:
         )
 
     def __reduce__(self) -> Any:
-        from facetric.embedder.loading import restored
-
         if self.origin is not None:
-            return restored, (self.origin, self.fingerprint)
+            return _loaded_again, (self.origin, self.fingerprint)
         known: dict[str, Any] = {"calibration": self.calibration, "calibrated_on": self.calibrated_on}
         return partial(Embedder, self.network, fingerprint=self.fingerprint, **known), ()
+
+
+def load(
+    path: str | os.PathLike[str] | None = None,
+    *,
+    checkpoint: str = "best",
+    device: str = "auto",
+) -> Embedder:
+    """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
+    birds.safetensors, or of a file that `facetric export` wrote.
+
+    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
+    """
+    if path is not None and not isinstance(path, str | os.PathLike):
+        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
+    where = None if path is None else Path(path).expanduser()
+    is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
+    origin = (None if where is None else str(where.absolute()), checkpoint, device)
+    if where is not None and is_exported:
+        if device not in ("auto", "cpu"):
+            raise ValueError(
+                f"an exported file is run on the CPU; got device {device!r}: leave --device out, or pass the run folder"
+            )
+        return Embedder(read_engine(where), file=where, origin=origin)
+    place, weights = usable_device(device), None
+    if where is None:
+        network = build_network(_PACKAGED, dim=None, weights="packaged").eval()
+        kept = Path(__file__).with_name("packaged_calibration.json")
+    else:
+        weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
+        network, kept = load_network(weights), calibration_file(weights)
+    fingerprint = network_fingerprint(network)
+    calibration, classes = read_calibration(kept, fingerprint)
+    known: dict[str, Any] = {"calibration": calibration, "calibrated_on": classes}
+    return Embedder(network.to(place), fingerprint=fingerprint, file=weights, origin=origin, **known)
+
+
+def _checkpoint_file(run: Path, wanted: str) -> Path:
+    """The file of a run's best network (the last one where there is no best), or of the last one."""
+    if wanted not in CHECKPOINTS:
+        raise ValueError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}; got {wanted!r}: choose one of these")
+    if not run.is_dir():
+        what = "is a file, not a run folder" if run.exists() else "does not exist"
+        raise ValueError(f"{run} {what}: pass a run folder such as runs/photos")
+    folder = run / "checkpoints"
+    if not folder.is_dir():
+        raise ValueError(f"{run} has no checkpoints, so it is not a run: pass one that `facetric train` made")
+    names = CHECKPOINTS if wanted == "best" else ("last",)
+    for name in names:
+        if (path := folder / f"{name}.safetensors").is_file():
+            return path
+    raise ValueError(
+        f"{run} has no checkpoint yet: there is no {' or '.join(names)}.safetensors in {folder}; finish training with "
+        f"`facetric resume {run}`"
+    )
+
+
+def _loaded_again(origin: tuple[Any, ...], fingerprint: str) -> Embedder:
+    """An embedder from its pickle: the arguments of `load`, and the fingerprint that it had."""
+    path, checkpoint, device = origin
+    found = load(path, checkpoint=checkpoint, device=device)
+    if found.fingerprint != fingerprint:
+        raise OSError(f"{path or 'the packaged network'} is no longer the model that it was: load it again")
+    return found

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network
-from facetric.images import ImageSource, made_ahead, source_of
+from facetric.images import ImageSource, made_ahead
 
 if TYPE_CHECKING:
     from facetric.embedder.onnx_engine import OnnxEngine
@@ -30,7 +29,7 @@ _this_thread, _lock = threading.local(), threading.Lock()
 
 def encode(
     network: Network | OnnxEngine,
-    images: ImageSource | Sequence[Path] | NDArray[np.uint8],
+    source: ImageSource,
     *,
     what: What = "embedding",
     batch_size: int | None = None,
@@ -47,7 +46,6 @@ def encode(
       they make batches ahead, one per core.
     * `progress`: called with (`step`, done, n).
     """
-    source = source_of(images)
     if batch_size is None:
         batch_size = batch_size_for(network)
     if batch_size < 1:

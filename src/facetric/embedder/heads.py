@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from facetric.metrics import retrieval, unit_rows
 
 HEAD_KINDS = ("pca", "whitened", "orthogonal", "default")
-FITTED_KINDS = ("pca", "whitened")  # from training features
 SHRINKAGES = (0.3, 1.0, 3.0, 10.0)
 USUAL_SHRINKAGE = 3.0  # where there are too few classes to choose
 FEW_IMAGES_SHRINKAGE = 30.0  # fewer images than features; chosen on small folders of CUB, where cross-validation is mostly noise
 _N_FOLDS, _MIN_CLASSES = 4, 4
+_WITHOUT = "--set model.head_init=orthogonal --set model.head_refit=false"
 
 
 def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -56,44 +56,34 @@ def half_whitened_pca(features: ArrayLike, dim: int) -> tuple[NDArray[np.float64
     return weight, -weight @ mean
 
 
-def initialize(
-    head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, seed: int, labels: ArrayLike | None = None
-) -> None:
+def fill_head(head: nn.Linear, features: ArrayLike | Tensor | None, labels: ArrayLike | None, *, kind: str, seed: int) -> None:
     """Fill the head: "pca" from features, "whitened" from features and labels, "orthogonal" (orthonormal rows, bias 0) or torch's
     "default" from the seed."""
     if kind not in HEAD_KINDS:
         raise ValueError(f"kind must be one of {', '.join(HEAD_KINDS)}; got {kind!r} (--set model.head_init=…)")
-    if kind in FITTED_KINDS:
-        weight, bias = _fitted(head, features, kind, labels)
-        with torch.no_grad():
-            head.weight.copy_(torch.from_numpy(weight))
-            head.bias.copy_(torch.from_numpy(bias))
+    if kind in ("orthogonal", "default"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            drawn = nn.Linear(head.in_features, head.out_features)
+            if kind == "orthogonal":
+                nn.init.orthogonal_(drawn.weight)
+                nn.init.zeros_(drawn.bias)
+        head.load_state_dict(drawn.state_dict())
         return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        drawn = nn.Linear(head.in_features, head.out_features)
-        if kind == "orthogonal":
-            nn.init.orthogonal_(drawn.weight)
-            nn.init.zeros_(drawn.bias)
-    head.load_state_dict(drawn.state_dict())
-
-
-def _fitted(
-    head: nn.Linear, features: ArrayLike | Tensor | None, kind: str, labels: ArrayLike | None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if features is None:
-        raise ValueError(f"a {kind} head is made from training features; got none: pass those of the network")
+    if features is None or (kind == "whitened" and labels is None):
+        needed = "training features and their labels" if kind == "whitened" else "training features"
+        raise ValueError(f"a {kind} head is made from {needed}: pass those of the network's images")
     values = features.detach().cpu().numpy() if isinstance(features, Tensor) else np.asarray(features)
     if values.ndim == 2 and values.shape[1] != head.in_features:
-        raise ValueError(
-            f"the head takes {head.in_features} features; got {values.shape[1]}: pass those of this embedder's backbone"
-        )
-    if kind == "pca":
-        return half_whitened_pca(values, head.out_features)
-    if labels is None:
-        raise ValueError("a whitened head is made from training features and their labels; got no labels: pass labels")
-    found = closed_form_head(values, labels, head.out_features)
-    return found.weight, found.bias
+        raise ValueError(f"the head takes {head.in_features} features; got {values.shape[1]}: pass those of its own backbone")
+    if labels is None or kind == "pca":
+        weight, bias = half_whitened_pca(values, head.out_features)
+    else:
+        fitted = closed_form_head(values, labels, head.out_features)
+        weight, bias = fitted.weight, fitted.bias
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weight))
+        head.bias.copy_(torch.from_numpy(bias))
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,25 +126,27 @@ def closed_form_head(features: ArrayLike, labels: ArrayLike, dim: int, *, shrink
     return _Spread.of(units, classes).head(dim, shrinkage)
 
 
-def can_span(dim: int, *, n_images: int, n_features: int) -> bool:
-    """Whether a whitened head can have `dim` dimensions: all features, or fewer than there are images."""
-    return dim == n_features or dim < min(n_images, n_features)
+def closed_form_vectors(known: ArrayLike, labels: ArrayLike, features: ArrayLike, dim: int) -> tuple[NDArray[np.float32], float]:
+    """Features (n, n_features) under the closed-form head of known ones and their classes, and its shrinkage.
+
+    Of fewer dimensions than `dim` where there are too few images or features.
+    """
+    n_images, n_features = np.shape(known)
+    head = closed_form_head(known, labels, dim if dim == n_features else min(dim, n_images - 1, n_features))
+    return head(features), head.shrinkage
 
 
-def check_fit(n_features: int, labels: ArrayLike, dim: int) -> None:
-    """Refuse what no whitened head can be fitted to."""
+def check_fit(n_features: int, labels: ArrayLike, dim: int, *, without: str = _WITHOUT) -> None:
+    """Refuse what no whitened head can be fitted to: it has all features, or fewer than there are images."""
     classes = np.asarray(labels)
-    if not can_span(dim, n_images=len(classes), n_features=n_features):
+    if dim != n_features and dim >= min(len(classes), n_features):
         raise ValueError(
             f"a whitened head of {dim} dimensions needs more than {dim} images and at least {dim} features; got {len(classes)} "
             f"and {n_features}: lower dim or keep all features (--set model.dim=… or --set model.dim={n_features}), or do "
-            "without (--set model.head_init=orthogonal --set model.head_refit=false)"
+            f"without ({without})"
         )
     if len(np.unique(classes)) == len(classes):
-        raise ValueError(
-            "a whitened head needs classes with several images, and every class has one: do without (--set model.head_init=pca, "
-            "--set model.head_refit=false)"
-        )
+        raise ValueError(f"a whitened head needs classes with several images, and every class has one: do without ({without})")
 
 
 @dataclass(frozen=True, eq=False)

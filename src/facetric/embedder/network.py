@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from facetric.embedder.fused_training import fused
-from facetric.embedder.heads import initialize
+from facetric.embedder.heads import fill_head
 from facetric.embedder.split import Halves, NetworkSplit, feature_maps, split_after
 from facetric.images import CenterCrop, Preprocessing
 
@@ -153,28 +153,30 @@ class Network(nn.Module):
             if name.startswith(modules) or name in self._split.tensors
         }
 
-    def initialize_head(
+    def with_head(
         self,
         features: ArrayLike | Tensor | None = None,
-        kind: str = "pca",
-        seed: int = 0,
-        *,
         labels: ArrayLike | None = None,
-    ) -> None:
-        """Fill the head: "pca", the half-whitened PCA of training features (n, n_features); "whitened", `closed_form_head` of
-        features and labels; "orthogonal", orthonormal rows and no bias; or torch's "default". The last two come from the seed,
-        without features. `normalize_features` follows the kind."""
+        *,
+        kind: str = "whitened",
+        seed: int = 0,
+        scale: float = 1.0,
+    ) -> Self:
+        """The same network, whose backbone it shares, with another head.
+
+        "pca" is the half-whitened PCA of its training features (n, n_features), "whitened" takes their labels too and features of
+        length one; "orthogonal" (orthonormal rows, no bias) and torch's "default" come from the seed. Values are times `scale`.
+        """
         if not isinstance(self.head, nn.Linear):
             raise ValueError("this network has no head to fill: build it with dim, the length of an embedding")
-        initialize(self.head, features, kind, seed, labels)
-        self.normalize_features = kind == "whitened"
-
-    def with_whitened_head(self, features: ArrayLike | Tensor, labels: ArrayLike) -> Self:
-        """The same network, which it shares, with a whitened head fitted to its training features (n, n_features)."""
         other = copy.copy(self)
-        other._modules = dict(self._modules)
-        other.head = nn.Linear(self.n_features, self.dim, device=self.device)
-        other.initialize_head(features, kind="whitened", labels=labels)
+        other._modules, other._passes = dict(self._modules), self._passes
+        other.head = copy.deepcopy(self.head)
+        fill_head(other.head, features, labels, kind=kind, seed=seed)
+        with torch.no_grad():
+            for values in other.head.parameters():
+                values.mul_(scale)
+        other.normalize_features = kind == "whitened"
         return other
 
     def interpolated(self, backbone: Mapping[str, Tensor], fraction: float) -> Self:
@@ -186,20 +188,6 @@ class Network(nn.Module):
                 if tensor.is_floating_point():
                     tensor.lerp_(backbone[name], fraction)
         return other
-
-    def parameter_groups(self, backbone_lr: float, head_lr: float, weight_decay: float = 0.0) -> list[dict[str, Any]]:
-        """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group.
-
-        Each group has a name: backbone, backbone_no_decay, head, head_no_decay.
-        """
-        groups = []
-        for name, module, rate in (("backbone", self.backbone, backbone_lr), ("head", self.head, head_lr)):
-            trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-            decayed = [parameter for parameter in trained if parameter.ndim > 1]
-            others = [parameter for parameter in trained if parameter.ndim <= 1]  # norms and biases are vectors
-            groups.append({"name": name, "params": decayed, "lr": rate, "weight_decay": weight_decay})
-            groups.append({"name": f"{name}_no_decay", "params": others, "lr": rate, "weight_decay": 0.0})
-        return [group for group in groups if group["params"]]
 
     def train(self, mode: bool = True) -> Self:
         """Training mode, except for the frozen part and, with `freeze_batchnorm`, for batch normalization."""

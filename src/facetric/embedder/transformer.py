@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, TransformerMixin  # type: ignore[import-untyped]
 
-from facetric.embedder.embedder import Embedder, ImageLike
-from facetric.embedder.loading import load
+from facetric.embedder.embedder import Embedder, ImageLike, load
 
 
 class Embedding(TransformerMixin, BaseEstimator):

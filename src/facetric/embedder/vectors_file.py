@@ -14,16 +14,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.embedder.activations import cached_activations, cached_vectors
+from facetric.embedder.encode import encode
+from facetric.embedder.network import WHOLE, Network
 from facetric.files import write_atomically
+from facetric.images import ImageSource
+from facetric.progress import Progress
 from facetric.text import printable
 
 _COLUMNS = ("path", "content", "model")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +48,28 @@ class Vectors:
                     f"vectors and {name} must be of equal length; got {len(self.vectors)} and {len(rows)}: pass those of one set"
                 )
 
+    @classmethod
+    def of(
+        cls,
+        network: Network,
+        images: ImageSource,
+        labels: NDArray[np.int64] | None = None,
+        *,
+        model: str = "",
+        source: dict[str, Any] | None = None,
+        batch_size: int | None = None,
+        step: str = "Embedding",
+        progress: Progress | None = None,
+    ) -> Vectors:
+        """Those of images by a network. What was computed before is in the cache folder, by content: a killed command resumes."""
+        if network.freeze_through == WHOLE:  # what comes before the head is the same for all runs on these images
+            features = cached_activations(network, images, n_views=0, center=True, step=step, progress=progress)
+            vectors = encode(network, features, batch_size=batch_size)
+        else:
+            vectors = cached_vectors(network, images, batch_size=batch_size, step=step, progress=progress)
+        labels = np.empty(0, dtype=np.int64) if labels is None else labels
+        return cls(vectors, tuple(images.names), labels, model=model, source=source or {})
+
     def __len__(self) -> int:
         return len(self.vectors)
 
@@ -55,10 +81,22 @@ class Vectors:
         digest.update(np.ascontiguousarray(self.vectors, dtype="<f4").tobytes())
         return digest.hexdigest()
 
+    @staticmethod
+    def format_of(path: Path) -> str:
+        """The format by the suffix; a ValueError if it is not known, or needs a package that is not there."""
+        suffix = path.suffix.lower()
+        if suffix not in _FORMATS:
+            raise ValueError(
+                f"vectors are written as .parquet, .npz or .csv; got {printable(path)}: use one of these suffixes (--output)"
+            )
+        if suffix == ".parquet":
+            _pyarrow()
+        return suffix
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, in the format of its suffix; the same vectors give the same bytes. Nothing is pickled."""
         path = Path(path).expanduser()
-        suffix = check_suffix(path)
+        suffix = self.format_of(path)
         if suffix != ".npz" and (len(self.labels) or not self.hashes):
             raise ValueError(f"vectors with labels, or without hashes, are kept as .npz; got {printable(path)}: use this suffix")
         write_atomically(path, _FORMATS[suffix][0](self))
@@ -67,37 +105,17 @@ class Vectors:
     def load(cls, path: str | os.PathLike[str]) -> Vectors:
         """What `save` wrote; a ValueError for anything else."""
         path = Path(path).expanduser()
-        return _read(path, _FORMATS[check_suffix(path)][1])
-
-
-def read_fingerprint(path: Path) -> str:
-    """The fingerprint in a .npz file of vectors, which are not read."""
-    return _read(path, _fingerprint_in)
-
-
-def check_suffix(path: Path) -> str:
-    """The format by the suffix; a ValueError if it is not known, or needs a package that is not there."""
-    suffix = path.suffix.lower()
-    if suffix not in _FORMATS:
-        raise ValueError(
-            f"vectors are written as .parquet, .npz or .csv; got {printable(path)}: use one of these suffixes (--output)"
-        )
-    if suffix == ".parquet":
-        _pyarrow()
-    return suffix
-
-
-def _read(path: Path, read: Callable[[Path], Result]) -> Result:
-    try:
-        return read(path)
-    except Exception as error:  # a damaged or foreign file can raise nearly anything
-        if isinstance(error, OSError) and error.errno is not None:  # of the disk; pyarrow has some of its own
-            raise
-        reason = printable(" ".join(str(error).split()) or type(error).__name__)
-        raise ValueError(
-            f"{printable(path)} is damaged or holds no vectors that facetric wrote ({reason}): make it again with `facetric "
-            "evaluate RUN`, or choose another file (--output)"
-        ) from None
+        read = _FORMATS[cls.format_of(path)][1]
+        try:
+            return read(path)
+        except Exception as error:  # a damaged or foreign file can raise nearly anything
+            if isinstance(error, OSError) and error.errno is not None:  # of the disk; pyarrow has some of its own
+                raise
+            reason = printable(" ".join(str(error).split()) or type(error).__name__)
+            raise ValueError(
+                f"{printable(path)} is damaged or holds no vectors that facetric wrote ({reason}): make it again with `facetric "
+                "evaluate RUN`, or choose another file (--output)"
+            ) from None
 
 
 def _npz(found: Vectors) -> bytes:
@@ -121,11 +139,6 @@ def _read_npz(path: Path) -> Vectors:
         source = json.loads(str(arrays["source"]))
         found = Vectors(arrays["vectors"], names, arrays["labels"], hashes, str(arrays["model"]), source)
         return _checked(found, str(arrays["sha256"]))
-
-
-def _fingerprint_in(path: Path) -> str:
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        return str(arrays["sha256"])
 
 
 def _parquet(found: Vectors) -> bytes:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.embedder import Embedder, Vectors, check_suffix
+from facetric.embedder import Embedder, Vectors
 from facetric.files import write_atomically
 from facetric.images import (
     ImageError,
@@ -273,7 +273,7 @@ def embed_folder(
     """
     output = Path(output).expanduser()
     beside, place = output.with_name(f"{output.stem}.problems.csv"), output.with_name(f"{output.name}.partial")
-    check_suffix(output)
+    Vectors.format_of(output)
     if output.is_dir():
         raise ValueError(f"{printable(output)} is a folder: pass a file such as {printable(output / 'vectors.npz')} (--output)")
     if not output.parent.is_dir():

@@ -14,18 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import (
-    FITTED_KINDS,
-    WHOLE,
-    Activations,
-    ClosedForm,
-    Network,
-    build_network,
-    cached_activations,
-    closed_form_head,
-    default_weights,
-    encode,
-)
+from facetric.embedder import WHOLE, Network, Vectors, build_network, closed_form_vectors
 from facetric.images import ImageDataset
 from facetric.runs.splits import size_and_pad
 
@@ -45,51 +34,60 @@ def baselines_of(run: Run, dataset: ImageDataset, *, device: Any, progress: Prog
     What cannot be computed any more (weights or training images are gone) is left out with a warning.
     """
     try:
-        network = start_network(run).to(device)
-        yield from (_pretrained if network.freeze_batchnorm else _untrained)(run, network, dataset, progress)
+        network = _built(run, dim=None).to(device)
+        if network.freeze_batchnorm:
+            yield from _pretrained(run, network, dataset, progress)
+        else:
+            yield from _untrained(run, start_network(run).to(device), dataset, progress)
     except (OSError, ValueError) as error:
         _log.warning("not all that there was before training can be scored: %s", error)
 
 
 def start_network(run: Run) -> Network:
     """The run's network before its first step, frozen as a whole. A head that is fitted to features is left at random."""
-    model, seed = run.config.model, run.config.run.seed
-    size, pad = size_and_pad(run.config.data)
-    network = build_network(
+    model = run.config.model
+    kind = "default" if model.head_init == "default" else "orthogonal"
+    return _built(run, dim=model.dim).with_head(kind=kind, seed=run.config.run.seed)
+
+
+def _built(run: Run, *, dim: int | None) -> Network:
+    """Without `dim` its vectors are the features."""
+    model, (size, pad) = run.config.model, size_and_pad(run.config.data)
+    return build_network(
         model.backbone,
-        dim=model.dim,
-        weights=model.weights or default_weights(model.backbone),
+        dim=dim,
+        weights=model.weights,
         image_size=model.image_size,
         size=size,
         pad=pad,
+        normalize=dim is not None,
         pooling=model.pooling,
         freeze_through=WHOLE,
-        seed=seed,
+        seed=run.config.run.seed,
     )
-    network.initialize_head(kind="orthogonal" if model.head_init in FITTED_KINDS else model.head_init, seed=seed)
-    return network.eval()
 
 
 def _pretrained(run: Run, network: Network, dataset: ImageDataset, progress: Progress | None) -> Iterator[Baseline]:
     source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
-    features = _features(_activations(network, dataset, "Pretrained features", progress))
+    features = Vectors.of(network, dataset.source, step="Pretrained features", progress=progress).vectors
     yield FEATURES, features, source
     training, _ = run.images("train")
-    known = _features(_activations(network, training, "Pretrained features of training images", progress))
-    head = _head(known, training.labels, run.config.model.dim)
-    yield CLOSED_FORM, head(features), {**source, "shrinkage": head.shrinkage}
+    known = Vectors.of(network, training.source, step="Pretrained features of training images", progress=progress).vectors
+    vectors, shrinkage = closed_form_vectors(known, training.labels, features, run.config.model.dim)
+    yield CLOSED_FORM, vectors, {**source, "shrinkage": shrinkage}
 
 
 def _untrained(run: Run, network: Network, dataset: ImageDataset, progress: Progress | None) -> Iterator[Baseline]:
     in_memory = isinstance(dataset.images, np.ndarray)  # images of one size
     if in_memory:
         yield PIXELS, _pixels(dataset, network), {}
-    activations = _activations(network, dataset, "Untrained network", progress)
-    yield UNTRAINED, encode(network, activations), {"backbone": network.name, "views": "center crop"}
+    found = Vectors.of(network, dataset.source, step="Untrained network", progress=progress)
+    yield UNTRAINED, found.vectors, {"backbone": network.name, "views": "center crop"}
     if in_memory:
         training, _ = run.images("train")
-        head = _head(_pixels(training, network), training.labels, run.config.model.dim)
-        yield CLOSED_FORM_ON_PIXELS, head(_pixels(dataset, network)), {"shrinkage": head.shrinkage}
+        known, pixels = (_pixels(part, network) for part in (training, dataset))
+        vectors, shrinkage = closed_form_vectors(known, training.labels, pixels, run.config.model.dim)
+        yield CLOSED_FORM_ON_PIXELS, vectors, {"shrinkage": shrinkage}
 
 
 def _pixels(dataset: ImageDataset, network: Network) -> NDArray[np.float32]:
@@ -97,18 +95,3 @@ def _pixels(dataset: ImageDataset, network: Network) -> NDArray[np.float32]:
     pad = (network.preprocessing.pad, network.preprocessing.pad)
     pixels = np.pad(np.asarray(dataset.images, dtype=np.float32), ((0, 0), pad, pad))
     return pixels.reshape(len(pixels), -1)
-
-
-def _head(known: NDArray[np.float32], labels: NDArray[np.int64], dim: int) -> ClosedForm:
-    n_images, n_features = known.shape
-    if dim != n_features:
-        dim = min(dim, n_images - 1, n_features)  # fewer than the run's where there are too few images
-    return closed_form_head(known, labels, dim)
-
-
-def _activations(network: Network, dataset: ImageDataset, step: str, progress: Progress | None) -> Activations:
-    return cached_activations(network, dataset.source, n_views=0, center=True, step=step, progress=progress)
-
-
-def _features(activations: Activations) -> NDArray[np.float32]:
-    return activations.inputs(np.arange(len(activations.rows)))

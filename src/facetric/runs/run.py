@@ -30,7 +30,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from facetric.embedder import Network, Vectors, checkpoint_file, network_fingerprint, read_fingerprint, save_network
+from facetric.embedder import Network, Vectors, network_fingerprint, save_network
 from facetric.evaluation import EvaluationReport
 from facetric.files import read_checksummed, refuse_links, remove_stale_parts, write_atomically
 from facetric.runs import states
@@ -242,10 +242,6 @@ class Run:
 
     # Checkpoints and results, each tied to what it was made from
 
-    def checkpoint(self, wanted: str = "best") -> Path:
-        """The file of the best network (the last one where there is no best), or of the last one."""
-        return checkpoint_file(self.path, wanted)
-
     def network_file(self, name: str) -> Path:
         return self.checkpoints / f"{name}.safetensors"
 
@@ -303,7 +299,8 @@ class Run:
         report = EvaluationReport.load(path)
         self._refuse_other_checkpoint(path, report.source, split)
         embeddings = self.embeddings_file(split)
-        if embeddings.is_file() and "embeddings" in report.source and report.source["embeddings"] != read_fingerprint(embeddings):
+        known = report.source.get("embeddings")
+        if known is not None and embeddings.is_file() and Vectors.load(embeddings).fingerprint != known:
             raise StaleResultError(
                 f"{path} holds the scores of other embeddings than those in {embeddings.name}: run "
                 f"`{self.evaluate_command(split)}` again"

@@ -14,17 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.clustering import Calibration, calibrate
-from facetric.embedder import (
-    WHOLE,
-    Embedder,
-    Network,
-    Vectors,
-    cached_activations,
-    cached_vectors,
-    encode,
-    load,
-    save_calibration,
-)
+from facetric.embedder import Embedder, Network, Vectors, load
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.images import ImageDataset
 from facetric.metrics import Metric, checked_ks
@@ -77,7 +67,10 @@ def evaluate_run(
         )
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images (--memory 1)")
-    weights = run.checkpoint(checkpoint)
+    embedder = load(run.path, checkpoint=checkpoint, device=device)
+    network, weights = embedder.network, embedder.file
+    assert isinstance(network, Network)
+    assert weights is not None
     dataset, changes = run.images(split)
     n_others = len(dataset.labels) - 1
     usual = [k for k in (PRODUCTS_KS if run.config.data.name == "products" else OTHER_KS) if k <= n_others]
@@ -85,9 +78,6 @@ def evaluate_run(
     for line in changes.lines():
         _log.warning("%s", line)
     with run.locked("evaluated"):
-        embedder = load(weights, device=device)
-        network, images = embedder.network, dataset.source
-        assert isinstance(network, Network)
         source = {
             "views": "center crop",
             "crop": network.preprocessing.crop,
@@ -97,25 +87,28 @@ def evaluate_run(
             "model": embedder.fingerprint,
             "manifest": run.manifest.fingerprint,
         }
-        if network.freeze_through == WHOLE:  # what comes before the head is the same for all runs on these images
-            activations = cached_activations(network, images, n_views=0, center=True, progress=progress)
-            vectors = encode(network, activations, batch_size=batch_size, progress=progress)
-        else:
-            vectors = cached_vectors(network, images, batch_size=batch_size, progress=progress)
-        embeddings = Vectors(vectors, tuple(images.names), dataset.labels, model=embedder.fingerprint, source=source)
+        embeddings = Vectors.of(
+            network,
+            dataset.source,
+            dataset.labels,
+            model=embedder.fingerprint,
+            source=source,
+            batch_size=batch_size,
+            progress=progress,
+        )
         with run.writing():
             embeddings.save(run.embeddings_file(split))
-        _refuse_diverged(vectors, weights, normalized=network.normalize)
+        _refuse_diverged(embeddings.vectors, weights, normalized=network.normalize)
         calibration = None
         if split == "test":
-            calibration = _calibration(run, embedder, weights, embeddings, search=facility, progress=progress)
+            calibration = _calibration(run, embedder, embeddings, search=facility, progress=progress)
         scored = partial(
             evaluate, labels=dataset.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )
         metric: Metric = "cosine" if network.normalize else "euclidean"
-        report = scored(vectors, metric=metric, calibration=calibration if facility else None, progress=progress)
+        report = scored(embeddings.vectors, metric=metric, calibration=calibration if facility else None, progress=progress)
         without_training = {}
-        for name, known, about in baselines_of(run, dataset, device=network.device, progress=progress) if baselines else ():
+        for name, known, about in baselines_of(run, dataset, device=embedder.device, progress=progress) if baselines else ():
             _tell(progress, f"Scores of {name}", 0)
             without_training[name] = replace(scored(known), source=about)
             _tell(progress, f"Scores of {name}", 1)
@@ -136,9 +129,7 @@ def _refuse_diverged(vectors: NDArray[np.float32], weights: Path, *, normalized:
         )
 
 
-def _calibration(
-    run: Run, embedder: Embedder, weights: Path, test: Vectors, *, search: bool, progress: Progress | None
-) -> Calibration | None:
+def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, progress: Progress | None) -> Calibration | None:
     """How to cluster such images without their number of classes, from the validation classes; kept beside the checkpoint.
 
     None for a run with fewer than four of them: training classes are no measure of how far apart new classes lie. Then the test
@@ -159,16 +150,17 @@ def _calibration(
         with suppress(ValueError):  # too few classes
             kept = calibrate(test.vectors, test.labels)
     with run.writing():
-        save_calibration(weights, kept, classes)
+        embedder.save_calibration(kept, classes)
     return found
 
 
 def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress | None) -> Calibration | None:
     if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
         return None
-    vectors = encode(embedder.network, dataset.source, step="Embedding validation classes", progress=progress)
+    assert isinstance(embedder.network, Network)
+    found = Vectors.of(embedder.network, dataset.source, step="Embedding validation classes", progress=progress)
     _tell(progress, "Calibration", 0)
-    calibration = calibrate(vectors, dataset.labels)
+    calibration = calibrate(found.vectors, dataset.labels)
     _tell(progress, "Calibration", 1)
     return calibration
 

@@ -17,7 +17,7 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import can_span
+from facetric.embedder import check_fit
 from facetric.files import checksummed, read_checksummed
 from facetric.images import ImageDataset
 from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig
@@ -207,13 +207,7 @@ def check_choice(session: Session, dataset: ImageDataset) -> None:
     if n_classes < FEWEST_TO_CHOOSE:
         what = f"{FEWEST_TO_CHOOSE} training classes of several images"
         raise ValueError(f"run.choose_minutes needs {what}; got {n_classes}: add some, or {off}")
-    dim, n_images, n_features = session.embedder.dim, len(session.training), session.embedder.n_features
-    if not can_span(dim, n_images=n_images, n_features=n_features):
-        raise ValueError(
-            f"run.choose_minutes tries a closed-form head of {dim} dimensions, which needs more than {dim} training images and "
-            f"at least {dim} features; got {n_images} and {n_features}: --set model.dim={n_features} takes any number of images, "
-            f"or train without ({off})"
-        )
+    check_fit(session.embedder.n_features, session.training.labels, session.embedder.dim, without=off)
 
 
 def _scorable(dataset: ImageDataset) -> NDArray[np.int64]:

@@ -102,10 +102,6 @@ class Feed:
         self.transform = transform
         self.n_threads = n_threads
         self.position = batches.position
-        if len(images) != len(self.labels):
-            raise ValueError(
-                f"there must be one label per image; got {len(self.labels)} for {len(images)}: pass those of one dataset"
-            )
 
     def __len__(self) -> int:
         """Batches in a pass."""

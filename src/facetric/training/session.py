@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from facetric.embedder import FITTED_KINDS, WHOLE, Network, build_network, cached_activations, check_fit, encode
+from facetric.embedder import WHOLE, Network, build_network, cached_activations, check_fit, encode
 from facetric.images import ImageDataset, ImageSource
 from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 from facetric.machine import blas_threads, numba_threads
@@ -29,7 +29,7 @@ from facetric.runs import DivergedError, RunTable, TrainConfig, new_images, size
 from facetric.training.feed import Feed, LabeledImages, split_images, training_transform
 from facetric.training.health import CALMER, refuse_bad_embeddings
 from facetric.training.processes import Processes, share_batch_norm
-from facetric.training.step import LearningRates, build_loss, build_optimizer
+from facetric.training.step import LearningRates, build_loss, build_optimizer, parameter_groups
 
 _log = logging.getLogger("facetric")
 # The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.
@@ -110,7 +110,7 @@ class Session:
             source = self.source(self.training)
             transform = training_transform(config.data, embedder.preprocessing)
             if fresh and self.processes.is_first:  # DDP hands the first process's weights to the others
-                self._initialize_head(source)
+                self.embedder = embedder = self._with_first_head(source)
             self.feed = Feed(source, self.training.labels, self.batches, transform, n_threads=config.data.threads)
             self.validation = self._validation(one_cache=one_cache) if self.processes.is_first else None
         self.pretrained = {}
@@ -121,7 +121,7 @@ class Session:
                 "%d batch norms (%s, …) keep statistics per process: N processes will not equal one", len(others), others[0]
             )
         rates = config.optimizer
-        groups = embedder.parameter_groups(rates.backbone_lr, rates.head_lr, rates.weight_decay)
+        groups = parameter_groups(embedder, rates)
         if own := list(self.fabric.to_device(self.loss).parameters()):  # proxies: all processes have the global gradient
             groups.append({"name": "loss", "params": own, "lr": rates.loss_lr, "weight_decay": 0.0})
         self.optimizer = build_optimizer(groups, rates)
@@ -152,7 +152,7 @@ class Session:
             embedder = embedder.interpolated(self.pretrained, fraction)
         features = encode(embedder, self.feed.images, what="features")
         try:
-            return embedder.with_whitened_head(features, self.training.labels)
+            return embedder.with_head(features, self.training.labels)
         except ValueError:  # that there are enough images was checked before training
             raise DivergedError(
                 "no head can be fitted to the features of the training images, which are not finite, or the same for all images "
@@ -213,16 +213,13 @@ class Session:
             source = cached_activations(self.embedder, self.held_out.images, n_views=0, center=True)
         return source
 
-    def _initialize_head(self, source: ImageSource) -> None:
+    def _with_first_head(self, source: ImageSource) -> Network:
         model, features = self.config.model, None
-        if model.head_init in FITTED_KINDS:
+        if model.head_init in ("pca", "whitened"):
             with steps_shown() as progress:
                 features = encode(self.embedder, source, what="features", step="features", progress=progress)
-        labels = self.training.labels
-        self.embedder.initialize_head(features, kind=model.head_init, seed=self.config.run.seed, labels=labels)
-        with torch.no_grad():
-            for weights in self.embedder.head.parameters():
-                weights.mul_(model.head_scale)
+        options: dict[str, Any] = {"kind": model.head_init, "seed": self.config.run.seed, "scale": model.head_scale}
+        return self.embedder.with_head(features, self.training.labels, **options)
 
 
 def prepare_runs(configs: Sequence[TrainConfig]) -> None:

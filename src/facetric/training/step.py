@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from facetric.embedder import Network
 from facetric.losses import FacilityLocationLoss
 from facetric.runs import LossTable, OptimizerTable
 from facetric.training.feed import TrainingBatch
@@ -107,8 +108,19 @@ def build_loss(config: LossTable, *, seed: int, dim: int, n_classes: int, proces
     return loss
 
 
+def parameter_groups(embedder: Network, rates: OptimizerTable) -> list[dict[str, Any]]:
+    """What an optimizer takes: trainable parameters only, no weight decay on norms and biases, no empty group."""
+    groups = []
+    for name, module, rate in (("backbone", embedder.backbone, rates.backbone_lr), ("head", embedder.head, rates.head_lr)):
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        decayed = [parameter for parameter in trained if parameter.ndim > 1]
+        others = [parameter for parameter in trained if parameter.ndim <= 1]  # norms and biases are vectors
+        groups.append({"name": name, "params": decayed, "lr": rate, "weight_decay": rates.weight_decay})
+        groups.append({"name": f"{name}_no_decay", "params": others, "lr": rate, "weight_decay": 0.0})
+    return [group for group in groups if group["params"]]
+
+
 def build_optimizer(groups: list[dict[str, Any]], config: OptimizerTable) -> Optimizer:
-    """`groups` as Network.parameter_groups returns them, with their learning rates and weight decay."""
     if config.name == "rmsprop":  # TensorFlow's 0.9, which the paper used; torch's 0.99 starts with steps ten times too long
         return torch.optim.RMSprop(groups, alpha=0.9)
     return torch.optim.AdamW(groups)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from facetric.embedder import Network, WeightsError, load_network
+from facetric.embedder import Network, WeightsError, load
 from facetric.runs import Run, TrainConfig
 from facetric.training.display import HEADINGS, Display
 from facetric.training.health import refuse_non_finite_weights
@@ -114,7 +114,7 @@ class Writer:
         """Write the embedder of a finished run again if it is missing or damaged; the state has its tensors."""
         path = self.run.network_file("last")
         try:
-            load_network(path)
+            load(path, device="cpu")
         except WeightsError:
             state = f"the resume state of step {self.history.step}"
             self.display.warn(f"{path} is {'damaged' if path.exists() else 'missing'}: it is written again from {state}")

@@ -61,12 +61,8 @@ def opened(place):
     return open_collection(place / "colors.index", ColorEncoder())
 
 
-def color_service(place, **options):
-    def group(decisions):
-        with closing(opened(place)) as index:
-            return index.cluster(decisions=decisions)
-
-    return Service(opened(place), options.pop("encoder", ColorEncoder()), group, **options)
+def color_service(place, *, encoder=None, **options):
+    return Service(place / "colors.index", encoder or ColorEncoder(), **options)
 
 
 @contextmanager

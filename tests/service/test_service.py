@@ -19,7 +19,6 @@ from PIL import Image
 from facetric.images.decoding import decode_image
 from facetric.service import Limits
 from facetric.service.server import bound_socket, check_access
-from facetric.service.service import Service
 from service.running import COLORS, ColorEncoder, client, color_index, color_service, jpeg, opened, served
 
 TOKEN = "a-token-of-twenty-four-characters"
@@ -343,12 +342,13 @@ def test_the_openapi_document_names_every_address(web):
 def test_a_browser_waits_on_a_page_while_groups_are_made_and_reads_why_there_are_none(tmp_path):
     made = threading.Event()
 
-    def group(decisions):
-        made.wait(60)
-        raise ValueError("<nothing> to learn from")
+    class Waiting(ColorEncoder):
+        def clusterer(self, n_clusters, n_steps):
+            made.wait(60)
+            raise ValueError("<nothing> to learn from")
 
     color_index(tmp_path, n_each=3)
-    service = Service(opened(tmp_path), ColorEncoder(), group, limits=Limits(seconds=1))
+    service = color_service(tmp_path, encoder=Waiting(), limits=Limits(seconds=1))
     with served(service) as address, client(address) as web:
         waiting = web.get("/groups")
         assert (waiting.status_code, waiting.headers["refresh"]) == (503, "3")

@@ -42,17 +42,15 @@ def serve(
     """
     with one_line_errors("serve"):
         from facetric.photos import open_collection
-        from facetric.service import Limits, check_access
+        from facetric.service import Limits
         from facetric.service import serve as served
         from facetric.text import printable
 
-        check_access(host, token)
         given = {"megabytes": max_megabytes, "megapixels": max_megapixels, "seconds": max_seconds, "requests": max_requests}
         limits = replace(Limits(), **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
         open_collection(index).check()
-        loaded = opened_model(index, model, device)
         served(
-            loaded,
+            opened_model(index, model, device),
             index,
             host=host,
             port=port,

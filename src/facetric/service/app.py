@@ -71,8 +71,8 @@ def guarded_app(service: Service, *, token: str | None = None, hosts: Collection
         responses={status: {"model": Problem, "description": text} for status, text in _STATUSES.items()},
     )
     app.add_exception_handler(RequestValidationError, _one_line)
-    app.add_exception_handler(ImageError, _image_error)
-    app.add_exception_handler(OSError, _out_of_order)
+    app.add_exception_handler(ImageError, lambda _, error: refused(422, str(error)))
+    app.add_exception_handler(OSError, lambda _, error: refused(503, printable(error), retry_after="5"))  # such as a full disk
     _add_search(app, service)
     _add_photos(app, service)
     _add_groups(app, service)
@@ -103,18 +103,13 @@ def _add_photos(app: FastAPI, service: Service) -> None:
     @app.get("/photos/{photo_id}", response_class=Response, responses={200: {"content": {"image/*": {}}}})
     async def photo(photo_id: Id) -> Response:
         """The file of a photo, as it is."""
-        data = await service.photo(photo_id)
-        if data is None:
-            raise HTTPException(404, "there is no such photo, or its file has changed: see `facetric index update`")
+        data = _known(await service.photo(photo_id))
         return Response(data, media_type=media_type(data), headers=_FOR_EVER)
 
     @app.get("/thumbnails/{photo_id}.jpg", response_class=Response, responses={200: {"content": {"image/jpeg": {}}}})
     async def thumbnail(photo_id: Id) -> Response:
         """A small JPEG of a photo."""
-        data = await service.thumbnail(photo_id)
-        if data is None:
-            raise HTTPException(404, "there is no such photo, or its file has changed: see `facetric index update`")
-        return Response(data, media_type="image/jpeg", headers=_FOR_EVER)
+        return Response(_known(await service.thumbnail(photo_id)), media_type="image/jpeg", headers=_FOR_EVER)
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def page() -> Response:
@@ -171,6 +166,12 @@ def _notice(status: int, text: str, **headers: str) -> Response:
     return HTMLResponse(f"{start}<title>Groups</title><p>{escape(text)}</p>", status, headers)
 
 
+def _known(data: bytes | None) -> bytes:
+    if data is None:
+        raise HTTPException(404, "there is no such photo, or its file has changed: see `facetric index update`")
+    return data
+
+
 async def _image(request: Request) -> bytes:
     if request.headers.get("content-type", "").startswith("multipart/"):
         raise HTTPException(415, "the body is the image itself, not a form: curl --data-binary @photo.jpg")
@@ -202,12 +203,3 @@ async def _one_line(_: Request, error: Any) -> Response:
     """What was wrong, without echoing what was sent."""
     said = [f"{'.'.join(str(part) for part in one['loc'])}: {one['msg']}" for one in error.errors()[:3]]
     return refused(422, printable("; ".join(said)))
-
-
-async def _image_error(_: Request, error: Any) -> Response:
-    return refused(422, str(error))
-
-
-async def _out_of_order(_: Request, error: Any) -> Response:
-    """A disk that is full, an index that was removed."""
-    return refused(503, printable(error), retry_after="5")

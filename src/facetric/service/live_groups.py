@@ -16,13 +16,9 @@ State = tuple[int, Decisions]  # the version of the index, and what is decided
 
 @dataclass(frozen=True, eq=False)
 class _Made:
-    version: int
-    decisions: Decisions
+    state: State
     groups: PhotoGroups
     record: bytes
-
-    def is_for(self, state: State) -> bool:
-        return (self.version, self.decisions) == state
 
 
 class LiveGroups:
@@ -36,31 +32,27 @@ class LiveGroups:
 
     async def record(self) -> bytes:
         """The groups as JSON, with everything that is decided by now."""
-        while self._made is None or not self._made.is_for(self._state()):
-            await self._remake()
+        while self._made is None or self._made.state != self._state():
+            await asyncio.shield(self._start())  # a request that gives up does not stop that
         return self._made.record
 
     async def page(self) -> bytes:
         """The page. Decisions since its groups were made are applied by its scripts, and new groups are made meanwhile."""
-        version, decisions = self._state()
-        if self._made is None or self._made.version != version:
-            await self._remake()
-        elif not self._made.is_for((version, decisions)):
+        state = self._state()
+        if self._made is None or self._made.state[0] != state[0]:
+            await asyncio.shield(self._start())
+        elif self._made.state != state:
             self._start()
         assert self._made is not None
         return await asyncio.to_thread(live_page, self._made.groups, self._state()[1])
 
-    async def _remake(self) -> None:
-        """Wait for the groups that are being made; a request that gives up does not stop that."""
-        await asyncio.shield(self._start())
-
     def _start(self) -> asyncio.Future[_Made]:
+        """The groups that are being made, from now on if none were."""
         if self._making is None:
             made: Future[_Made] = Future()
             self._making = asyncio.wrap_future(made)
             self._making.add_done_callback(self._finish)
-            arguments = (made, *self._state())
-            Thread(target=self._run, args=arguments, name="facetric-groups", daemon=True).start()  # stopping does not wait for it
+            Thread(target=self._run, args=(made, self._state()), daemon=True).start()  # stopping does not wait for it
         return self._making
 
     def _finish(self, done: asyncio.Future[_Made]) -> None:
@@ -68,11 +60,9 @@ class LiveGroups:
         if not done.cancelled() and done.exception() is None:
             self._made = done.result()
 
-    def _run(self, made: Future[_Made], version: int, decisions: Decisions) -> None:
+    def _run(self, made: Future[_Made], state: State) -> None:
         try:
-            groups = self._make(decisions)
-            made.set_result(
-                _Made(version, decisions, groups, json.dumps(groups.record(MOST_QUESTIONS), allow_nan=False).encode())
-            )
+            groups = self._make(state[1])
+            made.set_result(_Made(state, groups, json.dumps(groups.record(MOST_QUESTIONS), allow_nan=False).encode()))
         except Exception as error:
             made.set_exception(error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 PhotoId = Annotated[str, Field(pattern="^[0-9a-f]{32}$", description="The hash of a photo's content.")]
 
@@ -94,29 +94,27 @@ class Clusters(BaseModel):
     questions: list[Question] = Field(description="The most ambiguous first.")
 
 
-class DecidedPhoto(BaseModel):
-    """A photo that decisions are about: by its content or, where that is gone, by its path."""
+class _Taken(BaseModel, extra="forbid"):
+    """What is sent has no other keys."""
 
-    model_config = ConfigDict(extra="forbid")
+
+class DecidedPhoto(_Taken):
+    """A photo that decisions are about: by its content or, where that is gone, by its path."""
 
     content: PhotoId
     path: Annotated[str, Field(max_length=4096)]
 
 
-class Decision(BaseModel):
+class Decision(_Taken):
     """same: merge or confirm. different: split. name: an empty one takes the name away. reject: it belongs to no group."""
-
-    model_config = ConfigDict(extra="forbid")
 
     do: Literal["same", "different", "name", "reject"]
     photos: Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1, description="Places in `photos`.")]
     name: Annotated[str, Field(max_length=200)] = ""
 
 
-class Change(BaseModel):
+class Change(_Taken):
     """A decisions file, as `facetric cluster` reads it and its page saves it; with decisions that are taken back, if any."""
-
-    model_config = ConfigDict(extra="forbid")
 
     format: Literal["facetric decisions 1"] = "facetric decisions 1"
     photos: list[DecidedPhoto]

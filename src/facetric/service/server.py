@@ -7,10 +7,9 @@ import socket
 from collections.abc import Callable, Collection
 from contextlib import closing
 from ipaddress import ip_address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from facetric.embedder import Embedder
-from facetric.photos import Decisions, PhotoGroups, open_collection
 from facetric.service.service import Limits, Service
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def create_app(
     It asks for the `token` if there is one, and answers to localhost, IP addresses and the names in `allow_hosts`. Other
     arguments are those of `Collection.cluster`.
     """
-    service = _service(model, index, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
+    service = Service(index, model, limits=limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
     return _app_of(service, token, allow_hosts)
 
 
@@ -63,26 +62,13 @@ def serve(
     of `create_app`.
     """
     check_access(host, token)
-    service = _service(model, index, limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
+    service = Service(index, model, limits=limits, n_clusters=n_clusters, finer=finer, coarser=coarser)
     app = _app_of(service, token, [*allow_hosts, host])
     with closing(bound_socket(host, port)) as listening:
         service.start()  # before the server, so that what goes wrong is raised here
         if on_ready is not None:
             on_ready(address_of(listening))
         new_server(app, service.limits).run([listening])
-
-
-def _service(
-    model: Embedder,
-    index: str | os.PathLike[str],
-    limits: Limits | None,
-    **grouping: Any,
-) -> Service:
-    def grouped(decided: Decisions) -> PhotoGroups:
-        with closing(open_collection(index, model)) as opened:
-            return opened.cluster(decisions=decided, **grouping)
-
-    return Service(open_collection(index, model), model, grouped, limits=limits)
 
 
 def _app_of(service: Service, token: str | None, hosts: Collection[str]) -> ASGIApp:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +20,7 @@ from numpy.typing import NDArray
 from facetric.embedder import Embedder
 from facetric.images import MAX_PIXELS, ImageError, content_hash, decode_image, open_file
 from facetric.machine import available_cores
-from facetric.photos import THUMBNAIL_SIDE, Collection, Decisions, PhotoGroups, open_collection, thumbnail_of
+from facetric.photos import THUMBNAIL_SIDE, Decisions, PhotoGroups, open_collection, thumbnail_of
 from facetric.service.engine import Answer, Engine
 from facetric.service.live_groups import LiveGroups
 from facetric.text import printable
@@ -36,9 +38,7 @@ _MEDIA_TYPES = {  # how files begin
     re.compile(rb"....ftyp(hei|mif|msf)", re.DOTALL): "image/heic",
     re.compile(rb"II\*\0|MM\0\*"): "image/tiff",
 }
-_TAKEN = {
-    kind for kind in _MEDIA_TYPES.values() if kind != "image/tiff"
-}  # a TIFF of 8 × 8 pixels may hold a tile of 16,000 × 16,000
+_TAKEN = {*_MEDIA_TYPES.values()} - {"image/tiff"}  # a TIFF of 8 × 8 pixels may hold a tile of 16,000 × 16,000
 
 
 @dataclass(frozen=True)
@@ -69,27 +69,19 @@ class Limits:
 
 
 class Service:
-    """An index, its model and its decisions.
-
-    `group` makes groups that keep to decisions; it is called in a thread, with an index of its own.
-    """
+    """An index, its model and its decisions. `grouping` are arguments of `Collection.cluster`."""
 
     def __init__(
-        self,
-        index: Collection,
-        encoder: Embedder,
-        group: Callable[[Decisions], PhotoGroups],
-        *,
-        limits: Limits | None = None,
+        self, index: str | os.PathLike[str], encoder: Embedder, *, limits: Limits | None = None, **grouping: Any
     ) -> None:
         self.limits = limits or Limits()
-        self._index = index
-        self.title = printable(Path(index.address).name)
-        self.engine = Engine(index, encoder)
-        self._decided = open_collection(index.address)  # of its own, which does not wait for searches
-        self.groups = LiveGroups(group, lambda: (self.engine.catalog.version, self.decisions()))
+        self.title = printable(Path(index).name)
+        self._address, self._grouping = index, grouping
+        self._index = open_collection(index, encoder)
+        self.engine = Engine(self._index, encoder)
+        self._decided = open_collection(index)  # of its own, which does not wait for searches
+        self.groups = LiveGroups(self._group, lambda: (self.engine.catalog.version, self.decisions()))
         self._decoders = ThreadPoolExecutor(available_cores(), thread_name_prefix="facetric-decode")
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix="facetric-decisions")
         self._thumbnail = lru_cache(_N_THUMBNAILS)(self._new_thumbnail)
 
     def start(self) -> None:
@@ -102,7 +94,6 @@ class Service:
     def stop(self) -> None:
         """Finish what was begun."""
         self._decoders.shutdown()
-        self._writer.shutdown()
         self.engine.stop()
         self._decided.close()
 
@@ -117,8 +108,7 @@ class Service:
 
     async def photo(self, content: str) -> bytes | None:
         """The file of a photo, None if it is not in the index or not on the disk as it was."""
-        paths: Sequence[str] = self.engine.catalog.paths.get(content, ())
-        return await self._decoding(photo_bytes, paths, content)
+        return await self._decoding(photo_bytes, self.engine.catalog.paths.get(content, ()), content)
 
     async def thumbnail(self, content: str) -> bytes | None:
         """A small JPEG of a photo, None where there is no photo."""
@@ -131,9 +121,12 @@ class Service:
 
     async def change_decisions(self, record: dict[str, Any]) -> Decisions:
         """See `Decisions.changed`. What was begun is finished, whether or not the client waits for it."""
-        catalog = self.engine.catalog
-        work = asyncio.get_running_loop().run_in_executor(self._writer, lambda: self._decided.decide(record, catalog.names))
-        return await asyncio.shield(work)
+        return await asyncio.shield(asyncio.to_thread(self._decided.decide, record, self.engine.catalog.names))
+
+    def _group(self, decisions: Decisions) -> PhotoGroups:
+        """In a thread, with an index of its own."""
+        with closing(open_collection(self._address, self.engine.encoder)) as opened:
+            return opened.cluster(decisions=decisions, **self._grouping)
 
     async def _decoding(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._decoders, work, *arguments)

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-from facetric.clustering.centers import two_nearest
 
 from facetric.clustering import AverageLinkage, FacilityLocation
+from facetric.clustering.kmeans import two_nearest
 from facetric.clustering.knn import EUCLIDEAN, SQUARED, dense_costs, neighbor_graph
 from facetric.clustering.links import Links
 from facetric.clustering.medoids import solve

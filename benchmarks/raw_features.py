@@ -9,6 +9,7 @@ without a gradient step. The embeddings are kept in --out.
 import argparse
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -49,7 +50,8 @@ def main():
 
     def scored(title, vectors, **source):
         report = evaluate(vectors, test.labels, ks=ks, n_restarts=options.restarts, facility=True)
-        report = report.with_source(**test.source, dataset=options.dataset, split="test", backbone=options.backbone, **source)
+        about = {**test.source, "dataset": options.dataset, "split": "test", "backbone": options.backbone, **source}
+        report = replace(report, source=about)
         print(f"\n{title}\n{report}", flush=True)
         return report
 

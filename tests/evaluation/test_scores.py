@@ -1,6 +1,7 @@
 """`evaluate` on arrays: its clustering against scikit-learn, its record, its refusals."""
 
 import json
+from dataclasses import replace
 
 import numba
 import numpy as np
@@ -190,7 +191,8 @@ def test_halves_can_be_left_out():
 
 @pytest.mark.parametrize("facility", [False, True])
 def test_a_report_survives_json(tmp_path, facility):
-    report = evaluate(*clustered(), ks=(1, 10), n_restarts=2, facility=facility).with_source(dataset="cub", split="test")
+    report = evaluate(*clustered(), ks=(1, 10), n_restarts=2, facility=facility)
+    report = replace(report, source={"dataset": "cub", "split": "test"})
     report.save(tmp_path / "evaluation.json")
     assert EvaluationReport.load(tmp_path / "evaluation.json") == report
     saved = json.loads((tmp_path / "evaluation.json").read_text())

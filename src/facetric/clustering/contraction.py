@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
+from scipy.sparse import coo_array, csr_array, eye_array  # type: ignore[import-untyped]
 
 from facetric.clustering.knn import cost_of_square, in_blocks, pair_cost
 from facetric.clustering.state import Sparse, unserved_cost
@@ -87,11 +87,9 @@ def all_group_costs(vectors: NDArray[np.float32], groups: Groups, kind: int) -> 
 
 def contracted_pattern(graph: Sparse, codes: NDArray[np.int64]) -> csr_array:
     """Which groups have an edge between any two of their members; every group has one to itself."""
-    n, m = len(codes), int(codes.max()) + 1
+    m = int(codes.max()) + 1
     clients = np.repeat(codes, np.diff(graph.client_first))
-    edges = coo_array((np.ones(len(clients), dtype=np.int8), (clients, codes[graph.facilities])), shape=(m, m))
-    assert n == len(graph.caps)
-    return csr_array(edges)
+    return csr_array(coo_array((np.ones(len(clients), dtype=np.int8), (clients, codes[graph.facilities])), shape=(m, m)))
 
 
 def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse:
@@ -102,20 +100,13 @@ def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse
 
 
 def symmetric_graph(graph: csr_array) -> csr_array:
-    """Both directions of every edge, the cheaper where they differ, and an edge of cost 0 from every point to itself."""
-    forward = csr_array(graph)
-    forward.sum_duplicates()  # sorts the rows too
-    backward = csr_array(forward.T)
-    backward.sort_indices()
-    n = forward.shape[0]
-    room = len(forward.data) + len(backward.data) + n
-    first, columns, costs = np.zeros(n + 1, np.int64), np.empty(room, np.int32), np.empty(room, np.float32)
-    _merge(
-        forward.indptr, forward.indices, forward.data.astype(np.float32),
-        backward.indptr, backward.indices, backward.data.astype(np.float32),
-        first, columns, costs,
-    )  # fmt: skip
-    return csr_array((costs[: first[-1]].copy(), columns[: first[-1]].copy(), first), shape=(n, n))
+    """Every edge in both directions, which cost the same, and an edge of cost 0 from every point to itself."""
+    n_edges = len(graph.data)  # their numbers are joined instead of their costs: sparse arrays forget zeros
+    forward = csr_array((np.arange(1, n_edges + 1), graph.indices, graph.indptr), shape=graph.shape)
+    forward.sort_indices()
+    loops = csr_array((n_edges + 1) * eye_array(graph.shape[0], dtype=np.int64, format="csr"))
+    both = forward.maximum(csr_array(forward.T)).maximum(loops)
+    return csr_array((np.append(graph.data, np.float32(0))[both.data - 1], both.indices, both.indptr), shape=graph.shape)
 
 
 def sparse_problem(by_client: csr_array, caps: NDArray[np.float64], *, symmetric: bool = True) -> Sparse:
@@ -182,44 +173,8 @@ def _add_up(
 
 
 @njit(cache=True, nogil=True)
-def _merge(
-    a_first: NDArray[np.int64],
-    a_columns: NDArray[np.int32],
-    a_costs: NDArray[np.float32],
-    b_first: NDArray[np.int64],
-    b_columns: NDArray[np.int32],
-    b_costs: NDArray[np.float32],
-    first: NDArray[np.int64],
-    columns: NDArray[np.int32],
-    costs: NDArray[np.float32],
-) -> None:
-    """The union of two arrays with sorted rows, the smaller value where both have one; the diagonal is 0."""
-    end = 0
-    for row in range(len(first) - 1):
-        columns[end], costs[end] = row, 0.0
-        end += 1
-        a, b = a_first[row], b_first[row]
-        while a < a_first[row + 1] or b < b_first[row + 1]:
-            has_a, has_b = a < a_first[row + 1], b < b_first[row + 1]
-            take_a = has_a and (not has_b or a_columns[a] <= b_columns[b])
-            take_b = has_b and (not has_a or b_columns[b] <= a_columns[a])
-            cost = np.float32(np.inf)
-            column = row
-            if take_a:
-                column, cost = a_columns[a], a_costs[a]
-                a += 1
-            if take_b:
-                column, cost = b_columns[b], min(cost, b_costs[b])
-                b += 1
-            if column != row:
-                columns[end], costs[end] = column, cost
-                end += 1
-        first[row + 1] = end
-
-
-@njit(cache=True, nogil=True)
 def _sort_rows(first: NDArray[np.int64], columns: NDArray[np.int32], costs: NDArray[np.float32]) -> None:
-    """Every row by cost; equal costs by column (rows come sorted by column, but for the diagonal in front)."""
+    """Every row by cost; equal costs by column."""
     for row in range(len(first) - 1):
         start, stop = first[row], first[row + 1]
         by_column = np.argsort(columns[start:stop])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,12 +10,10 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.kmeans import KMeans, two_nearest
-from facetric.clustering.knn import SQUARED, Metric, kind_of, prepared
+from facetric.clustering.knn import SQUARED, Metric, check_distance, check_options, kind_of, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
 from facetric.progress import Progress
-
-_NUMBER = (int, float, np.integer, np.floating)
 
 
 class FacilityLocation(ClusterMixin, BaseEstimator):
@@ -121,12 +118,10 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         means = self.n_clusters is not None and self.centers != "medoids" and self.metric != "precomputed"
         points = self._points(X, progress, means=means)
         links = Links.parse(must_link, cannot_link, points.n)
-        if self.n_clusters is None:
-            fit = points.by_cost(float(self.opening_cost), links, self.max_iter, progress)  # type: ignore[arg-type]
-        else:
+        if self.n_clusters is not None:
             self._check_number(self.n_clusters, points.n, links)
-            fit = points.by_number(int(self.n_clusters), means, links, self.max_iter, progress)
-        self._keep(points, fit)
+        cost = None if self.opening_cost is None else float(self.opening_cost)
+        self._keep(points, points.fit(self.n_clusters, cost, means, links, self.max_iter, progress))
         return self
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -205,16 +200,8 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         if self.centers == "means" and self.metric == "precomputed":
             raise ValueError("centers='means' needs vectors; got metric='precomputed': use centers='medoids'")
         if self.opening_cost is not None:
-            _check_opening_cost(self.opening_cost)
-        self._check_metric()
-
-    def _check_metric(self) -> None:
-        if self.metric not in ("euclidean", "cosine", "precomputed"):
-            raise ValueError(f"metric must be one of euclidean, cosine, precomputed; got {self.metric!r}: choose one of these")
-        for name in ("n_neighbors", "max_iter"):
-            value = getattr(self, name)
-            if not isinstance(value, int | np.integer) or value < 1:
-                raise ValueError(f"{name} must be an integer of at least 1; got {value!r}: raise it")
+            check_distance("opening_cost", self.opening_cost)
+        check_options(self.metric, get_args(Metric), n_neighbors=self.n_neighbors, max_iter=self.max_iter)
 
     @staticmethod
     def _check_number(n_clusters: int, n: int, links: Links) -> None:
@@ -232,8 +219,3 @@ def kmeans_from_medoids(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
     """k-means from the medoids of squared distances, without a random start: `FacilityLocation(n_clusters)` as a record."""
     found = FacilityLocation(n_clusters).fit(rows)
     return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
-
-
-def _check_opening_cost(cost: float) -> None:
-    if isinstance(cost, bool) or not (isinstance(cost, _NUMBER) and math.isfinite(cost) and cost > 0):
-        raise ValueError(f"opening_cost must be a finite number above 0; got {cost!r}: pass a distance")

@@ -6,9 +6,10 @@ float32 and only choose; the costs of the chosen are computed from differences, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -58,6 +59,21 @@ def prepared(X: NDArray[np.floating], shift: NDArray[np.float64], *, cosine: boo
     if largest > 1e18:  # its square leaves float32
         raise ValueError(f"vectors must lie within 1e18 of their mean; got {largest:.3g}: scale them down")
     return np.ascontiguousarray(vectors, dtype=np.float32)
+
+
+def check_distance(name: str, value: Any) -> None:
+    is_number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    if not (is_number and math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0; got {value!r}: pass a distance")
+
+
+def check_options(metric: str, metrics: tuple[str, ...], **counts: Any) -> None:
+    """Of an estimator: its metric, and options that are whole numbers."""
+    if metric not in metrics:
+        raise ValueError(f"metric must be one of {', '.join(metrics)}; got {metric!r}: choose one of these")
+    for name, value in counts.items():
+        if not isinstance(value, int | np.integer) or value < 1:
+            raise ValueError(f"{name} must be an integer of at least 1; got {value!r}: raise it")
 
 
 @njit(cache=True, nogil=True)
@@ -115,19 +131,19 @@ def neighbor_graph(
     k = min(n_neighbors, n - 1)
     centered = vectors - vectors.mean(axis=0)
     chosen = np.full((n, k), -1, dtype=np.int32)
-    costs = np.full((n, k), np.inf, dtype=np.float32)
     run = _exact if n <= max_exact else _by_cells
     squares = np.einsum("nd,nd->n", centered, centered)
-    run(centered, squares if offsets is None else squares + offsets.astype(np.float32), chosen, costs, progress)
+    keys = squares if offsets is None else squares + offsets.astype(np.float32)
+    run(centered, keys, chosen, np.full((n, k), np.inf, dtype=np.float32), progress)
+    costs = np.empty((n, k), dtype=np.float32)
+    fill_costs(vectors, chosen, kind, costs)
+    found = chosen >= 0
+    return csr_array((costs[found], chosen[found], np.concatenate([[0], np.cumsum(found.sum(axis=1))])), shape=(n, n))
 
-    def finish(start: int) -> None:
-        stop = start + _BLOCK_SIZE
-        _exact_costs(vectors, start, chosen[start:stop], costs[start:stop], kind)
 
-    _in_threads(finish, range(0, n, _BLOCK_SIZE))
-    found = chosen.ravel() >= 0
-    first = np.concatenate([[0], np.cumsum((chosen >= 0).sum(axis=1))])
-    return csr_array((costs.ravel()[found], chosen.ravel()[found], first), shape=(n, n))
+def fill_costs(vectors: NDArray[np.float32], chosen: NDArray[np.int32], kind: int, costs: NDArray[np.floating]) -> None:
+    """What every point pays at each of the points that it has chosen, (n, k); −1 is none."""
+    in_blocks(lambda rows: _exact_costs(vectors, rows.start, chosen[rows], costs[rows], kind), len(chosen))
 
 
 def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOCK_SIZE) -> None:

@@ -24,7 +24,7 @@ from facetric.clustering.contraction import (
     symmetric_graph,
 )
 from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
-from facetric.clustering.knn import SQUARED, in_blocks, neighbor_graph, pair_cost
+from facetric.clustering.knn import SQUARED, fill_costs, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.medoids import Medoids
 from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
@@ -200,13 +200,9 @@ def _polish(
 
 def own_costs(cloud: Cloud, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.float64]:
     """What every point pays at the medoid of its cluster. (n,)"""
-    costs = np.empty(len(labels))
-
-    def fill(rows: slice) -> None:
-        _own_costs(cloud.vectors, medoids, labels, rows.start, rows.stop, cloud.kind, costs)
-
-    in_blocks(fill, len(labels))
-    return costs
+    costs = np.empty((len(labels), 1))
+    fill_costs(cloud.vectors, medoids[labels].astype(np.int32)[:, None], cloud.kind, costs)
+    return costs[:, 0]
 
 
 def better_medoids(cloud: Cloud, labels: NDArray[np.int64], medoids: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -219,20 +215,6 @@ def better_medoids(cloud: Cloud, labels: NDArray[np.int64], medoids: NDArray[np.
 
     in_blocks(search, len(medoids))
     return best
-
-
-@njit(cache=True, nogil=True)
-def _own_costs(
-    vectors: NDArray[np.float32],
-    medoids: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    start: int,
-    stop: int,
-    kind: int,
-    costs: NDArray[np.float64],
-) -> None:
-    for i in range(start, stop):
-        costs[i] = pair_cost(vectors[i], vectors[medoids[labels[i]]], kind)
 
 
 @njit(cache=True, nogil=True)

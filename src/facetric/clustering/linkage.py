@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,14 +10,12 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
-from facetric.clustering.knn import prepared
+from facetric.clustering.knn import check_distance, check_options, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.merging import Blobs
 from facetric.clustering.points import MAX_ALL_PAIRS
 from facetric.clustering.tree import Tree, average_linkage, summaries
 from facetric.progress import Progress
-
-_NUMBER = (int, float, np.integer, np.floating)
 
 
 class AverageLinkage(ClusterMixin, BaseEstimator):
@@ -108,10 +105,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         return np.where(found.near_costs <= self._limit(self.threshold), found.near, -1)
 
     def _vectors(self, X: Any, *, reset: bool) -> NDArray[np.float32]:
-        if self.metric not in ("euclidean", "cosine"):
-            raise ValueError(f"metric must be one of euclidean, cosine; got {self.metric!r}: choose one of these")
-        if not isinstance(self.n_neighbors, int | np.integer) or self.n_neighbors < 1:
-            raise ValueError(f"n_neighbors must be an integer of at least 1; got {self.n_neighbors!r}: raise it")
+        check_options(self.metric, ("euclidean", "cosine"), n_neighbors=self.n_neighbors)
         X = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32])
         if reset:
             self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
@@ -119,8 +113,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
 
     def _limit(self, threshold: float) -> float:
         """The threshold as a mean squared distance; for unit vectors ‖x − y‖² = 2·(1 − cos)."""
-        if isinstance(threshold, bool) or not (isinstance(threshold, _NUMBER) and math.isfinite(threshold) and threshold > 0):
-            raise ValueError(f"threshold must be a finite number above 0; got {threshold!r}: pass a distance")
+        check_distance("threshold", threshold)
         return 2 * float(threshold) if self.metric == "cosine" else min(float(threshold), 1e150) ** 2
 
     def _ambiguity(

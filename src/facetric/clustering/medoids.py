@@ -8,12 +8,12 @@ many again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.clustering.knn import in_blocks
 from facetric.clustering.moves import cheapest_to_close, fill_gains, greedy, improve
 from facetric.clustering.state import (
     UNSERVED,
@@ -25,11 +25,9 @@ from facetric.clustering.state import (
     open_facilities,
     open_facility,
 )
-from facetric.machine import numba_threads
 
 RECREATED = (1 / 4, 1 / 8)  # fractions of a given number of medoids, one after the other
 TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums
-_CHUNK = 256  # facilities whose first gains one task computes
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +37,7 @@ class Medoids:
     medoids: NDArray[np.int64]  # (k,) sorted
     near: NDArray[np.int64]  # (n,) the medoid of every client; a medoid serves itself
     near_costs: NDArray[np.float64]  # (n,)
-    second: NDArray[np.int64]  # (n,) the best other medoid, −1 when staying alone or unserved is cheaper
-    second_costs: NDArray[np.float64]  # (n,)
+    second_costs: NDArray[np.float64]  # (n,) at the best other medoid, or for staying alone or unserved
     objective: float  # Σ near_costs + opening cost × number of medoids
     n_sweeps: int
 
@@ -107,22 +104,19 @@ def _gains(problem: Problem, state: State) -> NDArray[np.float64]:
     """The gain of every facility, in parallel: each is summed by one thread, in one order."""
     n = len(problem.caps)
     gains = np.empty(n)
-    with ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
-        starts = range(0, n, _CHUNK)
-        list(pool.map(lambda first: fill_gains(problem, state, gains, first, min(first + _CHUNK, n)), starts))
+    in_blocks(lambda rows: fill_gains(problem, state, gains, rows.start, rows.stop), n, block_size=256)
     return gains
 
 
 def _medoids(problem: Problem, state: State, opening_cost: float, n_sweeps: int) -> Medoids:
     """The state as a result. A medoid serves itself even where another one is as near: then its second choice is that one."""
     medoids = np.sort(state.medoids[: state.n_open[0]])
-    near, second = state.near.copy(), state.second.copy()
-    near_costs, second_costs = state.near_costs.copy(), state.second_costs.copy()
+    near, near_costs, second_costs = state.near.copy(), state.near_costs.copy(), state.second_costs.copy()
     for medoid in medoids[near[medoids] != medoids]:
-        second[medoid], second_costs[medoid] = near[medoid], near_costs[medoid]
+        second_costs[medoid] = near_costs[medoid]
         near[medoid], near_costs[medoid] = medoid, _own_cost(problem, medoid)
     objective = float(near_costs.sum() + opening_cost * len(medoids))
-    return Medoids(medoids, near, near_costs, second, second_costs, objective, n_sweeps)
+    return Medoids(medoids, near, near_costs, second_costs, objective, n_sweeps)
 
 
 def _own_cost(problem: Problem, point: int) -> float:

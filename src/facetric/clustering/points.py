@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from facetric.clustering.contraction import Groups, dense_groups
-from facetric.clustering.kmeans import TwoNearest, lloyd, two_nearest, two_nearest_in_reach
+from facetric.clustering.kmeans import TwoNearest, lloyd, two_nearest, two_nearest_in_reach, weighted_means
 from facetric.clustering.knn import dense_costs
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, clusters_of, own_costs
 from facetric.clustering.links import Links, solve_apart
@@ -62,29 +62,30 @@ class Points:
         costs = np.ascontiguousarray(distances.T)  # row i of X: what point i pays
         return cls(len(costs), costs=costs**2 if squared else costs.copy())
 
-    def by_cost(self, opening_cost: float, links: Links, max_sweeps: int, progress: Progress | None = None) -> Fit:
-        """As many clusters as pay for their opening cost."""
-        if self.cloud is not None:
-            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, progress)
-        else:
+    def fit(
+        self,
+        n_clusters: int | None,
+        opening_cost: float | None,
+        means: bool,
+        links: Links,
+        max_sweeps: int,
+        progress: Progress | None,
+    ) -> Fit:
+        """Exactly n_clusters clusters, around means or medoids, or as many as pay for their opening cost."""
+        if self.cloud is None:
             groups, problem = self._problem(links, opening_cost)
-            cannot = links.cannot_between(links.codes)
-            found = solve_apart(problem, cannot, opening_cost=opening_cost, max_sweeps=max_sweeps)
+            recreated = () if means or n_clusters is None else RECREATED
+            aims: dict[str, Any] = {"n_clusters": n_clusters, "opening_cost": opening_cost, "recreated": recreated}
+            found = solve_apart(problem, links.cannot_between(links.codes), max_sweeps=max_sweeps, **aims)
             clusters = clusters_of(groups, found).in_order()
-        return self._fit(clusters, opening_cost)
-
-    def by_number(self, n_clusters: int, means: bool, links: Links, max_sweeps: int, progress: Progress | None = None) -> Fit:
-        """Exactly n_clusters clusters."""
-        if self.cloud is not None:
+        elif n_clusters is not None:
             clusters = cluster_by_number(self.cloud, n_clusters, links, max_sweeps, progress)
         else:
-            groups, problem = self._problem(links, None)
-            cannot = links.cannot_between(links.codes)
-            recreated = () if means else RECREATED
-            found = solve_apart(problem, cannot, n_clusters=n_clusters, recreated=recreated, max_sweeps=max_sweeps)
-            clusters = clusters_of(groups, found).in_order()
-        self._check_apart(clusters, links, n_clusters)
-        return self._with_means(clusters, links, max_sweeps) if means else self._fit(clusters, None)
+            assert opening_cost is not None
+            clusters = cluster_by_cost(self.cloud, opening_cost, links, max_sweeps, progress)
+        if n_clusters is not None:
+            self._check_apart(clusters, links, n_clusters)
+        return self._with_means(clusters, links, max_sweeps) if means else self._fit(clusters, opening_cost)
 
     def _problem(self, links: Links, opening_cost: float | None) -> tuple[Groups, Dense]:
         """Points, or groups of must-linked points, with caps: the price of staying alone, or more than any cost."""
@@ -123,9 +124,11 @@ class Points:
             found = self.cloud.two_nearest(medoids, labels)
             own = own_costs(self.cloud, medoids, labels)
             return own, np.where(found.near == labels, found.second_costs, found.near_costs)
-        own, other = np.full(self.n, np.inf), np.full(self.n, np.inf)
         assert self.costs is not None
-        _from_matrix(self.costs, medoids, labels, own, other)
+        own = np.where(labels >= 0, self.costs[medoids[labels], np.arange(self.n)], np.inf).astype(np.float64)
+        other = np.full(self.n, np.inf)
+        for position, medoid in enumerate(medoids):
+            np.minimum(other, self.costs[medoid], out=other, where=labels != position)
         return own, other
 
     def _with_means(self, clusters: Clusters, links: Links, max_iterations: int) -> Fit:
@@ -133,44 +136,31 @@ class Points:
         assert self.vectors is not None
         vectors, k = self.vectors, len(clusters.medoids)
         groups = Groups.of(links.codes)
-        rows, weights = vectors, np.ones(self.n)
-        if links.joins:
-            weights = groups.sizes.astype(np.float64)
-            sums = np.add.reduceat(vectors[groups.members].astype(np.float64), groups.first[:-1], axis=0)
-            rows = (sums / weights[:, None]).astype(np.float32)
+        rows = weighted_means(vectors, np.ones(self.n), links.codes, links.n_groups) if links.joins else vectors
+        is_wide = self.cloud is not None and self.n * k > MAX_ALL_PAIRS  # looking at all centers would take n·k time
         frozen = np.zeros(len(rows), dtype=np.bool_)
         frozen[links.codes[links.cannot.ravel()]] = True
         found = lloyd(
             rows,
             clusters.labels[groups.representatives],
             k,
-            weights=weights,
+            weights=groups.sizes.astype(np.float64),
             frozen=frozen,
-            assign=self._assign_in_reach if self._is_wide(k) and not links.joins else None,
+            assign=self._in_reach if is_wide and not links.joins else None,
             max_iterations=max_iterations,
         )
         labels = found.labels[links.codes]
-        near = self._two_nearest_means(found.centers, labels)
+        near = self._in_reach(found.centers, labels) if is_wide else two_nearest(vectors, found.centers)
         own = np.sqrt(((vectors.astype(np.float64) - found.centers[labels]) ** 2).sum(axis=1))
         other = np.sqrt(np.where(near.near == labels, near.second_costs, near.near_costs))
         ambiguity = _ambiguity(own, other, labels, np.empty(0, dtype=np.int64), None)
         n_iterations = clusters.n_sweeps + found.n_iterations
         return Fit(labels, clusters.medoids, ambiguity, float((own**2).sum()), n_iterations, found.centers)
 
-    def _is_wide(self, n_clusters: int) -> bool:
-        """Whether points should look at the centers in their reach only: at all of them would take n·k time."""
-        return self.cloud is not None and self.n * n_clusters > MAX_ALL_PAIRS
-
-    def _assign_in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
+    def _in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.cloud is not None
         lists = self.cloud.graph.client_first, self.cloud.graph.facilities
         return two_nearest_in_reach(self.cloud.vectors, centers, labels, *lists)
-
-    def _two_nearest_means(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
-        assert self.vectors is not None
-        if self._is_wide(len(centers)):
-            return self._assign_in_reach(centers, labels)
-        return two_nearest(self.vectors, centers)
 
 
 def _ambiguity(
@@ -192,20 +182,3 @@ def _ambiguity(
     crowd = np.ones(len(medoids), dtype=np.bool_) if opening_cost is None else np.bincount(labels, minlength=len(medoids)) > 1
     ambiguity[medoids[crowd]] = 0.0
     return np.clip(ambiguity, 0.0, 1.0)
-
-
-@njit(cache=True, nogil=True)
-def _from_matrix(
-    costs: NDArray[np.floating],
-    medoids: NDArray[np.int64],
-    labels: NDArray[np.int64],
-    own: NDArray[np.float64],
-    other: NDArray[np.float64],
-) -> None:
-    for position in range(len(medoids)):
-        for i in range(len(labels)):
-            cost = costs[medoids[position], i]
-            if labels[i] == position:
-                own[i] = cost
-            elif cost < other[i]:
-                other[i] = cost

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array  # type: ignore[import-untyped]
 
 from facetric.clustering.knn import SQUARED, neighbor_graph
 from facetric.clustering.links import Links
@@ -67,7 +66,7 @@ def average_linkage(
         kept = np.flatnonzero(parents == np.arange(m))
         position = np.searchsorted(kept, parents)
         codes = position[codes]
-        blobs, points = _selected(blobs, kept), points[kept]
+        blobs, points = Blobs._make(array[kept] for array in blobs), points[kept]
         if progress is not None:
             progress("Merging", n - len(points), n)
         if fresh := n_merges < max(m // 2, 1):
@@ -89,27 +88,18 @@ def summaries(vectors: NDArray[np.float32], codes: NDArray[np.int64]) -> Blobs:
     return Blobs(means, np.add.reduceat(squares, starts) / sizes, sizes, np.zeros(len(sizes)))
 
 
-def _selected(blobs: Blobs, kept: NDArray[np.int64]) -> Blobs:
-    return Blobs(blobs.means[kept], blobs.spreads[kept], blobs.sizes[kept], blobs.heights[kept])
-
-
 def _near(blobs: Blobs, limit: float, n_neighbors: int, progress: Progress | None) -> Graph:
-    """Which clusters are within the limit: of all when they are few, else of each one's nearest."""
+    """Which clusters are within the limit: of all when they are few, else of each one's nearest. Merging looks again."""
     m = len(blobs.sizes)
     if m > max(MAX_ALL_PAIRS, n_neighbors + 1):
         graph = neighbor_graph(blobs.means, n_neighbors, SQUARED, offsets=blobs.spreads, progress=progress)
-        rows = np.repeat(np.arange(m), np.diff(graph.indptr))
-        return _within(graph, graph.data + blobs.spreads[rows] + blobs.spreads[graph.indices], limit)
+        rows = np.repeat(np.arange(m, dtype=np.int32), np.diff(graph.indptr))
+        links = graph.data + blobs.spreads[rows] + blobs.spreads[graph.indices]
+        bounds = np.multiply(links, 1 - _ROUNDING, dtype=np.float32)
+        return symmetric_lists(rows, graph.indices.astype(np.int32, copy=False), bounds, limit, m)
     means = blobs.means - blobs.means.mean(axis=0)
     squares = np.einsum("nd,nd->n", means, means) + blobs.spreads.astype(np.float32)
     return all_pairs(means @ means.T, squares, _ROUNDING * float(squares.max(initial=0.0)), limit)
-
-
-def _within(graph: csr_array, links: NDArray[np.floating], limit: float) -> Graph:
-    """The pairs of a graph with a link of at most the limit; merging looks again."""
-    rows = np.repeat(np.arange(graph.shape[0], dtype=np.int32), np.diff(graph.indptr))
-    bounds = np.multiply(links, 1 - _ROUNDING, dtype=np.float32)
-    return symmetric_lists(rows, graph.indices.astype(np.int32, copy=False), bounds, limit, graph.shape[0])
 
 
 def _of_points(near: Graph, codes: NDArray[np.int64], points: NDArray[np.int64]) -> Graph:

@@ -14,22 +14,17 @@ from facetric.progress import Progress
 
 
 @dataclass(frozen=True)
-class FacilityClustering:
-    """One clustering by facility location: medoids for squared distances, then k-means from there. No random start."""
-
-    objective: float  # Σ squared distances to the own center, as for k-means
-    n_iterations: int
-    scores: ClusteringScores
-
-
-@dataclass(frozen=True)
-class Restart:
+class ScoredClustering:
     """One k-means clustering."""
 
-    seed: int
     objective: float  # Σ squared distances to the own center; lower is better
     n_iterations: int
     scores: ClusteringScores
+    seed: int | None = None  # of its random start; None: from the medoids of facility location
+
+    @classmethod
+    def of(cls, found: KMeans, classes: NDArray[np.int64], seed: int | None = None) -> ScoredClustering:
+        return cls(found.objective, found.n_iterations, clustering_scores(classes, found.labels), seed)
 
 
 @dataclass(frozen=True)
@@ -38,7 +33,14 @@ class KMeansClusterings:
 
     scores: ClusteringScores
     nmi_sd: float  # standard deviation over the restarts, n − 1; 0 for one
-    restarts: tuple[Restart, ...]
+    restarts: tuple[ScoredClustering, ...]
+
+    @classmethod
+    def of(cls, restarts: list[ScoredClustering]) -> KMeansClusterings:
+        columns = zip(*(astuple(restart.scores) for restart in restarts), strict=True)
+        mean = ClusteringScores(*(float(np.mean(values)) for values in columns))
+        sd = float(np.std([restart.scores.nmi for restart in restarts], ddof=1)) if len(restarts) > 1 else 0.0
+        return cls(mean, sd, tuple(restarts))
 
 
 @dataclass(frozen=True)
@@ -49,43 +51,47 @@ class CalibratedClustering:
     scores: ClusteringScores
     calibration: dict[str, Any]  # method, threshold, and the precision and recall expected of these vectors
 
+    @classmethod
+    def of(cls, rows: NDArray[np.float32], classes: NDArray[np.int64], calibration: Calibration) -> CalibratedClustering:
+        labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
+        expected = asdict(calibration.expected(rows, labels))
+        used = {"method": "average_linkage", "threshold": calibration.threshold, "expected": expected}
+        return cls(len(np.unique(labels)), clustering_scores(classes, labels), used)
+
 
 def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
     """The clustering that is scored first: `FacilityLocation` with means, fitted to the rows."""
     return kmeans_from_medoids(rows, n_clusters)
 
 
-def facility_clustering(rows: NDArray[np.float32], classes: NDArray[np.int64]) -> FacilityClustering:
-    """`facility_clusters` with as many clusters as classes, and its scores."""
-    found = facility_clusters(rows, int(classes.max()) + 1)
-    return FacilityClustering(found.objective, found.n_iterations, clustering_scores(classes, found.labels))
-
-
-def calibrated_clustering(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], calibration: Calibration
-) -> CalibratedClustering:
-    """The clusters of a calibrated method, however many it finds, and their scores."""
-    labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
-    used = {
-        "method": "average_linkage",
-        "threshold": calibration.threshold,
-        "expected": asdict(calibration.expected(rows, labels)),
-    }
-    return CalibratedClustering(len(np.unique(labels)), clustering_scores(classes, labels), used)
-
-
-def kmeans_clusterings(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], *, n_restarts: int, seed: int, progress: Progress
-) -> KMeansClusterings:
-    """k-means with as many clusters as classes from `n_restarts` seeds."""
-    restarts = []
-    progress("k-means", 0, n_restarts)
-    for i in range(n_restarts):
-        found = kmeans(rows, int(classes.max()) + 1, seed=seed + i)
-        scores = clustering_scores(classes, found.labels)
-        restarts.append(Restart(seed + i, found.objective, found.n_iterations, scores))
-        progress("k-means", i + 1, n_restarts)
-    columns = zip(*(astuple(restart.scores) for restart in restarts), strict=True)
-    mean = ClusteringScores(*(float(np.mean(values)) for values in columns))
-    sd = float(np.std([restart.scores.nmi for restart in restarts], ddof=1)) if n_restarts > 1 else 0.0
-    return KMeansClusterings(mean, sd, tuple(restarts))
+def clusterings(
+    rows: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    *,
+    facility: bool,
+    n_restarts: int,
+    seed: int,
+    calibration: Calibration | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """What a report says about clusters; its own scores are those of the first clustering."""
+    found: dict[str, Any] = {}
+    n_classes = int(classes.max()) + 1
+    if facility:
+        progress("Facility location", 0, 1)
+        found["facility_location"] = ScoredClustering.of(facility_clusters(rows, n_classes), classes)
+        progress("Facility location", 1, 1)
+    if n_restarts:
+        progress("k-means", 0, n_restarts)
+        restarts = []
+        for i in range(n_restarts):
+            restarts.append(ScoredClustering.of(kmeans(rows, n_classes, seed=seed + i), classes, seed + i))
+            progress("k-means", i + 1, n_restarts)
+        found["kmeans"] = KMeansClusterings.of(restarts)
+    first = next(iter(found))
+    found |= {"clusters": first, **asdict(found[first].scores)}
+    if calibration is not None:
+        progress("Calibrated clusters", 0, 1)
+        found["calibrated"] = CalibratedClustering.of(rows, classes, calibration)
+        progress("Calibrated clusters", 1, 1)
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from tabulate import tabulate
 
 from facetric.clustering import Estimate
-from facetric.evaluation.clusterings import CalibratedClustering, FacilityClustering, KMeansClusterings, Restart
+from facetric.evaluation.clusterings import CalibratedClustering, KMeansClusterings, ScoredClustering
 from facetric.files import write_atomically
 from facetric.metrics import ClusteringScores
 
@@ -53,16 +53,12 @@ class EvaluationReport:
     bcubed_recall: float | None = None
     bcubed_f1: float | None = None
     purity: float | None = None
-    facility_location: FacilityClustering | None = None
+    facility_location: ScoredClustering | None = None
     kmeans: KMeansClusterings | None = None
     calibrated: CalibratedClustering | None = None  # the number of clusters is not given
     baselines: dict[str, EvaluationReport] = field(default_factory=dict)  # the same scores without training, by name
     method: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
-
-    def with_source(self, **source: Any) -> EvaluationReport:
-        """The same scores with more about the source of the embeddings."""
-        return replace(self, source={**self.source, **source})
 
     def comparable_scores(self) -> dict[str, float]:
         """NMI of both clusterings by their names (the literature's is that of k-means), Recall@K, MAP@R; those that there are."""
@@ -138,9 +134,9 @@ class EvaluationReport:
         values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
         values["baselines"] = {name: cls._of(baseline) for name, baseline in values["baselines"].items()}
         if (found := values["facility_location"]) is not None:
-            values["facility_location"] = FacilityClustering(**_with_scores(found))
+            values["facility_location"] = ScoredClustering(**_with_scores(found))
         if (found := values["kmeans"]) is not None:
-            restarts = tuple(Restart(**_with_scores(restart)) for restart in found["restarts"])
+            restarts = tuple(ScoredClustering(**_with_scores(restart)) for restart in found["restarts"])
             values["kmeans"] = KMeansClusterings(**{**_with_scores(found), "restarts": restarts})
         if (found := values["calibrated"]) is not None:
             values["calibrated"] = CalibratedClustering(**_with_scores(found))

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from facetric.clustering import Calibration
-from facetric.evaluation.clusterings import calibrated_clustering, facility_clustering, kmeans_clusterings
+from facetric.evaluation.clusterings import clusterings
 from facetric.evaluation.record import EvaluationReport
 from facetric.machine import installed_version
 from facetric.metrics import Metric, retrieval_of, validated_vectors
@@ -64,7 +64,6 @@ def evaluate(
         raise ValueError("retrieval and clustering are both False, so there is nothing to score: leave one of them True")
     n_restarts, seed = int(n_restarts), int(seed)  # NumPy's integers are no JSON
     rows, classes = validated_vectors(vectors, labels, metric)
-    step = progress or _silent
     found: dict[str, Any] = {}
     if retrieval:
         found |= asdict(
@@ -73,11 +72,8 @@ def evaluate(
             )
         )
     if clustering:
-        found |= _clusterings(rows, classes, facility, n_restarts, seed, step)
-        if calibration is not None:
-            step("Calibrated clusters", 0, 1)
-            found["calibrated"] = calibrated_clustering(rows, classes, calibration)
-            step("Calibrated clusters", 1, 1)
+        starts: dict[str, Any] = {"facility": facility, "n_restarts": n_restarts, "seed": seed}
+        found |= clusterings(rows, classes, **starts, calibration=calibration, progress=progress or (lambda *_: None))
     return EvaluationReport(
         n_images=len(rows),
         n_classes=int(classes.max()) + 1,
@@ -86,25 +82,6 @@ def evaluate(
         method=_method(metric, facility and clustering, seed, n_restarts if clustering else 0),
         **found,
     )
-
-
-def _clusterings(
-    rows: NDArray[np.float32], classes: NDArray[np.int64], facility: bool, n_restarts: int, seed: int, step: Progress
-) -> dict[str, Any]:
-    """Clusterings into as many clusters as there are classes; the scores of the first are those of the report."""
-    found: dict[str, Any] = {}
-    if facility:
-        step("Facility location", 0, 1)
-        found["facility_location"] = facility_clustering(rows, classes)
-        step("Facility location", 1, 1)
-    if n_restarts:
-        found["kmeans"] = kmeans_clusterings(rows, classes, n_restarts=n_restarts, seed=seed, progress=step)
-    first = next(iter(found))
-    return {"clusters": first, **asdict(found[first].scores), **found}
-
-
-def _silent(step: str, done: int, total: int) -> None:
-    """Nobody wants to know."""
 
 
 def _method(metric: Metric, facility: bool, seed: int, n_restarts: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.machine import blas_threads, numba_threads
-from facetric.metrics.neighbors import Metric
+from facetric.metrics.neighbors import Metric, rounding
 
 _BLOCK_SIZE, _TILE_SIZE = 512, 2048  # queries and rows of a product
 
@@ -45,7 +45,8 @@ def nearest(
         return found
     euclidean, n_kept = metric == "euclidean", min(k + 16, n_others)
     squares = np.einsum("nd,nd->n", vectors, vectors) if euclidean else np.zeros(len(vectors), dtype=np.float32)
-    slack = _rounding(asking, float(np.sqrt(squares.max())) if euclidean else 1.0, euclidean)
+    lengths = np.einsum("nd,nd->n", asking, asking, dtype=np.float64)
+    slack = rounding(lengths, asking.shape[1], float(np.sqrt(squares.max())) if euclidean else 1.0, euclidean)
     own = np.arange(len(asking)) if queries is None else np.full(len(asking), -1)
 
     def propose(block: slice, rows: slice) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
@@ -117,14 +118,6 @@ def keep_nearest(
                     kept_keys[position], kept_ids[position] = kept_keys[position - 1], kept_ids[position - 1]
                     position -= 1
                 kept_keys[position], kept_ids[position] = key, points[c]
-
-
-def _rounding(queries: NDArray[np.float32], longest: float, euclidean: bool) -> NDArray[np.float64]:
-    """How far a float32 key of every query may be from the true one (as in :mod:`facetric.metrics.neighbors`). (q,)"""
-    lengths = np.sqrt(np.einsum("nd,nd->n", queries, queries, dtype=np.float64))
-    terms = 2 * lengths * longest + longest**2 if euclidean else lengths * longest
-    rounding: NDArray[np.float64] = 1.01 * (queries.shape[1] + 4) * (2.0**-24 * terms + 1e-37)
-    return rounding
 
 
 @njit(cache=True, nogil=True)

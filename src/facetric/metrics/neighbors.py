@@ -112,14 +112,13 @@ def _queries(
 ) -> Queries:
     m, d = vectors.shape
     squares = np.einsum("nd,nd->n", vectors, vectors, dtype=np.float64)
-    terms = 2 * np.sqrt(squares) * longest + longest**2 if gallery.euclidean else np.sqrt(squares) * longest
     first_positive = np.concatenate([[0], np.cumsum(n_positives)])
     return Queries(
         vectors=vectors,
         rows=rows,
         classes=classes,
         squares=squares if gallery.euclidean else np.zeros(m),
-        slack=1.01 * (d + 4) * (2.0**-24 * terms + 1e-37),  # 1.01: γ's second order and the float64 sums; 1e-37: underflow
+        slack=rounding(squares, d, longest, gallery.euclidean),
         first_positive=first_positive,
         keys=np.empty(first_positive[-1]),
         positions=np.empty(first_positive[-1], dtype=np.int64),
@@ -128,6 +127,13 @@ def _queries(
         n_before=np.zeros(m, dtype=np.int64),
         cutoff=np.empty(m, dtype=np.float32),
     )
+
+
+def rounding(squares: NDArray[np.float64], d: int, longest: float, euclidean: bool) -> NDArray[np.float64]:
+    """γ of queries with these squared lengths, the longest vector of the gallery given. (m,)"""
+    terms = 2 * np.sqrt(squares) * longest + longest**2 if euclidean else np.sqrt(squares) * longest
+    bound: NDArray[np.float64] = 1.01 * (d + 4) * (2.0**-24 * terms + 1e-37)  # 1.01: second order, float64 sums; 1e-37: underflow
+    return bound
 
 
 def _blocks(n_positives: NDArray[np.int64], block_size: int, memory_gib: float) -> list[slice]:

@@ -79,8 +79,7 @@ def score_section(evaluation: EvaluationReport, *, dataset: str, run_name: str, 
         shown[f"before: {name}, d = {start.dim:,}"] = scores
     published = PUBLISHED.get(dataset, ())
     for row in published:
-        theirs = {"k-means NMI": row.nmi, **{f"R@{k}": value for k, value in row.recall_at_k.items()}}
-        shown[f"{row.method} (paper)"] = {column: f"{value:.2f}" for column, value in theirs.items()}
+        shown[row.name] = {column: str(score) for column, score in row.scores.items()}
     rows = [
         {"name": name, "values": [scores.get(column, "–") for column in own], "ours": name == run_name}
         for name, scores in shown.items()

@@ -75,7 +75,7 @@ def compare_runs(
     rows = [*_baseline_rows(groups.values()), *rows]
     notes = ["± is the standard deviation over seeds, n − 1."] if any(row.n_runs > 1 for row in rows) else []
     if published and split == "test" and dataset in PUBLISHED:
-        rows = [*_published_rows(dataset), *rows]
+        rows = [*PUBLISHED[dataset], *rows]
         notes.append(f"Rows marked (paper): {CITATION}.")
     columns = tuple(dict.fromkeys(column for row in rows for column in row.scores))
     differences = () if reference is None else _differences(list(groups.values()), Path(reference))
@@ -143,17 +143,6 @@ def _baseline_rows(groups: Iterable[list[_Member]]) -> list[Row]:
             if rows.setdefault(row.name, row).scores != scores:
                 rows.setdefault(f"{row.name} ({own})", replace(row, name=f"{row.name} ({own})"))
     return list(rows.values())
-
-
-def _published_rows(dataset: str) -> list[Row]:
-    return [
-        Row(
-            f"{row.method} (paper)",
-            0,
-            {"k-means NMI": Score(row.nmi), **{f"R@{k}": Score(value) for k, value in row.recall_at_k.items()}},
-        )
-        for row in PUBLISHED[dataset]
-    ]
 
 
 def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from facetric.runs import open_run, read_config
 from facetric.training.study import Study
 from facetric.training.study.spaces import METHODS, Method, Range
 from facetric.training.study.study import Setting
-from facetric.training.study.trials import best_trial, in_processes, read_trials, validation_scores
+from facetric.training.study.trials import in_processes, validation_scores
 from training.tiny_runs import tiny_tables
 
 
@@ -47,7 +47,7 @@ def test_the_table_has_a_row_per_method_with_mean_and_spread_over_seeds(finished
 
 def test_final_runs_train_on_all_training_classes_with_the_chosen_parameters(finished):
     study, _ = finished
-    best = best_trial(read_trials(study.trials_file("facility_location")))
+    best = study.search("facility_location").best
     config = read_config(study.final_folder("facility_location", 1) / "config.toml")
     assert config.run.validate_every == 0
     assert config.run.seed == 1
@@ -81,7 +81,7 @@ def test_final_runs_that_a_longer_search_replaces_are_kept(tmp_path, capsys):
     study.run()
     folder = study.final_folder("facility_location", 0)
     first_report = (folder / "evaluation.json").read_bytes()
-    path = study.trials_file("facility_location")
+    path = study.search("facility_location").path
     [first] = json.loads(path.read_text())["trials"]
     for rate in (5e-3, 6e-3):  # twice: the second must not overwrite what the first has moved
         better = {**first, "objective": 1 + rate, "parameters": {**first["parameters"], "optimizer.head_lr": rate}}
@@ -156,7 +156,7 @@ def test_a_trial_that_diverges_is_the_worst_and_the_search_goes_on(tmp_path, cap
     study = replace(study, setting=replace(study.setting, searched={"optimizer.head_lr": (1e-3, 1e30)}))
     study = replace(study, methods={"facility_location": replace(METHODS["facility_location"], searched={})})
     study.run()
-    scores = {trial.parameters["optimizer.head_lr"]: trial.objective for trial in read_trials(study.trials_file(*study.methods))}
+    scores = {trial.parameters["optimizer.head_lr"]: trial.objective for trial in study.search(*study.methods).trials}
     assert scores[1e30] == 0.0 < scores[1e-3]
     assert "this trial has diverged and counts as the worst" in capsys.readouterr().err
     assert not list((tmp_path / "search" / "running").iterdir())
@@ -234,7 +234,7 @@ def test_trials_may_be_shorter_than_final_runs(tmp_path):
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1, trial_steps=2)
     study.run()
     assert study.config("facility_location", {"optimizer.head_lr": 1e-3}).run.steps == 3
-    [trial] = read_trials(study.trials_file("facility_location"))
+    [trial] = study.search("facility_location").trials
     config = study.config("facility_location", trial.parameters, folder=str(tmp_path / "again"), name="trial", steps=2)
     assert trial.scores == [validation_scores(config)]
     assert open_run(study.final_folder("facility_location", 0)).config.run.steps == 3
@@ -245,7 +245,7 @@ def test_trials_may_be_shorter_than_final_runs(tmp_path):
 def test_folds_are_different_validation_classes(tmp_path):
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1, n_folds=2)
     study.run()
-    [trial] = read_trials(study.trials_file("facility_location"))
+    [trial] = study.search("facility_location").trials
     assert len(trial.scores) == 2
     assert trial.scores[0] != trial.scores[1]
     assert trial.objective == pytest.approx(sum((s["recall_at_1"] + s["nmi"]) / 4 for s in trial.scores))
@@ -270,12 +270,12 @@ def test_a_final_run_killed_at_its_start_is_begun_again_and_not_kept(tmp_path):
 
 def test_damaged_trials_are_refused_by_name(tmp_path):
     study = tiny_study(tmp_path, n_trials=1, n_seeds=1)
-    path = study.trials_file("facility_location")
+    path = study.search("facility_location").path
     path.parent.mkdir(parents=True)
     trial = {"parameters": {"optimizer.head_lr": 1e-3}, "objective": 0.5, "scores": [], "seconds": 1.0}
     path.write_bytes(checksummed({"trials": [trial]}).replace(b"0.5", b"0.6"))
     with pytest.raises(ValueError, match=r"facility_location.json is damaged \(its checksum is wrong\): restore it, or remove"):
-        read_trials(path)
+        study.search("facility_location").trials  # noqa: B018
 
 
 def test_two_processes_do_not_run_one_study(tmp_path):

@@ -7,8 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
+from tabulate import tabulate
 from tqdm.auto import tqdm
 
 from facetric.progress import in_notebook
@@ -76,26 +76,13 @@ class Display:
 
     def table(self, title: str, rows: dict[str, dict[str, float]]) -> None:
         """The validation scores: a row per moment, a column per score."""
-        if self.console is None:
-            for moment, scores in rows.items():
-                self.say(f"{title}: {moment}: " + "  ".join(f"{HEADINGS.get(k, k)} {value:.4f}" for k, value in scores.items()))
-            return
-        if not rows:
-            return
-        table = Table(title=title, title_justify="left")
-        table.add_column("", no_wrap=True)
-        for name in next(iter(rows.values())):
-            table.add_column(HEADINGS.get(name, name), justify="right")
-        for moment, scores in rows.items():
-            table.add_row(moment, *(f"{value:.4f}" for value in scores.values()))
-        self.console.print(table)
+        if rows:
+            headings = ["", *(HEADINGS.get(name, name) for name in next(iter(rows.values())))]
+            body = [[moment, *scores.values()] for moment, scores in rows.items()]
+            for line in (title, *tabulate(body, headings, floatfmt=".4f").splitlines()):
+                self.say(line)
 
 
 def _words(row: dict[str, Any]) -> str:
-    words = [f"loss {row['loss']:.4f}"]
-    if row["nmi"] is not None:
-        words.append(f"NMI {row['nmi']:.3f}")
-    if row["margin_weight"] is not None:
-        words.append(f"γ {row['margin_weight']:.3g}")
-    words.append(f"{row['timing']['images_per_second']:.0f} images/s")
-    return "  ".join(words)
+    terms = "" if None in (row["nmi"], row["margin_weight"]) else f"  NMI {row['nmi']:.3f}  γ {row['margin_weight']:.3g}"
+    return f"loss {row['loss']:.4f}{terms}  {row['timing']['images_per_second']:.0f} images/s"

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 from typing import Any
 
@@ -113,17 +112,7 @@ def _wandb_id(run: Run) -> str:
     return path.read_text().strip()
 
 
-_PACKAGES = (
-    "facetric",
-    "torch",
-    "torchvision",
-    "timm",
-    "lightning-fabric",
-    "numpy",
-    "numba",
-    "safetensors",
-    "pillow",
-)
+_PACKAGES = ("facetric", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "numba", "safetensors", "pillow")
 
 
 def describe_environment(*, seed: int, device: torch.device, n_processes: int) -> dict[str, Any]:
@@ -132,7 +121,7 @@ def describe_environment(*, seed: int, device: torch.device, n_processes: int) -
         "command": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "versions": {name: _version(name) for name in _PACKAGES},
+        "versions": {name: installed_version(name) for name in _PACKAGES},
         "seed": seed,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "processes": n_processes,
@@ -157,23 +146,11 @@ def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None])
         say(f"the environment differs from the one the run started in: {words}; results may differ in the last digits")
 
 
-def _version(package: str) -> str | None:
-    try:
-        return installed_version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _git_commit() -> str | None:
     """The commit of the code, with "+changes" when files differ from it; None outside a checkout."""
-    folder = Path(__file__).parent
+    command = ["git", "describe", "--always", "--exclude=*", "--abbrev=40", "--dirty=+changes"]
     try:
-        commit = _git(folder, "rev-parse", "HEAD")
-        return f"{commit}+changes" if _git(folder, "status", "--porcelain", "--untracked-files=no") else commit
+        done = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, check=True, timeout=10)
     return done.stdout.strip()

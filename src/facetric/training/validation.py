@@ -26,13 +26,15 @@ def scores_of(vectors: NDArray[np.float32], labels: NDArray[np.int64], *, metric
 
 def check_validation(labels: NDArray[np.int64], *, can_be_off: bool = True) -> None:
     """Refuse validation images that cannot be scored, before anything is trained."""
-    off = ", or validate on none: --set run.validate_every=0" if can_be_off else ""
+    others, off = "", ""
+    if can_be_off:
+        others, off = "others with --set data.validation_seed=…, ", ", or validate on none: --set run.validate_every=0"
     sizes = np.bincount(labels)
     n_images, n_classes = len(labels), int((sizes > 0).sum())
     if n_classes > 1 and sizes.max() == 1:
         raise ValueError(
-            f"none of the {n_classes} validation classes has 2 images, so that nothing can be found again: hold out more "
-            f"of them with --set data.validation_fraction=…{off}"
+            f"none of the {n_classes} validation classes has 2 images, so that nothing can be found again: hold out "
+            f"{others}more with --set data.validation_fraction=…{off}"
         )
     if n_classes < 2 or n_images <= max(KS):
         raise ValueError(

@@ -38,18 +38,14 @@ from facetric.runs import (
 from facetric.training.session import prepare_runs
 from facetric.training.study.spaces import COMPARED_WITH_ALL, PER_IMAGE, Method, Parameters, Range, Space
 from facetric.training.study.trials import (
+    Search,
     Trial,
-    at_the_edge,
-    best_trial,
     difference_from,
     in_processes,
     middle,
-    most_trials,
-    read_trials,
     remove_run,
     require_optuna,
     say,
-    search,
     shown,
     train_or_resume,
     validation_scores,
@@ -82,8 +78,10 @@ class Study:
     @property
     def n_runs(self) -> int:
         """Runs from the first trial to the last seed."""
-        trials = sum(most_trials(self.space(name), self.setting.n_trials) for name in self.methods)
-        return trials * self.setting.n_folds + len(self.methods) * self.setting.n_seeds
+        return (
+            sum(self.search(name).n_trials for name in self.methods) * self.setting.n_folds
+            + len(self.methods) * self.setting.n_seeds
+        )
 
     def run(self, *, n_processes: int = 1) -> Comparison:
         """Search, train, evaluate, tabulate: `n_processes` runs at a time, each with one thread if there are several."""
@@ -124,8 +122,8 @@ class Study:
         own = {f"batches.{key}" for key in method.batches}
         return {key: where for key, where in {**self.setting.searched, **method.searched}.items() if key not in own}
 
-    def trials_file(self, name: str) -> Path:
-        return self.folder / "search" / f"{name}.json"
+    def search(self, name: str) -> Search:
+        return Search(self.folder / "search" / f"{name}.json", self.space(name), self.setting.n_trials)
 
     def final_folder(self, name: str, seed: int) -> Path:
         return self.folder / "runs" / f"{name}-seed{seed}"
@@ -156,12 +154,10 @@ class Study:
 
     def _search(self, name: str, threads: int | None) -> None:
         """Search the hyper-parameters of one method, trial by trial."""
-        space, path, start = self.space(name), self.trials_file(name), time.perf_counter()
-        n_before = len(read_trials(path))
-        trials = search(path, space, self.setting.n_trials, partial(self._trial, name, threads))
-        best = best_trial(trials)
-        spent = f"searched in {time.perf_counter() - start:.0f} s" if len(trials) > n_before else "already searched"
-        edge = at_the_edge(best, space)
+        search, start = self.search(name), time.perf_counter()
+        n_before = len(search.trials)
+        n_trials, best, edge = len(search.run(partial(self._trial, name, threads))), search.best, search.at_the_edge
+        spent = f"searched in {time.perf_counter() - start:.0f} s" if n_trials > n_before else "already searched"
         note = f"; close to the end of its range: {', '.join(edge)}" if edge else ""
         say(f"{name}: {spent}; best {100 * best.objective:.2f} on validation classes with {shown(best.parameters)}{note}")
 
@@ -180,14 +176,14 @@ class Study:
                 remove_run(Run.of(config))
                 scores.append({"recall_at_1": 0.0, "nmi": 0.0})
         objective = sum((found["recall_at_1"] + found["nmi"]) / 2 for found in scores) / len(scores)
-        seconds, n_trials = time.perf_counter() - start, most_trials(self.space(name), self.setting.n_trials)
+        seconds, n_trials = time.perf_counter() - start, self.search(name).n_trials
         say(f"{name}, trial {number + 1} of {n_trials}: {100 * objective:.2f} with {shown(parameters)} in {seconds:.0f} s")
         return Trial(parameters, objective, scores, seconds)
 
     def _final(self, name: str, seed: int, threads: int | None) -> None:
         """Train one seed on all training classes with the best hyper-parameters, and score it on the test classes."""
         folder, start = self.final_folder(name, seed), time.perf_counter()
-        run, best = Run(folder), best_trial(read_trials(self.trials_file(name)))
+        run, best = Run(folder), self.search(name).best
         place = {"folder": str(folder.parent), "name": folder.name, "validate_every": 0, "threads": threads}
         config = self.config(name, best.parameters, seed=seed, **place)
         if run.was_killed_at_start():
@@ -236,34 +232,33 @@ class Study:
         own = {name: {"method": asdict(method)} for name, method in self.methods.items()}
         now: dict[str, Any] = json.loads(json.dumps({"setting": shared, "methods": own}))
         path = self.folder / "protocol.json"
-        if path.is_file():
-            try:
-                before = read_checksummed(path.read_bytes())
-                pairs = [(before["setting"], now["setting"])]
-                pairs += [(before["methods"][name], now["methods"][name]) for name in own if name in before["methods"]]
-            except (ValueError, TypeError, KeyError) as error:
-                raise ValueError(f"{path} is damaged ({error}): restore it, or choose another folder with --output") from None
-            for there, here in pairs:
-                for key, was, wanted in _differences(there, here):
-                    raise ValueError(
-                        f"the study in {self.folder} was begun with another {key}: {was} there, {wanted} here; runs of different "
-                        "settings are not mixed: repeat the settings of the study, or choose another folder with --output"
-                    )
-            now["methods"] = {**before["methods"], **now["methods"]}
-        return now
+        if not path.is_file():
+            return now
+        try:
+            before = read_checksummed(path.read_bytes())
+            there = {"setting": before["setting"], **{name: before["methods"][name] for name in own if name in before["methods"]}}
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{path} is damaged ({error}): restore it, or choose another folder with --output") from None
+        here = {"setting": now["setting"], **now["methods"]}
+        for part, record in there.items():
+            for key, was, wanted in _differences(record, here[part]):
+                raise ValueError(
+                    f"the study in {self.folder} was begun with another {key}: {was} there, {wanted} here; runs of different "
+                    "settings are not mixed: repeat the settings of the study, or choose another folder with --output"
+                )
+        return {**now, "methods": {**before["methods"], **now["methods"]}}
 
     def _write(self, comparison: Comparison) -> None:
         record: dict[str, Any] = {name: {"left_out": problem} for name, problem in self.left_out.items()}
         for name in self.methods:
-            trials = read_trials(self.trials_file(name))
-            best = best_trial(trials)
+            search = self.search(name)
             record[name] = {
                 "title": self.methods[name].title,
-                "chosen": best.parameters,
-                "validation": best.objective,
-                "n_trials": len(trials),
-                "at_the_edge": at_the_edge(best, self.space(name)),
-                "search_seconds": sum(trial.seconds for trial in trials),
+                "chosen": search.best.parameters,
+                "validation": search.best.objective,
+                "n_trials": len(search.trials),
+                "at_the_edge": search.at_the_edge,
+                "search_seconds": sum(trial.seconds for trial in search.trials),
             }
         write_atomically(self.folder / "study.json", checksummed(record))
         write_atomically(self.folder / "table.md", (comparison.text("markdown") + "\n").encode())

@@ -44,24 +44,77 @@ class Trial:
     seconds: float
 
 
-def search(path: Path, space: Space, n_trials: int, run: Callable[[int, Parameters], Trial], *, seed: int = 0) -> list[Trial]:
-    """Up to `n_trials` trials, those already in `path` included. A space of choices only ends with its last combination.
+class Search:
+    """The trials of a space of hyper-parameters, in one file: up to `n_trials`, or all combinations of choices if they are fewer.
 
     Which parameters come next depends on the seed and on the earlier trials, never on `n_trials`: a search that is interrupted,
     or extended later, makes the same trials as one that runs through.
     """
-    trials = read_trials(path)
-    grid, first = _shuffled_grid(space, seed), [middle(space), *_one_in_each_quarter(space, seed)]
-    for number in range(len(trials), most_trials(space, n_trials)):
-        if grid is None:
-            parameters = first[number] if number < len(first) else _suggested(space, trials, seed * 10_000 + number)
-        else:
-            tried = [trial.parameters for trial in trials]
-            parameters = next(point for point in grid if point not in tried)
-        trials.append(run(number, parameters))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, checksummed({"trials": [asdict(trial) for trial in trials]}))
-    return trials
+
+    def __init__(self, path: Path, space: Space, n_trials: int, *, seed: int = 0) -> None:
+        self.path, self.space, self.n_trials, self.seed = path, space, n_trials, seed
+        self._grid: list[Parameters] | None = None
+        choices = [where for where in space.values() if isinstance(where, tuple)]
+        if len(choices) == len(space):
+            grid = [dict(zip(space, values, strict=True)) for values in product(*choices)]
+            self._grid = [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
+            self.n_trials = min(n_trials, len(grid))
+
+    @property
+    def trials(self) -> list[Trial]:
+        """Those in the file; none if there is no file."""
+        if not self.path.is_file():
+            return []
+        try:
+            return [Trial(**raw) for raw in read_checksummed(self.path.read_bytes())["trials"]]
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{self.path} is damaged ({error}): restore it, or remove it to search again") from None
+
+    @property
+    def best(self) -> Trial:
+        """The trial with the highest objective, the first among equals."""
+        return max(self.trials, key=lambda trial: trial.objective)
+
+    @property
+    def at_the_edge(self) -> list[str]:
+        """The keys whose best value is within a tenth of an end of its range, on the log scale: a wider one may be better."""
+        best, ranges = self.best.parameters, {key: where for key, where in self.space.items() if isinstance(where, Range)}
+        places = {key: log(float(best[key]) / where.low) / log(where.high / where.low) for key, where in ranges.items()}
+        return [key for key, place in places.items() if not 0.1 <= place <= 0.9]
+
+    def run(self, trial: Callable[[int, Parameters], Trial]) -> list[Trial]:
+        """Make the trials that are not in the file yet, each written as it ends."""
+        trials, first = self.trials, [middle(self.space), *_one_in_each_quarter(self.space, self.seed)]
+        for number in range(len(trials), self.n_trials):
+            if self._grid is not None:
+                parameters = next(point for point in self._grid if point not in [done.parameters for done in trials])
+            else:
+                parameters = first[number] if number < len(first) else self._suggested(trials)
+            trials.append(trial(number, parameters))
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.path, checksummed({"trials": [asdict(done) for done in trials]}))
+        return trials
+
+    def _suggested(self, trials: list[Trial]) -> Parameters:
+        """What TPE tries next."""
+        optuna = require_optuna()
+        kinds, sampler = (
+            optuna.distributions,
+            optuna.samplers.TPESampler(seed=self.seed * 10_000 + len(trials), n_startup_trials=1),
+        )
+        distributions = {
+            key: kinds.FloatDistribution(of.low, of.high, log=True)
+            if isinstance(of, Range)
+            else kinds.CategoricalDistribution(of)
+            for key, of in self.space.items()
+        }
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+        for trial in trials:
+            study.add_trial(
+                optuna.trial.create_trial(params=trial.parameters, distributions=distributions, value=trial.objective)
+            )
+        found: Parameters = study.ask(distributions).params
+        return found
 
 
 def middle(space: Space) -> Parameters:
@@ -81,12 +134,6 @@ def _at(where: Range | tuple[Value, ...], place: float) -> Value:
     return where.low ** (1 - place) * where.high**place if isinstance(where, Range) else where[int(place * len(where))]
 
 
-def most_trials(space: Space, n_trials: int) -> int:
-    """`n_trials`, or the number of combinations if the space has choices only and fewer of them."""
-    grid = _shuffled_grid(space, 0)
-    return n_trials if grid is None else min(n_trials, len(grid))
-
-
 def require_optuna() -> Any:
     """Optuna, or a ValueError that says how to install it."""
     try:
@@ -97,54 +144,8 @@ def require_optuna() -> Any:
     return optuna
 
 
-def read_trials(path: Path) -> list[Trial]:
-    """The trials in a file; none if there is no file."""
-    if not path.is_file():
-        return []
-    try:
-        return [Trial(**raw) for raw in read_checksummed(path.read_bytes())["trials"]]
-    except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{path} is damaged ({error}): restore it, or remove it to search again") from None
-
-
-def best_trial(trials: list[Trial]) -> Trial:
-    """The trial with the highest objective, the first among equals."""
-    return max(trials, key=lambda trial: trial.objective)
-
-
-def at_the_edge(trial: Trial, space: Space) -> list[str]:
-    """The keys whose value lies within a tenth of either end of its range, on the log scale: a wider range may be better."""
-    ranges = {key: where for key, where in space.items() if isinstance(where, Range)}
-    places = {key: log(float(trial.parameters[key]) / r.low) / log(r.high / r.low) for key, r in ranges.items()}
-    return [key for key, place in places.items() if not 0.1 <= place <= 0.9]
-
-
 def shown(parameters: Parameters) -> str:
     return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in parameters.items())
-
-
-def _shuffled_grid(space: Space, seed: int) -> list[Parameters] | None:
-    """Every combination in random order; None if the space has a range."""
-    choices = [where for where in space.values() if isinstance(where, tuple)]
-    if len(choices) < len(space):
-        return None
-    grid = [dict(zip(space, values, strict=True)) for values in product(*choices)]
-    return [grid[i] for i in np.random.default_rng(seed).permutation(len(grid))]
-
-
-def _suggested(space: Space, trials: list[Trial], seed: int) -> Parameters:
-    """What TPE tries next."""
-    optuna = require_optuna()
-    kinds = optuna.distributions
-    distributions = {
-        key: kinds.FloatDistribution(of.low, of.high, log=True) if isinstance(of, Range) else kinds.CategoricalDistribution(of)
-        for key, of in space.items()
-    }
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed, n_startup_trials=1))
-    for trial in trials:
-        study.add_trial(optuna.trial.create_trial(params=trial.parameters, distributions=distributions, value=trial.objective))
-    found: Parameters = study.ask(distributions).params
-    return found
 
 
 def say(line: str) -> None:

@@ -60,10 +60,11 @@ def compare(root: Path, cache: Path, *, n_workers: int, n_rounds: int) -> None:
     print(f"{len(paths)} JPEGs of {n_classes} classes, median {width:.0f}×{height:.0f} pixels, all in the system's file cache")
     print(f"{n_workers} workers, {os.cpu_count()} cores; torch {torch.__version__}")
 
+    os.environ["FACETRIC_CACHE"] = str(cache)
     start = time.perf_counter()
-    prepared = prepare(paths, folder=cache, n_threads=n_workers)
+    prepared = prepare(Files(paths), n_threads=n_workers)
     seconds = time.perf_counter() - start
-    n_bytes = prepared.array.path.stat().st_size
+    n_bytes = prepared.pixels.nbytes
     print(f"cache built in {seconds:.1f} s ({len(paths) / seconds:.0f} images/s), {n_bytes / 1e6:.0f} MB")
 
     ratio = min(0.25, n_classes / BATCH_SIZE)

@@ -39,7 +39,8 @@ Encode = Callable[[list[Path]], Any]
 
 def plain(network: Any, paths: list[Path]) -> Any:
     """Batches of 64, all threads on one batch, whole files decoded."""
-    from facetric.images import made_ahead, open_image
+    from facetric.images import open_image
+    from facetric.machine import made_ahead
 
     def batch(part: list[Path]) -> torch.Tensor:
         pixels = np.stack([network.preprocessing.pixels(open_image(path)) for path in part])
@@ -68,7 +69,7 @@ def contender(name: str, backbone: str) -> Encode:
         return partial(plain, network)
     if name == TORCH:
         network = network.for_inference()
-        return lambda paths: encode(network, Files(paths), padded=True)
+        return lambda paths: encode(network, Files(paths))
     embedder = Embedder(network)
     start = time.perf_counter()
     embedder.prepare(10**6)

@@ -29,7 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     dataset = load_dataset("cub", root=Path(os.environ.get("FACETRIC_DATA", ".")) / "CUB_200_2011")
     kept = np.flatnonzero(dataset.splits == "train")[:: options.every]
-    pictures, labels = prepare(dataset.images).take(kept), dataset.labels[kept]
+    pictures, labels = prepare(dataset.source).take(kept), dataset.labels[kept]
     embedder = build_network("tf_efficientnet_lite0").eval()
     spec = embedder.preprocessing
     for crop, size in CROPS:

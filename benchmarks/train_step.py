@@ -29,7 +29,7 @@ from torch import Tensor
 
 from facetric.embedder import Network, build_network
 from facetric.embedder.activations import Activations, cached_activations
-from facetric.images import Arrays, RandomCrop, prepare
+from facetric.images import Arrays, Files, RandomCrop, prepare
 from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 from facetric.runs import OptimizerTable
 from facetric.training.step import parameter_groups
@@ -47,7 +47,8 @@ def main() -> None:
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory(prefix="facetric-benchmark-") as temporary:
         folder = Path(temporary)
-        images, labels = _sample(options.images, folder)
+        os.environ["FACETRIC_CACHE"] = str(folder)
+        images, labels = _sample(options.images)
         weights = None if options.backbone == "tf_efficientnet_lite0" else "none"
         frozen, one_by_one, whole = (
             build_network(options.backbone, weights=weights, freeze_through=through)
@@ -57,10 +58,10 @@ def main() -> None:
         print(f"{options.backbone} at {whole.preprocessing.crop} px, batches of {options.batch}, cut at {options.freeze_through}")
         print(f"{torch.get_num_threads()} threads on {os.cpu_count()} cores; torch {torch.__version__}")
         start = time.perf_counter()
-        cache = cached_activations(frozen, Arrays(images), n_views=2, folder=folder)
+        cache = cached_activations(frozen, Arrays(images), n_views=2)
         seconds = time.perf_counter() - start
         n_crops = 2 * len(images)
-        print(f"trunk: {n_crops / seconds:.0f} crops/s, {cache.array.row_bytes / 2e3:.0f} kB a crop")
+        print(f"trunk: {n_crops / seconds:.0f} crops/s, {cache.values[0].nbytes / 2e3:.0f} kB a crop")
 
         crop = RandomCrop(whole.preprocessing)
         batches = ClassBalancedBatches(labels, batch_size=options.batch, class_ratio=0.25)
@@ -137,7 +138,7 @@ class _Step:
             self.spent.update(dict(zip(parts, np.diff(times).tolist(), strict=True)))
 
 
-def _sample(n_images: int, folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+def _sample(n_images: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """Pictures (n, 256, 256, 3) with eight or so to a class: an even sample of CUB's training half, or generated ones."""
     n_classes = max(2, n_images // 8)
     if home := os.environ.get("FACETRIC_DATA"):
@@ -146,7 +147,7 @@ def _sample(n_images: int, folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.
             raise SystemExit(f"FACETRIC_DATA is {home}, which has no CUB_200_2011/images: point it there, or unset it")
         found = [(path, label) for label, species in enumerate(folders) for path in sorted(species.glob("*.jpg"))[:8]]
         print("real images: CUB-200-2011")
-        prepared = prepare([path for path, _ in found], folder=folder)
+        prepared = prepare(Files(path for path, _ in found))
         return prepared.pixels[prepared.rows], np.array([label for _, label in found])
     print("generated images")
     rng = np.random.default_rng(0)

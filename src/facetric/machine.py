@@ -12,14 +12,17 @@ import functools
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 _WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")  # any of these counts as the user's choice
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # of malloc.h
 _LARGEST = 2**31 - 1
+Result = TypeVar("Result")
 
 
 def prepare_process() -> None:
@@ -57,6 +60,24 @@ def _control_group_limit(membership: Path, mount: Path) -> int:
                 quota, period = (place / "cpu.max").read_text().split()
                 limits.append(math.ceil(float(quota) / float(period)))
     return min(limits)
+
+
+def made_ahead(tasks: Iterable[Callable[[], Result]], n_threads: int | None = None) -> Iterator[Result]:
+    """The results of the tasks in order, each thread a task ahead; as many threads as cores unless given."""
+    n_threads = available_cores() if n_threads is None else n_threads
+    if n_threads < 1:
+        raise ValueError(f"n_threads must be at least 1; got {n_threads}: leave it out for one per core")
+    pool = ThreadPoolExecutor(n_threads, thread_name_prefix="facetric")
+    waiting: deque[Future[Result]] = deque()
+    try:
+        for task in tasks:
+            waiting.append(pool.submit(task))
+            if len(waiting) > n_threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def numba_threads() -> int:

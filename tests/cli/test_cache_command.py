@@ -63,9 +63,10 @@ def test_an_empty_or_missing_folder_is_fine(folder: Path) -> None:
     assert command("clean") == f"Nothing to remove in {folder}.\n"
 
 
-def test_a_cache_is_listed_with_what_it_holds(images: list[Path]) -> None:
+def test_a_cache_is_listed_with_what_it_holds(images: list[Path], folder: Path) -> None:
     before = time.time()
-    path = prepare(images, size=24).array.path
+    prepare(Files(images), size=24)
+    (path,) = folder.glob("images-24-*.rows")
     entry = listed()["prepared images"]
     assert (entry["detail"], entry["n_rows"], entry["state"]) == ("24 × 24 pixels", 3, "current")
     assert (entry["path"], entry["n_bytes"]) == (str(path), path.stat().st_size)
@@ -81,23 +82,23 @@ def test_a_cache_is_listed_with_what_it_holds(images: list[Path]) -> None:
 
 
 def test_caches_of_other_versions_are_told_and_cleaned(images: list[Path], folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     record = next(folder.glob("images-20-*.json"))
     record.write_text(record.read_text().replace(f'"pillow": "{version("pillow")}"', '"pillow": "1.0"'))
     assert state() == f"made with pillow 1.0, now {version('pillow')}"
     assert "Removed 1 of 1" in command("clean", "--yes")
     assert not list(folder.glob("images-20-*"))
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     assert state() == "current"
     monkeypatch.setitem(cache.FORMATS, "prepared images", 99)
     assert state() == f"made by facetric {version('facetric')}"
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     assert "Removed 1 of 1" in command("clean", "--yes")
     assert state() == "current"
 
 
 def test_it_asks_first_and_no_removes_nothing(images: list[Path], folder: Path) -> None:
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     before = names(folder)
     assert "Remove 2 caches, 0.0 MB, in" in command("clean", "--all", answer="n\n")
     result = CliRunner().invoke(app, ["cache", "clean", "--all"], input="")
@@ -109,7 +110,7 @@ def test_it_asks_first_and_no_removes_nothing(images: list[Path], folder: Path) 
 
 
 def test_a_cache_that_was_not_used_for_long_is_cleaned_when_asked_and_use_renews_it(images: list[Path], folder: Path) -> None:
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     long_ago = time.time() - 40 * DAY
     for lock in folder.glob("*.lock"):
         os.utime(lock, (long_ago, long_ago))
@@ -117,7 +118,7 @@ def test_a_cache_that_was_not_used_for_long_is_cleaned_when_asked_and_use_renews
     assert command("clean").startswith("Nothing to remove")
     assert command("clean", "--older-than", "41").startswith("Nothing to remove")
     assert "Removed" not in command("clean", "--older-than", "39", answer="n\n")
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     assert command("clean", "--older-than", "39").startswith("Nothing to remove")
     for lock in folder.glob("*.lock"):
         os.utime(lock, (long_ago, long_ago))
@@ -126,7 +127,7 @@ def test_a_cache_that_was_not_used_for_long_is_cleaned_when_asked_and_use_renews
 
 
 def test_caches_of_earlier_versions_are_cleaned_and_files_of_others_never(images: list[Path], folder: Path) -> None:
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     ours = names(folder)
     key = "0123456789abcdef"
     old = {f"birds-256-{key}.bytes", f"trunk-net.v1-{key}.f16", f"trunk-net.v1-{key}.part"}
@@ -157,7 +158,8 @@ HOLD = "import sys; from filelock import FileLock\nwith FileLock(sys.argv[1]): p
 
 
 def test_a_cache_that_is_being_built_is_left_alone(images: list[Path], folder: Path) -> None:
-    path = prepare(images, size=20).array.path
+    prepare(Files(images), size=20)
+    (path,) = folder.glob("images-20-*.rows")
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(path.with_suffix(".lock"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -173,7 +175,7 @@ def test_a_cache_that_is_being_built_is_left_alone(images: list[Path], folder: P
 
 
 def test_a_name_that_could_steer_the_terminal_is_escaped(images: list[Path], folder: Path) -> None:
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     record = next(folder.glob("images-20-*.json"))
     record.write_text(record.read_text().replace("20 \\u00d7 20 pixels", "\\u001b[2J\\n"))
     told = command("list")
@@ -182,7 +184,7 @@ def test_a_name_that_could_steer_the_terminal_is_escaped(images: list[Path], fol
 
 
 def test_wrong_usage_is_an_exit_status_of_two(images: list[Path]) -> None:
-    prepare(images, size=20)
+    prepare(Files(images), size=20)
     for words in (
         ("clean", "--all", "--older-than", "3"),
         ("clean", "--older-than", "-1"),

@@ -133,10 +133,11 @@ def test_a_place_inside_a_transformer_block_is_refused_with_the_blocks() -> None
         build_network("test_vit", weights="none", freeze_through="blocks.2.norm1")
 
 
-def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path) -> None:
+def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path))
     embedder = transformer("vit_small_patch14_reg4_dinov2", "blocks.5", 56)
     pictures = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
-    cache = cached_activations(embedder, Arrays(pictures), n_views=2, center=True, folder=tmp_path)
+    cache = cached_activations(embedder, Arrays(pictures), n_views=2, center=True)
     assert cache.values.shape == (5, 3, 16 + 5, 384)
     assert cache.values.dtype == np.float16
     crops = torch.from_numpy(embedder.crop(pictures))
@@ -147,15 +148,15 @@ def test_cached_tokens_are_those_of_the_live_network(tmp_path: Path) -> None:
     assert torch.allclose(embedder.from_activations(kept), expected, atol=0.01 * float(expected.abs().max()))
 
 
-def test_another_position_embedding_gives_another_cache(tmp_path: Path) -> None:
+def test_another_position_embedding_gives_another_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path))
     embedder = transformer("vit_tiny_patch16_224", "blocks.0", 32)
     pictures = np.zeros((2, 32, 32, 3), dtype=np.uint8)
-    paths = set()
     for _ in range(2):
-        paths.add(cached_activations(embedder, Arrays(pictures), n_views=1, folder=tmp_path).array.path)
+        cached_activations(embedder, Arrays(pictures), n_views=1)
         with torch.no_grad():
             embedder.backbone.pos_embed.add_(1)
-    assert len(paths) == 2
+    assert len(list(tmp_path.glob("*.rows"))) == 2
 
 
 @pytest.fixture

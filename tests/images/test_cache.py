@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import threading
@@ -11,13 +10,16 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 from PIL import Image
 
 import processes
-from facetric.images import CacheError, ImageError, MappedArray, cache, cache_folder, open_image, prepare, sources
+from facetric import machine
+from facetric.images import Arrays, CacheError, Files, ImageError, cache, cache_folder, mapped_array, open_image, sources
+from facetric.images import prepare as prepare_files
 from facetric.images.hashing import content_hashes
 
 SIZE = 24
@@ -42,6 +44,19 @@ def images(tmp_path: Path) -> list[Path]:
 
 def expected(images: list[Path], size: int = SIZE) -> np.ndarray:
     return np.stack([np.asarray(open_image(path).resize((size, size), Image.Resampling.BILINEAR)) for path in images])
+
+
+def prepare(images: list[Path], *, folder: Path | None = None, **options) -> Arrays:
+    """In another folder if told; hashes stay in that of the test."""
+    files = Files(images)
+    assert len(files.hashes) == len(images)
+    with patch.dict(os.environ, {} if folder is None else {"FACETRIC_CACHE": str(folder)}):
+        return prepare_files(files, **options)
+
+
+def rows_file(size: int = SIZE) -> Path:
+    (found,) = cache_folder().glob(f"images-{size}-*.rows")
+    return found
 
 
 def pixels(images: list[Path], **options) -> np.ndarray:
@@ -91,16 +106,19 @@ def test_only_what_is_new_is_read(images: list[Path], monkeypatch: pytest.Monkey
 
 
 def test_other_settings_or_changed_images_are_not_mixed_up(images: list[Path]) -> None:
-    assert prepare(images, size=SIZE).array.path != prepare(images, size=25).array.path
+    prepare(images, size=SIZE)
+    prepare(images, size=25)
+    assert rows_file().stat().st_size != rows_file(25).stat().st_size
     Image.new("RGB", (40, 40), "red").save(images[3])
     assert np.array_equal(pixels(images), expected(images))
     assert np.array_equal(pixels(images, size=25), expected(images, 25))
 
 
 def test_a_new_version_of_our_code_gives_another_cache(images: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    before = prepare(images, size=SIZE).array.path
+    prepare(images, size=SIZE)
     monkeypatch.setitem(cache.FORMATS, "prepared images", 99)
-    assert prepare(images, size=SIZE).array.path != before
+    prepare(images, size=SIZE)
+    assert len(list(cache_folder().glob(f"images-{SIZE}-*.rows"))) == 2
 
 
 def test_the_pixels_are_those_of_this_version_of_the_preparation(tmp_path: Path) -> None:
@@ -149,38 +167,41 @@ def test_an_image_that_is_replaced_with_size_and_time_kept_is_noticed(tmp_path: 
 @pytest.mark.parametrize("suffix", [".rows", ".keys"])
 @pytest.mark.parametrize("n_bytes", [0, 10, 100, 10_000])
 def test_what_was_cut_off_is_made_again(images: list[Path], suffix: str, n_bytes: int) -> None:
-    path = prepare(images, size=SIZE).array.path.with_suffix(suffix)
+    prepare(images, size=SIZE)
+    path = rows_file().with_suffix(suffix)
     os.truncate(path, min(n_bytes, path.stat().st_size - 1))
     assert np.array_equal(pixels(images), expected(images))
     assert np.array_equal(pixels(images), expected(images))
 
 
 def test_rows_without_a_key_are_overwritten(images: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    path = prepare(images[:5], size=SIZE).array.path
-    with path.open("ab") as file:  # of a process that was killed before it had written the keys
+    prepare(images[:5], size=SIZE)
+    with rows_file().open("ab") as file:  # of a process that was killed before it had written the keys
         file.write(bytes(3 * SIZE * SIZE * 3 + 100))
     decoded = count_decoded(monkeypatch)
     assert np.array_equal(pixels(images), expected(images))
     assert len(decoded) == 7
 
 
-def test_keys_of_lost_rows_never_count_again(images: list[Path], tmp_path: Path) -> None:
+def test_keys_of_lost_rows_never_count_again() -> None:
     """Rows are cut off, and the next process is killed after its rows and before its keys."""
-    array = MappedArray("test", "prepared images", (4,), "uint8", folder=tmp_path)
     keys = np.arange(96, dtype=np.uint8).reshape(6, 16)
 
+    def opened(keys):
+        return mapped_array(keys, "test", "prepared images", (4,), "uint8")
+
     def fill(keys):
-        with array.adding(keys) as (missing, add):
-            add(np.repeat(missing[:, None], 4, axis=1).astype(np.uint8))
+        with opened(keys) as array:
+            before = array.rows
+            array.write(np.repeat(array.missing[:, None], 4, axis=1).astype(np.uint8))
+        return before.tolist(), array.values[array.rows][:, 0].tolist()
 
     fill(keys[:4])
-    os.truncate(array.path, 8)
-    with suppress(KeyboardInterrupt), array.adding(keys[4:]) as (_, add):
-        add(np.full((1, 4), 7, dtype=np.uint8))
+    os.truncate(next(cache_folder().glob("test-*.rows")), 8)
+    with suppress(KeyboardInterrupt), opened(keys[4:]) as array:
+        array.write(np.full((1, 4), 7, dtype=np.uint8))
         raise KeyboardInterrupt
-    assert array.find(keys).tolist() == [0, 1, -1, -1, 2, -1]
-    fill(keys)
-    assert array.mapped()[array.find(keys)][:, 0].tolist() == [0, 1, 2, 3, 7, 5]
+    assert fill(keys) == ([0, 1, -1, -1, 2, -1], [0, 1, 2, 3, 7, 5])
 
 
 def build_slowly(folder: str, *images: str) -> None:
@@ -199,7 +220,7 @@ def build_slowly(folder: str, *images: str) -> None:
 def test_a_killed_build_goes_on_where_it_was(images: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "killed"
     process = processes.start(folder, *images, function="images.test_cache:build_slowly", log=tmp_path / "log")
-    processes.wait_for(lambda: any(path.stat().st_size >= 3 * 16 for path in folder.glob("*.keys")))
+    processes.wait_for(lambda: any(path.stat().st_size >= 3 * 16 for path in folder.glob("images-*.keys")))
     process.send_signal(signal.SIGKILL)
     assert processes.wait(process) == -signal.SIGKILL, (tmp_path / "log").read_text()
     decoded = count_decoded(monkeypatch)
@@ -308,14 +329,6 @@ def test_nothing_is_printed_when_there_is_no_terminal(images: list[Path], capfd:
     assert capfd.readouterr() == ("", "")
 
 
-def test_prepared_images_travel_to_another_process_without_their_pixels(images: list[Path]) -> None:
-    packed = pickle.dumps(prepare(images, size=SIZE).take([3, 1]))
-    assert len(packed) < 2000
-    again = pickle.loads(packed)
-    assert len(again) == 2
-    assert np.array_equal(again.pixels[again.rows], expected(images)[[3, 1]])
-
-
 def test_the_cache_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "own"))
     assert cache_folder() == tmp_path / "own"
@@ -339,7 +352,7 @@ def test_as_many_threads_decode_as_the_machine_has_cores(tmp_path, monkeypatch):
         together.wait(timeout=30)
         return decode(image, **options)
 
-    monkeypatch.setattr(sources, "available_cores", lambda: 5)
+    monkeypatch.setattr(machine, "available_cores", lambda: 5)
     monkeypatch.setattr(sources, "open_image", decode_together)
     paths = [tmp_path / f"{number}.png" for number in range(5)]
     for number, path in enumerate(paths):

@@ -46,11 +46,12 @@ def test_a_batch_is_what_the_sampler_asked_for() -> None:
         assert np.array_equal(batch.inputs.numpy(), CenterCrop(FORMAT)(PIXELS[image_ids]))
 
 
-def test_memory_cache_and_files_give_the_same_batches(tmp_path: Path) -> None:
+def test_memory_cache_and_files_give_the_same_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [tmp_path / f"{number}.png" for number in range(40)]
     for path, pixels in zip(paths, PIXELS, strict=True):
         Image.fromarray(pixels).save(path)
-    prepared = prepare(paths, size=20, folder=tmp_path / "cache")
+    monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
+    prepared = prepare(Files(paths), size=20)
     backwards = prepared.take(np.arange(40)[::-1]).take(np.arange(40)[::-1])
     for transform in (RandomCrop(FORMAT), RandomResizedCrop(FORMAT)):
         batches = [list(loader(images, transform=transform)) for images in (Arrays(PIXELS), prepared, backwards, Files(paths))]

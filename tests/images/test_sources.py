@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from facetric.images import Arrays, CenterCrop, Files, Preprocessing, RandomCrop, as_source, made_ahead
+from facetric.images import Arrays, CenterCrop, Files, Preprocessing, RandomCrop, as_source
+from facetric.machine import made_ahead
 
 FORM = Preprocessing(size=20, pad=1, crop=13)
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 20, 20, 3), dtype=np.uint8)
@@ -35,18 +36,20 @@ def test_files_images_and_arrays_give_the_same_inputs(paths: list[Path]) -> None
             assert np.array_equal(source.take([1, 3, 0]).inputs(np.array([1, 2, 1]), crop, given), expected)
 
 
-def test_a_source_is_known_by_content_and_order_alone(paths: list[Path], tmp_path: Path, monkeypatch) -> None:
+def test_images_are_known_by_their_content_alone(paths: list[Path], tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path / "cache"))
     files, copies = Files(paths), []
     (tmp_path / "copies").mkdir()
     for path in paths:
         copies.append(tmp_path / "copies" / path.name)
         copies[-1].write_bytes(path.read_bytes())
-    assert Files(copies).key == files.key
-    assert np.array_equal(files.take([2]).hashes, files.hashes[2:3])
-    assert len({files.key, files.take([1, 0, 2, 3, 4, 5]).key, files.take([0]).key, Arrays(PIXELS).key}) == 4
+    assert np.array_equal(files.take([2]).hashes, Files(paths[2:3]).hashes)  # not known yet
+    assert np.array_equal(Files(copies).hashes, files.hashes)
+    assert np.array_equal(files.take([2, 0]).hashes, files.hashes[[2, 0]])
+    assert np.array_equal(Arrays(PIXELS).take([2, 0]).hashes, Arrays(PIXELS).hashes[[2, 0]])
+    assert len({key.tobytes() for key in (*files.hashes, *Arrays(PIXELS).hashes)}) == 12
     copies[0].write_bytes(paths[1].read_bytes())
-    assert Files(copies).key != files.key
+    assert np.array_equal(Files(copies).hashes[0], files.hashes[1])
     mixed = Files([paths[0], Image.fromarray(PIXELS[1]), paths[2]])
     assert np.array_equal(mixed.hashes[[0, 2]], files.hashes[[0, 2]])
 
@@ -64,7 +67,6 @@ def test_a_random_crop_without_draws_and_what_is_no_image_are_refused() -> None:
 
 def test_images_are_read_without_torch() -> None:
     code = (
-        "import sys; from facetric.images import Files, Preprocessing, load_dataset, made_ahead, open_image; "
-        "sys.exit('torch' in sys.modules)"
+        "import sys; from facetric.images import Files, Preprocessing, load_dataset, open_image; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

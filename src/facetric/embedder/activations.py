@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.encode import batch_size_for, encode, inference, outputs_in_order
 from facetric.embedder.network import WHOLE, Network
-from facetric.images import CenterCrop, Crop, ImageSource, MappedArray, Preprocessing, RandomCrop
+from facetric.images import CenterCrop, Crop, ImageSource, MappedArray, Preprocessing, RandomCrop, mapped_array
 from facetric.progress import Progress
 
 _log = logging.getLogger("facetric")
@@ -36,7 +35,7 @@ class Activations:
     Image i is ``values[rows[i]]``, (n_views + 1 with the central one, …), read from the disk when it is used.
     """
 
-    array: MappedArray
+    values: NDArray[np.floating]
     rows: NDArray[np.int64]  # (n,)
     names: Sequence[str]
     hashes: NDArray[np.uint8]  # (n, 16)
@@ -44,15 +43,8 @@ class Activations:
     central: int | None  # the view that is the central crop
     starts_at: ClassVar[str] = "activations"
 
-    def __post_init__(self) -> None:
-        self.values = self.array.mapped()
-
     def __len__(self) -> int:
         return len(self.rows)
-
-    @property
-    def key(self) -> str:
-        return hashlib.sha256(str(self.array.path).encode() + self.hashes.tobytes()).hexdigest()
 
     def take(self, rows: ArrayLike) -> Activations:
         chosen = np.asarray(rows, dtype=np.int64)
@@ -68,9 +60,6 @@ class Activations:
             views = (draws[:, 0] * self.n_views).astype(np.int64)
         return np.asarray(self.values[self.rows[rows], views], dtype=np.float32)
 
-    def __reduce__(self) -> tuple[Any, ...]:  # another process maps the file instead of copying it
-        return Activations, (self.array, self.rows, self.names, self.hashes, self.n_views, self.central)
-
 
 def cached_activations(
     network: Network,
@@ -80,7 +69,6 @@ def cached_activations(
     seed: int = 0,
     center: bool = False,
     transform: Crop | None = None,
-    folder: Path | None = None,
     step: str = "Activations",
     progress: Progress | None = None,
 ) -> Activations:
@@ -100,29 +88,26 @@ def cached_activations(
         )
     transform = RandomCrop(network.preprocessing) if transform is None else transform
     total = n_views + center
-    settings = {"trunk": _trunk(network), "crop": repr(transform), "n_views": n_views, "center": center, "seed": seed}
-    array = MappedArray(
+    settings = {"trunk": _trunk(network), "crop": transform, "n_views": n_views, "center": center, "seed": seed}
+    with mapped_array(
+        source.hashes,
         f"trunk-{network.name}",
         "activations",
         (total, *_shape(network, transform.preprocessing)),
         "float16" if n_views else "float32",
-        f"{network.name} through {network.freeze_through}, {total} view{'s' * (total > 1)}",
-        settings,
-        ("torch", "timm", "pillow"),
-        folder,
-    )
-
-    with array.adding(source.hashes, step=step, progress=progress) as (missing, add):
-        if len(missing):
+        detail=f"{network.name} through {network.freeze_through}, {total} view{'s' * (total > 1)}",
+        settings=settings,
+        step=step,
+        progress=progress,
+    ) as kept:
+        if len(kept.missing):
             _log.info(
                 "computing activations of %d images in %d view%s through %s, once: %.1f MB in %s",
-                len(missing), total, "s" * (total > 1), network.freeze_through, len(missing) * array.row_bytes / 1e6, array.path,
+                len(kept.missing), total, "s" * (total > 1), network.freeze_through, len(kept.missing) * kept.row_bytes / 1e6,
+                kept.path,
             )  # fmt: skip
-            crops = partial(_crops, source, transform, n_views, center, seed)
-            for block in _computed(network, missing, crops, array.shape, array.dtype):
-                add(block)
-    rows = array.find(source.hashes)
-    return Activations(array, rows, source.names, source.hashes, n_views, n_views if center else None)
+        _compute(network, kept, partial(_crops, source, transform, n_views, center, seed))
+    return Activations(kept.values, kept.rows, source.names, source.hashes, n_views, n_views if center else None)
 
 
 def cached_vectors(
@@ -135,35 +120,40 @@ def cached_vectors(
 ) -> NDArray[np.float32]:
     """The embeddings (n, dim) of these images, from the cache; the others are made now and kept: a killed command resumes."""
     fingerprint = network_fingerprint(network)
-    about = f"{network.name}, {fingerprint[:12]}", {"network": fingerprint}, ("torch", "timm", "pillow")
-    array = MappedArray(f"vectors-{network.name}", "vectors", (network.dim,), "float32", *about)
-    with array.adding(source.hashes, step=step, progress=progress) as (missing, add), inference(network) as fast:
-        for start in range(0, len(missing), _BLOCK):
-            add(encode(fast, source.take(missing[start : start + _BLOCK]), batch_size=batch_size))
-    return np.asarray(array.mapped()[array.find(source.hashes)])
+    with (
+        mapped_array(
+            source.hashes,
+            f"vectors-{network.name}",
+            "vectors",
+            (network.dim,),
+            "float32",
+            detail=f"{network.name}, {fingerprint[:12]}",
+            settings={"network": fingerprint},
+            step=step,
+            progress=progress,
+        ) as kept,
+        inference(network) as fast,
+    ):
+        for start in range(0, len(kept.missing), _BLOCK):
+            kept.write(encode(fast, source.take(kept.missing[start : start + _BLOCK]), batch_size=batch_size))
+    return np.asarray(kept.values[kept.rows])
 
 
-def _computed(
-    network: Network,
-    positions: NDArray[np.int64],
-    crops: Callable[[NDArray[np.int64]], NDArray[np.float32]],
-    shape: tuple[int, ...],
-    dtype: str,
-) -> Iterator[NDArray[np.floating]]:
-    """The activations of these images in blocks of rows of this shape."""
-    n_block = max(1, batch_size_for(network) // shape[0])
-    blocks = [positions[start : start + n_block] for start in range(0, len(positions), n_block)]
+def _compute(network: Network, kept: MappedArray, crops: Callable[[NDArray[np.int64]], NDArray[np.float32]]) -> None:
+    """Write the activations of the images that are missing, in blocks."""
+    n_block = max(1, batch_size_for(network) // kept.shape[0])
+    blocks = [kept.missing[start : start + n_block] for start in range(0, len(kept.missing), n_block)]
     with inference(network) as fast:
         outputs = outputs_in_order(fast, [partial(crops, rows) for rows in blocks], fast.trunk)
         for rows, found in zip(blocks, outputs, strict=True):
-            block = found.to(getattr(torch, dtype)).numpy()  # NumPy warns where this overflows
+            block = found.to(getattr(torch, kept.dtype)).numpy()  # NumPy warns where this overflows
             if not np.isfinite(block).all():
                 raise ValueError(
-                    f"activations through {network.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {dtype}'s range: "
-                    "freeze through another module (--set model.freeze_through=…) or train without the cache "
+                    f"activations through {network.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {kept.dtype}'s "
+                    "range: freeze through another module (--set model.freeze_through=…) or train without the cache "
                     "(--set model.cached_views=0)"
                 )
-            yield block.reshape(len(rows), *shape)
+            kept.write(block.reshape(len(rows), *kept.shape))
 
 
 def _crops(

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from facetric.embedder.network import Network
-from facetric.images import ImageSource, made_ahead
+from facetric.images import ImageSource
+from facetric.machine import made_ahead
 
 if TYPE_CHECKING:
     from facetric.embedder.onnx_engine import OnnxEngine

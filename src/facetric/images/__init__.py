@@ -1,15 +1,15 @@
 """Image files, datasets of them, and the pixels that a network sees."""
 
-from facetric.images.cache import Cache, CacheError, MappedArray, cache_folder, find_caches, remove_cache
+from facetric.images.cache import Cache, CacheError, MappedArray, cache_folder, find_caches, mapped_array, remove_cache
 from facetric.images.check import DatasetCheck, check_dataset
 from facetric.images.dataset import SPLITS, ImageDataset
 from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image, upright_rgb
 from facetric.images.glyphs import load_glyphs
-from facetric.images.hashing import content_hash, content_hashes
+from facetric.images.hashing import content_hash, file_state
 from facetric.images.listing import ImageList, Problem, list_images
 from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
 from facetric.images.readers import load_dataset, load_present
-from facetric.images.sources import Arrays, Files, ImageSource, Prepared, as_source, made_ahead, prepare, source_of
+from facetric.images.sources import Arrays, Files, ImageSource, as_source, prepare
 
 __all__ = [
     "MAX_PIXELS",
@@ -26,7 +26,6 @@ __all__ = [
     "ImageList",
     "ImageSource",
     "MappedArray",
-    "Prepared",
     "Preprocessing",
     "Problem",
     "RandomCrop",
@@ -35,18 +34,17 @@ __all__ = [
     "cache_folder",
     "check_dataset",
     "content_hash",
-    "content_hashes",
     "decode_image",
+    "file_state",
     "find_caches",
     "list_images",
     "load_dataset",
     "load_glyphs",
     "load_present",
-    "made_ahead",
+    "mapped_array",
     "open_file",
     "open_image",
     "prepare",
     "remove_cache",
-    "source_of",
     "upright_rgb",
 ]

@@ -16,9 +16,9 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,138 +34,84 @@ KEY_BYTES = 16
 SYNC_EVERY = 15.0  # seconds of work that a killed process can lose
 # What rows of a kind are, as a number: raise it with every change that changes one.
 FORMATS = {"prepared images": 2, "activations": 3, "vectors": 1, "file hashes": 1}
+_NETWORK = ("torch", "timm", "pillow")  # packages whose versions decide a row, too
+PACKAGES = {"prepared images": ("pillow",), "activations": _NETWORK, "vectors": _NETWORK, "file hashes": ()}
 _OUR_NAME = re.compile(r".+-[0-9a-f]{16}")
 _OLD_SUFFIXES, _OLD_START = (".bytes", ".f16", ".f32", ".part"), b"facetric array file "  # before 0.3
-
-
-Addition = tuple[NDArray[np.int64], Callable[[NDArray[Any]], None]]
 
 
 class CacheError(OSError):
     """A cache cannot be read or written; the message says where, why and what to do."""
 
 
-@dataclass(frozen=True)
 class MappedArray:
-    """Rows of one shape and type, kept by content. `kind` (one of FORMATS) and `detail` say what they are."""
+    """Rows of one shape and type, kept by content; `mapped_array` opens it for some images: theirs are `values[rows]`."""
 
-    name: str  # that the file begins with
-    kind: str
-    shape: tuple[int, ...]  # of a row
-    dtype: str
-    detail: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)  # what decides a row besides its content
-    packages: tuple[str, ...] = ()  # whose versions do, too
-    folder: Path | None = None  # `cache_folder()` unless given
+    missing: NDArray[np.int64]  # positions of the images that have no row, each content once: to be written in this order
+    rows: NDArray[np.int64]  # the row of every image, −1 where it is missing
+    values: NDArray[Any]  # every row there is, (n, …), read from the disk when it is used
 
-    @property
-    def path(self) -> Path:
-        """The file of the rows."""
-        decides = [self.kind, self.shape, self.dtype, self.settings, FORMATS[self.kind], self._versions()]
-        key = hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:16]
-        name = re.sub(r"[^\w.-]", "_", self.name)
-        return (self.folder or cache_folder()) / f"{name}-{key}.rows"
+    def __init__(self, path: Path, kind: str, keys: NDArray[np.uint8], shape: tuple[int, ...], dtype: str) -> None:
+        self.path, self.kind, self.keys, self.shape, self.dtype = path, kind, keys, shape, dtype
+        self.row_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        self._look()
 
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+    def write(self, block: NDArray[Any]) -> None:
+        """The next rows of those that are missing."""
+        self._file.write(np.ascontiguousarray(block, dtype=self.dtype).reshape(-1).view(np.uint8).data)
+        self._n_written += len(block)
+        self._progress(self._step, self._n_written, len(self.missing))
+        if time.monotonic() - self._synced > SYNC_EVERY:
+            self._sync()
 
-    def mapped(self) -> NDArray[Any]:
-        """All rows there are, (n, …): read-only, read from the disk when they are used."""
-        n = len(self._known()) // KEY_BYTES
-        return np.memmap(self.path, dtype=self.dtype, mode="r", shape=(n, *self.shape)).view(np.ndarray)
-
-    def find(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """The row of every key (n, 16), −1 where it is missing."""
-        known = self._known()
-        row_of = {known[i : i + KEY_BYTES]: i // KEY_BYTES for i in range(0, len(known), KEY_BYTES)}
-        return np.array([row_of.get(key.tobytes(), -1) for key in keys], dtype=np.int64)
-
-    @contextmanager
-    def adding(self, keys: NDArray[np.uint8], *, step: str = "", progress: Progress | None = None) -> Iterator[Addition]:
-        """The positions of the keys that have no row, each content once, and a function to add their rows in blocks, in order.
-
-        No other process adds meanwhile. `progress` is told of the `step`, else a bar is shown.
-        """
-        if len(missing := self._missing(keys)) == 0:
-            yield missing, _nothing_to_add
-        else:
-            with self._only_writer():
-                missing = self._missing(keys)  # another process may have added some meanwhile
-                with self._writer(keys[missing], step or self.kind, progress) as add:
-                    yield missing, add
-        with suppress(OSError):  # the time of the lock says when the cache was last used
-            self.path.with_suffix(".lock").touch()
-
-    def _missing(self, keys: NDArray[np.uint8]) -> NDArray[np.int64]:
-        missing = np.flatnonzero(self.find(keys) < 0)
-        return missing[np.sort(np.unique(keys[missing], axis=0, return_index=True)[1])]
-
-    def _known(self) -> bytes:
-        """The keys of the rows that are there in full."""
+    def _look(self) -> None:
+        """Find the rows of these images among those that are there in full."""
         try:
-            n = self.path.stat().st_size // self.row_bytes
-            keys = self.path.with_suffix(".keys").read_bytes()
+            n_bytes, known = self.path.stat().st_size, self.path.with_suffix(".keys").read_bytes()
         except FileNotFoundError:
-            return b""
+            n_bytes, known = 0, b""
         except OSError as error:
             raise self._cannot("read", error) from error
-        return keys[: KEY_BYTES * min(n, len(keys) // KEY_BYTES)]
+        n = min(n_bytes // self.row_bytes, len(known) // KEY_BYTES)
+        row_of = {known[i * KEY_BYTES : (i + 1) * KEY_BYTES]: i for i in range(n)}
+        self.rows = np.array([row_of.get(key.tobytes(), -1) for key in self.keys], dtype=np.int64)
+        missing = np.flatnonzero(self.rows < 0)
+        self.missing = missing[np.sort(np.unique(self.keys[missing], axis=0, return_index=True)[1])]
+        # numba takes plain arrays only, not the memmap subclass; an empty file cannot be mapped
+        shape = (n, *self.shape)
+        self.values = np.memmap(self.path, self.dtype, "r", shape=shape).view(np.ndarray) if n else np.empty(shape, self.dtype)
 
     @contextmanager
-    def _writer(self, keys: NDArray[np.uint8], step: str, progress: Progress | None) -> Iterator[Callable[[NDArray[Any]], None]]:
+    def _writing(self, record: Mapping[str, Any], step: str, progress: Progress) -> Iterator[None]:
         """Rows are written as they come; from time to time, the keys of those that are on the disk."""
-        self._check_space(len(keys))
-        n_before, n_done, n_kept, synced = len(self._known()) // KEY_BYTES, 0, 0, time.monotonic()
-
-        def add(block: NDArray[Any]) -> None:
-            nonlocal n_done
-            rows.write(np.ascontiguousarray(block, dtype=self.dtype).reshape(-1).view(np.uint8).data)
-            n_done += len(block)
-            shown(step, n_done, len(keys))
-            if time.monotonic() - synced > SYNC_EVERY:
-                sync()
-
-        def sync() -> None:
-            nonlocal n_kept, synced
-            rows.flush()
-            os.fsync(rows.fileno())
-            known.write(keys[n_kept:n_done].tobytes())
-            known.flush()
-            n_kept, synced = n_done, time.monotonic()
-
+        needed, free = len(self.missing) * self.row_bytes, shutil.disk_usage(self.path.parent).free
+        if free < needed:
+            raise CacheError(
+                f"the cache of {self.kind} needs {needed / 1e9:.1f} GB for {len(self.missing)} images; {self.path.parent} has "
+                f"{free / 1e9:.1f} GB: free some space, or set FACETRIC_CACHE to a folder on another disk"
+            )
+        n_before, self._step, self._progress = len(self.values), step, progress
         try:
-            write_unsynced(self.path.with_suffix(".json"), json.dumps(self._record(), indent=1).encode())
+            write_unsynced(self.path.with_suffix(".json"), json.dumps(record, indent=1).encode())
             for suffix in (".rows", ".keys"):
                 self.path.with_suffix(suffix).touch()
-            bars = steps_shown() if progress is None else nullcontext(progress)
-            with self.path.open("r+b") as rows, self.path.with_suffix(".keys").open("r+b") as known, bars as shown:
-                rows.seek(n_before * self.row_bytes)
-                known.truncate(known.seek(n_before * KEY_BYTES))
+            with self.path.open("r+b") as self._file, self.path.with_suffix(".keys").open("r+b") as self._known:
+                self._file.seek(n_before * self.row_bytes)
+                self._known.truncate(self._known.seek(n_before * KEY_BYTES))
+                self._n_written, self._n_kept, self._synced = 0, 0, time.monotonic()
                 try:
-                    yield add
+                    yield
                 finally:
-                    sync()
-        except CacheError:
-            raise
+                    self._sync()
         except OSError as error:
             raise self._cannot("write", error) from error
 
-    def _record(self) -> dict[str, Any]:
-        made_by = f"facetric {installed_version('facetric')}"
-        about = {"kind": self.kind, "detail": self.detail, "format": FORMATS[self.kind], "dtype": self.dtype}
-        return {**about, "row_bytes": self.row_bytes, "versions": self._versions(), "made_by": made_by}
-
-    def _versions(self) -> dict[str, str]:
-        return {package: installed_version(package) for package in self.packages}
-
-    def _check_space(self, n_rows: int) -> None:
-        needed, free = n_rows * self.row_bytes, shutil.disk_usage(self.path.parent).free
-        if free < needed:
-            raise CacheError(
-                f"the cache of {self.kind} needs {needed / 1e9:.1f} GB for {n_rows} images; {self.path.parent} has "
-                f"{free / 1e9:.1f} GB: free some space, or set FACETRIC_CACHE to a folder on another disk"
-            )
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._known.write(self.keys[self.missing[self._n_kept : self._n_written]].tobytes())
+        self._known.flush()
+        self._n_kept, self._synced = self._n_written, time.monotonic()
 
     @contextmanager
     def _only_writer(self) -> Iterator[None]:
@@ -190,6 +136,43 @@ class MappedArray:
             f"cannot {verb} the cache of {self.kind} {self.path}: {error.strerror or error}; free some space or change the "
             "permissions there, or set FACETRIC_CACHE to another folder"
         )
+
+
+@contextmanager
+def mapped_array(
+    keys: NDArray[np.uint8],
+    name: str,
+    kind: str,
+    shape: tuple[int, ...],
+    dtype: str,
+    *,
+    detail: str = "",
+    settings: Mapping[str, Any] | None = None,
+    step: str = "",
+    progress: Progress | None = None,
+) -> Iterator[MappedArray]:
+    """The rows of the images with these content hashes (n, 16): those that are missing are to be written inside the `with`.
+
+    The `kind` (one of FORMATS) and the `settings` decide a row besides its content; `name` and `detail` are for people. No other
+    process writes meanwhile. `progress` is told of the `step`, else a bar is shown.
+    """
+    versions = {package: installed_version(package) for package in PACKAGES[kind]}
+    decides = json.dumps([kind, shape, dtype, settings or {}, FORMATS[kind], versions], sort_keys=True, default=repr)
+    key, stem = hashlib.sha256(decides.encode()).hexdigest()[:16], re.sub(r"[^\w.-]", "_", name)
+    path = cache_folder() / f"{stem}-{key}.rows"
+    array = MappedArray(path, kind, keys, shape, dtype)
+    if len(array.missing) == 0:
+        yield array
+    else:
+        made_by = f"facetric {installed_version('facetric')}"
+        record = {"kind": kind, "detail": detail, "format": FORMATS[kind], "dtype": dtype, "row_bytes": array.row_bytes}
+        with array._only_writer(), steps_shown() if progress is None else nullcontext(progress) as told:
+            array._look()  # another process may have written some meanwhile
+            with array._writing({**record, "versions": versions, "made_by": made_by}, step or kind, told):
+                yield array
+        array._look()
+    with suppress(OSError):  # the time of the lock says when the cache was last used
+        path.with_suffix(".lock").touch()
 
 
 def cache_folder() -> Path:
@@ -275,7 +258,3 @@ def _state(path: Path, record: Mapping[str, Any]) -> str:
         if now != version:
             return f"made with {package} {version}, now {now}"
     return "current"
-
-
-def _nothing_to_add(block: NDArray[Any]) -> None:
-    assert len(block) == 0

@@ -7,8 +7,8 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,7 +18,7 @@ from PIL import Image
 from facetric.images.decoding import FORMAT_SUFFIXES, ImageError, decode_image, is_image_file, open_file
 from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount
 from facetric.images.readers.survey import LAYOUTS, Survey, detect_layout
-from facetric.machine import available_cores
+from facetric.machine import made_ahead
 from facetric.progress import Progress
 from facetric.text import did_you_mean, name_some, printable
 
@@ -215,14 +215,10 @@ class _Facts:
 
 def _inspected(paths: Sequence[Path], *, n_threads: int | None = None, progress: Progress | None = None) -> Iterator[_Facts]:
     """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
-    executor = ThreadPoolExecutor(n_threads or available_cores())
-    try:
-        for n_done, facts in enumerate(executor.map(_inspect, paths), start=1):
-            yield facts
-            if progress is not None:
-                progress("Opening images", n_done, len(paths))
-    finally:
-        executor.shutdown(cancel_futures=True)  # an interrupt need not wait for thousands of files
+    for n_done, facts in enumerate(made_ahead([partial(_inspect, path) for path in paths], n_threads), start=1):
+        yield facts
+        if progress is not None:
+            progress("Opening images", n_done, len(paths))
 
 
 def _inspect(path: Path) -> _Facts:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.images.sources import ImageSource, source_of
+from facetric.images.sources import Arrays, Files, ImageSource, prepare
 
 SPLITS = ("train", "validation", "test")
 _WAYS_OUT = {
@@ -47,9 +48,23 @@ class ImageDataset:
         return len(self.labels)
 
     @cached_property
-    def source(self) -> ImageSource:
+    def source(self) -> Files | Arrays:
         """The images as a network is fed with them."""
-        return source_of(self.images)
+        return Arrays(self.images) if isinstance(self.images, np.ndarray) else Files(self.images)
+
+    @property
+    def hashes(self) -> NDArray[np.uint8]:
+        """The content hash of every image, (n, 16): files are read once."""
+        return self.source.hashes
+
+    def prepared(self, split: str, *, size: int, n_threads: int | None = None) -> ImageSource:
+        """The images of a split to train on: files are stretched to size × size once (`prepare`), arrays stay as they are."""
+        rows = np.flatnonzero(self.splits == split)
+        source = self.source.take(rows)
+        if isinstance(source, Arrays) or len(source) == 0:
+            return source
+        source.hashes = self.hashes[rows]  # of all images at once: the manifest needs them, too
+        return prepare(source, size=size, n_threads=n_threads)
 
     @property
     def n_classes(self) -> int:
@@ -66,10 +81,13 @@ class ImageDataset:
             raise ValueError(f"dataset {self.name!r} has no {split} images; it has: {have}: {_WAYS_OUT[split]}")
         return self.take(chosen)
 
-    def take(self, image_ids: NDArray[np.int64]) -> ImageDataset:
-        """The images with these positions, in this order."""
+    def take(self, image_ids: NDArray[np.int64], **changes: Any) -> ImageDataset:
+        """The images with these positions, in this order; `changes` are other values of the fields."""
         images = self.images[image_ids] if isinstance(self.images, np.ndarray) else [self.images[i] for i in image_ids]
-        return replace(self, images=images, labels=self.labels[image_ids], splits=self.splits[image_ids])
+        taken = replace(self, **{"images": images, "labels": self.labels[image_ids], "splits": self.splits[image_ids], **changes})
+        if "hashes" in vars(self.source):
+            taken.source.hashes = self.hashes[image_ids]
+        return taken
 
     def with_test(self, fraction: float, *, seed: int = 0) -> ImageDataset:
         """The same images with a random fraction of the *classes* for testing, the others for training; 1 tests on all."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.images.cache import KEY_BYTES, MappedArray
+from facetric.images.cache import KEY_BYTES, mapped_array
 from facetric.images.decoding import ImageError, open_file
-from facetric.machine import available_cores
+from facetric.machine import made_ahead
 from facetric.text import printable
 
 
@@ -26,14 +26,11 @@ def content_hashes(images: Sequence[Path] | NDArray[np.uint8]) -> NDArray[np.uin
     """A hash (n, 16) of the content of every image: of the bytes of a file, or of the pixels of an image in memory."""
     if isinstance(images, np.ndarray):
         return _stacked([content_hash(repr(image.shape).encode() + image.tobytes()) for image in images])
-    if len(images) == 0:
-        return _stacked([])
-    kept = MappedArray("contents", "file hashes", (KEY_BYTES,), "uint8")
     states = _stacked([_state_hash(Path(image)) for image in images])
-    with kept.adding(states) as (missing, add):
-        for hashes in _read([Path(images[position]) for position in missing]):
-            add(hashes)
-    return kept.mapped()[kept.find(states)]
+    with mapped_array(states, "contents", "file hashes", (KEY_BYTES,), "uint8") as kept:
+        for found in made_ahead(partial(_file_hash, Path(images[position])) for position in kept.missing):
+            kept.write(found)
+    return kept.values[kept.rows]
 
 
 def file_state(path: Path) -> str:
@@ -50,14 +47,6 @@ def _state_hash(path: Path) -> bytes:
         with open_file(path):  # an ImageError that says why
             pass
     return content_hash(os.fsencode(path.absolute()) + b"\0" + state.encode())
-
-
-def _read(paths: Sequence[Path]) -> Iterator[NDArray[np.uint8]]:
-    pool = ThreadPoolExecutor(available_cores(), thread_name_prefix="facetric-hash")
-    try:
-        yield from pool.map(_file_hash, paths)
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _file_hash(path: Path) -> NDArray[np.uint8]:

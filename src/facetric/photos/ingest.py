@@ -24,10 +24,11 @@ from facetric.images import (
     Problem,
     content_hash,
     decode_image,
+    file_state,
     list_images,
-    made_ahead,
     open_file,
 )
+from facetric.machine import made_ahead
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Model, NewPhoto, Store
 from facetric.progress import Progress
@@ -225,15 +226,6 @@ def folder_label(root: Path, photo: Path) -> str:
     """The name of the folder directly below the root that holds a photo; empty for a photo in the root itself."""
     parts = photo.relative_to(root).parts
     return parts[0] if len(parts) > 1 else ""
-
-
-def file_state(path: Path) -> str:
-    """Size, times and inode of a file, as one text: while it stays, so does the content. Empty if there is no file."""
-    try:
-        status = path.stat()
-    except (OSError, ValueError):
-        return ""
-    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 def unchanged(root: Path, photos: Iterable[Path], states: Mapping[str, tuple[str, bytes]]) -> dict[Path, bytes]:

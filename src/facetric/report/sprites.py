@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageOps
 
-from facetric.images import made_ahead
+from facetric.machine import made_ahead
 from facetric.progress import Progress
 
 SHEET_SIDE = 2048  # pixels; every browser decodes this, on phones too

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.images import SPLITS, ImageDataset, content_hashes
+from facetric.images import SPLITS, ImageDataset
 from facetric.text import name_some
 
 FORMAT = 1
@@ -82,7 +82,7 @@ class Manifest:
             images=_names(dataset, root),
             labels=dataset.labels,
             splits=dataset.splits,
-            contents=_contents(dataset.images),
+            contents=_contents(dataset),
             shared_classes=dataset.shared_classes,
         )
 
@@ -112,7 +112,7 @@ class Manifest:
         (two class folders that have swapped names, say).
         """
         place_now = {name: i for i, name in enumerate(_names(dataset, root))}
-        contents_now = _contents(dataset.images)
+        contents_now = _contents(dataset)
         wanted = [i for i in range(len(self)) if self.splits[i] in splits]
         found = [i for i in wanted if self.images[i] in place_now]
         contents = {i: contents_now[place_now[self.images[i]]] for i in found}
@@ -123,11 +123,10 @@ class Manifest:
         leaked = {i for i in changed if homes.get(contents[i], {self.splits[i]}) - {self.splits[i]}}
         there = np.array([i for i in found if i not in leaked], dtype=np.int64)
         now = np.array([place_now[self.images[i]] for i in there], dtype=np.int64)
-        current = dataset.take(now)
         known, known_classes = set(self.images), set(self.class_names)
         added = [name for name in place_now if name not in known]
         new_classes = [dataset.class_names[dataset.labels[place_now[name]]] for name in added]
-        names_now = [dataset.class_names[label] for label in current.labels]
+        names_now = [dataset.class_names[label] for label in dataset.labels[now]]
         changes = DataChanges(
             added=tuple(added),
             removed=tuple(self.images[i] for i in wanted if self.images[i] not in place_now),
@@ -138,8 +137,8 @@ class Manifest:
             ),
             new_classes=tuple(dict.fromkeys(name for name in new_classes if name not in known_classes)),
         )
-        as_trained = replace(
-            current,
+        as_trained = dataset.take(
+            now,
             labels=self.labels[there],
             class_names=self.class_names,
             splits=self.splits[there],
@@ -191,7 +190,7 @@ class Manifest:
 def _names(dataset: ImageDataset, root: str | None) -> tuple[str, ...]:
     """Names by which images are found again: relative to the root where they lie below it, so that a folder may be moved."""
     if isinstance(dataset.images, np.ndarray):
-        return tuple(f"#{i}" for i in range(len(dataset)))
+        return tuple(f"#{i}" for i in range(len(dataset.images)))
     base = Path(root or ".").expanduser().absolute()
     base = base if base.is_dir() else base.parent
     prefix = os.path.join(str(base), "")
@@ -199,5 +198,5 @@ def _names(dataset: ImageDataset, root: str | None) -> tuple[str, ...]:
     return tuple(path[len(prefix) :] if path.startswith(prefix) else path for path in paths)
 
 
-def _contents(images: Sequence[Path] | NDArray[np.uint8]) -> tuple[str, ...]:
-    return tuple(digest.tobytes().hex() for digest in content_hashes(images))
+def _contents(dataset: ImageDataset) -> tuple[str, ...]:
+    return tuple(digest.tobytes().hex() for digest in dataset.hashes)

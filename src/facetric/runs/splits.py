@@ -24,7 +24,7 @@ def new_images(data: DataTable, *, validate: bool, dataset: ImageDataset | None 
     if dataset is None:
         dataset = load_dataset(data.name, data.root, **data.options)
     if data.all_classes:
-        return replace(dataset, splits=np.full(len(dataset), "train"))
+        return replace(dataset, splits=np.full(len(dataset.labels), "train"))
     if validate and "validation" not in dataset.splits:
         dataset = dataset.with_validation(data.validation_fraction, seed=data.validation_seed)
     return dataset

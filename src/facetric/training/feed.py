@@ -21,10 +21,9 @@ from facetric.images import (
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
-    made_ahead,
-    prepare,
 )
 from facetric.losses import ClassBalancedBatches
+from facetric.machine import made_ahead
 from facetric.runs import DataTable
 
 
@@ -61,17 +60,11 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
             f"dataset {config.name!r} has no training images: lower --set data.options.test_fraction=…, or check its split column"
         )
     names = ("train", "validation") if validate else ("train",)
-    found = [_labeled(dataset.take(np.flatnonzero(dataset.splits == name)), config) for name in names]
+    found = []
+    for name in names:
+        labels = np.unique(dataset.labels[dataset.splits == name], return_inverse=True)[1].astype(np.int64)
+        found.append(LabeledImages(dataset.prepared(name, size=config.size, n_threads=config.threads), labels))
     return found[0], found[1] if validate else None
-
-
-def _labeled(split: ImageDataset, config: DataTable) -> LabeledImages:
-    images: ImageSource
-    if isinstance(split.images, np.ndarray) or split.labels.size == 0:
-        images = split.source
-    else:
-        images = prepare(split.images, size=config.size, n_threads=config.threads)
-    return LabeledImages(images, np.unique(split.labels, return_inverse=True)[1].astype(np.int64))
 
 
 def training_transform(config: DataTable, form: Preprocessing) -> Crop:

@@ -113,7 +113,7 @@ def rewritten(path: Path, tensors: dict[str, torch.Tensor], **changes: object) -
 
 def test_tensors_of_the_wrong_shape_are_refused_by_name(path: Path) -> None:
     rewritten(path, {**load_file(path), "head.weight": torch.zeros(2, 3)})
-    with pytest.raises(WeightsError, match=r"'head.weight' is \(2, 3\) in the file and \(7, 1024\) in the network"):
+    with pytest.raises(WeightsError, match=r"size mismatch for head.weight: .*\[2, 3\].*\[7, 1024\]"):
         load_network(path)
 
 
@@ -121,10 +121,10 @@ def test_missing_and_surplus_tensors_are_refused_by_name(path: Path) -> None:
     tensors = load_file(path)
     bias = tensors.pop("head.bias")
     rewritten(path, tensors)
-    with pytest.raises(WeightsError, match=r"'head.bias' is missing in the file and \(7,\) in the network"):
+    with pytest.raises(WeightsError, match=r'Missing key\(s\) in state_dict: "head.bias"\.\): use the versions of timm'):
         load_network(path)
     rewritten(path, {**tensors, "head.bias": bias, "tail.bias": bias.clone()})
-    with pytest.raises(WeightsError, match=r"'tail.bias' is \(7,\) in the file and missing in the network"):
+    with pytest.raises(WeightsError, match=r'Unexpected key\(s\) in state_dict: "tail.bias"'):
         load_network(path)
 
 

@@ -26,6 +26,7 @@ from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.images import Preprocessing
 
 _FORMAT = 3  # those of 0.2 did not say how images become the network's input
+_OPTIONS = ("normalize", "freeze_through", "freeze_batchnorm", "normalize_features", "pooling")
 _log = logging.getLogger("facetric")
 
 
@@ -44,12 +45,15 @@ def load_network(path: str | Path) -> Network:
         preprocessing = Preprocessing(**spec["preprocessing"])
         with torch.random.fork_rng(devices=[]):
             backbone, _ = create_backbone(spec["backbone"], image_size=preprocessing.crop)
-            options = ("dim", "normalize", "freeze_through", "freeze_batchnorm", "normalize_features", "pooling")
-            network = Network(backbone, preprocessing, name=spec["backbone"], **{name: spec[name] for name in options})
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # torch's, where shapes do not fit
-        raise WeightsError(f"{path} describes a network that cannot be built here ({error}): save it again") from error
-    _check_shapes(path, network.state_dict(), tensors)
-    network.load_state_dict(tensors)
+            options = {name: spec[name] for name in ("dim", *_OPTIONS)}
+            network = Network(backbone, preprocessing, name=spec["backbone"], **options)
+        network.load_state_dict(tensors)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:  # torch's, where tensors do not fit
+        reason = " ".join(str(error).split())[:300]
+        raise WeightsError(
+            f"{path} describes a network that cannot be built here ({reason}): use the versions of timm and torchvision that "
+            "wrote it, or save it again"
+        ) from error
     return network.eval()
 
 
@@ -102,12 +106,8 @@ def _described(network: Network) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "format": _FORMAT,
         "backbone": network.name,
         "dim": network.dim if any(name.startswith("head.") for name in tensors) else None,
-        "normalize": network.normalize,
-        "freeze_through": network.freeze_through,
-        "freeze_batchnorm": network.freeze_batchnorm,
-        "normalize_features": network.normalize_features,
-        "pooling": network.pooling,
         "preprocessing": asdict(network.preprocessing),
+        **{name: getattr(network, name) for name in _OPTIONS},
     }
 
 
@@ -141,16 +141,6 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if spec.pop("sha256", None) != _digest(tensors, spec):
         raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the network again")
     return spec, tensors
-
-
-def _check_shapes(path: Path, own: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
-    for name in [*own, *tensors]:
-        ours, theirs = (tuple(state[name].shape) if name in state else "missing" for state in (own, tensors))
-        if ours != theirs:
-            raise WeightsError(
-                f"{path} does not fit the network that it describes: {name!r} is {theirs} in the file and {ours} in the network: "
-                "use the versions of timm and torchvision that wrote it"
-            )
 
 
 def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:

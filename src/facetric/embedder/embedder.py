@@ -27,7 +27,7 @@ from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.network import Network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
-from facetric.images import Files, Preprocessing, as_source
+from facetric.images import Files, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
 
@@ -55,7 +55,11 @@ class Embedder:
             classes or, where those are too few, on the test classes; that of the packaged network comes with the install. None
             where it was not evaluated or has fewer than four such classes.
         calibrated_on: these classes, in words.
-        file: the checkpoint, or exported file, that was loaded; None for the packaged network and for one in memory.
+        name: what it was loaded from, in words.
+        run: the run folder or file that it was loaded from; None for the packaged network and for one in memory.
+        file: the checkpoint of `run`, or the file itself.
+        dim: the length of a vector.
+        preprocessing: how an image becomes the network's input.
         device: where it runs.
     """
 
@@ -76,35 +80,16 @@ class Embedder:
         self.network = network
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
         self.calibration, self.calibrated_on = calibration, calibrated_on
+        self.dim, self.preprocessing = network.dim, network.preprocessing
         self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
+        self.run = None if origin is None else origin[0]
+        self.name = Path(self.run).name if self.run else f"the packaged {network.name}" if origin else network.name
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
 
     def __repr__(self) -> str:
         return f"<Embedder of {self.name}: {self.dim} dimensions, {self.fingerprint[:12]}>"
-
-    @property
-    def name(self) -> str:
-        """What it was loaded from, in words."""
-        if self.run is not None:
-            return Path(self.run).name
-        return f"the packaged {self.network.name}" if self.origin else self.network.name
-
-    @property
-    def run(self) -> str | None:
-        """The run folder or file that it was loaded from; None for the packaged network and for one in memory."""
-        return None if self.origin is None else self.origin[0]
-
-    @property
-    def dim(self) -> int:
-        """The length of a vector."""
-        return self.network.dim
-
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """How an image becomes the network's input."""
-        return self.network.preprocessing
 
     def encode(
         self,
@@ -199,17 +184,13 @@ class Embedder:
                 )
             return FacilityLocation(n_clusters), None, f"model: {self.name}; {n_clusters} groups as asked"
         if self.calibration is None:
-            raise ValueError(f"{self.name} {self._how_to_calibrate()}, or pass a number of groups (--clusters 8)")
+            run = printable(self.run or "RUN")
+            why = f"has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate {run}`"
+            if self.calibrated_on:  # evaluated, without a result
+                why = "was evaluated on fewer than four classes, too few to learn how near photos of a group are: train with more"
+            raise ValueError(f"{self.name} {why}, or pass a number of groups (--clusters 8)")
         calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
         return calibration.clusterer(), calibration, f"model: {self.name}, calibrated on {self.calibrated_on}"
-
-    def _how_to_calibrate(self) -> str:
-        if self.calibrated_on:  # evaluated, without a result
-            return "was evaluated on fewer than four classes, too few to learn how near photos of a group are: train with more"
-        return (
-            "has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate "
-            f"{printable(self.run or 'RUN')}`"
-        )
 
     def __reduce__(self) -> Any:
         if self.origin is not None:
@@ -232,9 +213,8 @@ def load(
     if path is not None and not isinstance(path, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
     where = None if path is None else Path(path).expanduser()
-    is_exported = where is not None and where.suffix == ".onnx" and not where.is_dir()
     origin = (None if where is None else str(where.absolute()), checkpoint, device)
-    if where is not None and is_exported:
+    if where is not None and where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(
                 f"an exported file is run on the CPU; got device {device!r}: leave --device out, or pass the run folder"
@@ -247,10 +227,10 @@ def load(
     else:
         weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
         network, kept = load_network(weights), calibration_file(weights)
-    fingerprint = network_fingerprint(network)
-    calibration, classes = read_calibration(kept, fingerprint)
-    known: dict[str, Any] = {"calibration": calibration, "calibrated_on": classes}
-    return Embedder(network.to(place), fingerprint=fingerprint, file=weights, origin=origin, **known)
+    fingerprint = network_fingerprint(weights or network)
+    found = Embedder(network.to(place), fingerprint=fingerprint, file=weights, origin=origin)
+    found.calibration, found.calibrated_on = read_calibration(kept, fingerprint)
+    return found
 
 
 def _checkpoint_file(run: Path, wanted: str) -> Path:

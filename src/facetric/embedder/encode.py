@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 # Images per forward pass. On a CPU the layers' outputs should stay in the cache of a core.
 CPU_BATCH, GPU_BATCH = 8, 256
-What = Literal["embedding", "features", "activations"]
 Batch = Tensor | NDArray[Any]
 _this_thread, _lock = threading.local(), threading.Lock()
 
@@ -32,7 +31,7 @@ def encode(
     network: Network | OnnxEngine,
     source: ImageSource,
     *,
-    what: What = "embedding",
+    what: Literal["embedding", "features"] = "embedding",
     batch_size: int | None = None,
     n_threads: int | None = None,
     step: str = "Embedding",
@@ -40,8 +39,7 @@ def encode(
 ) -> NDArray[np.float32]:
     """The embeddings (n, dim) of all images, in order, from their center crops; the network's mode is left as it is.
 
-    * `what`: or the pooled "features" (n, n_features), or the "activations" (n, …) of the frozen part. From a source of cached
-      activations only the rest of the network is run.
+    * `what`: or the pooled "features" (n, n_features). From a source of cached activations only the rest of the network is run.
     * `batch_size`: images per forward pass, by default as many as suit the device. The last bits of a vector depend on it.
     * `n_threads`: on a CPU each of them makes a batch and runs the network on it; as many as torch has unless given. For a GPU
       they make batches ahead, one per core.
@@ -54,7 +52,11 @@ def encode(
     blocks = [np.arange(start, min(start + batch_size, len(source))) for start in range(0, len(source), batch_size)]
     found: list[NDArray[np.float32]] = []
     with inference(network) as ready:
-        crop, run = ready.crop, _part(ready, what, from_activations=source.starts_at == "activations")
+        crop, run = ready.crop, ready
+        if source.starts_at == "activations":
+            run = ready.features_from_activations if what == "features" else ready.from_activations
+        elif what == "features":
+            run = ready.features
         tasks = [partial(source.inputs, rows, crop) for rows in blocks]
         for rows, vectors in zip(blocks, outputs_in_order(ready, tasks, run, n_threads), strict=True):
             found.append(vectors.float().numpy())
@@ -81,19 +83,6 @@ def inference(network: Any) -> Iterator[Any]:
         yield network.eval().for_inference()
     finally:
         network.train(was_training)
-
-
-def _part(network: Any, what: What, *, from_activations: bool) -> Callable[[Tensor], Tensor]:
-    """What is run on a batch."""
-    parts: dict[tuple[str, bool], str] = {
-        ("embedding", False): "__call__",
-        ("features", False): "features",
-        ("activations", False): "trunk",
-        ("embedding", True): "from_activations",
-        ("features", True): "features_from_activations",
-    }
-    run: Callable[[Tensor], Tensor] = getattr(network, parts[what, from_activations])
-    return run
 
 
 def outputs_in_order(

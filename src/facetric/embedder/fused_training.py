@@ -96,21 +96,17 @@ def _traced(
     found: dict[str, Callable[[Tensor], Tensor]] = {}
     for name, norm_name in followers.items():
         convolution, norm = modules[name], modules[norm_name]
-        if apart in {name, norm_name} or not (_is_plain(convolution) and isinstance(norm, _BatchNorm)):
+        if apart in {name, norm_name} or not _is_plain(convolution):
             continue
-        if norm.running_mean is None:
+        if not isinstance(norm, _BatchNorm) or norm.running_mean is None:
             continue
         inside = getattr(norm, "act", None)  # timm's batch normalization has its activation inside
         after = followers.get(norm_name, "") if inside is None else ""
         activation = modules[after] if inside is None else inside
-        if type(activation) not in _OPERATIONS:  # done as before
-            found |= {
-                name: _Fused(convolution, norm, None, shapes[name], constant),
-                norm_name: _unchanged if inside is None else inside.forward,
-            }
-            continue
-        found |= {name: _Fused(convolution, norm, activation, shapes[name], constant), norm_name: _unchanged}
-        if after:
+        is_fused = type(activation) in _OPERATIONS  # others are done as before
+        found[name] = _Fused(convolution, norm, activation if is_fused else None, shapes[name], constant)
+        found[norm_name] = _unchanged if is_fused or inside is None else inside.forward
+        if is_fused and after:
             found[after] = _unchanged
     return found, maps
 

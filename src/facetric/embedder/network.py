@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from facetric.embedder.fused_training import fused
 from facetric.embedder.heads import fill_head
-from facetric.embedder.split import Halves, NetworkSplit, feature_maps, split_after
+from facetric.embedder.split import Halves, feature_maps, split_after
 from facetric.images import CenterCrop, Preprocessing
 
 WHOLE = "all"  # freeze_through: the whole backbone
@@ -60,20 +60,18 @@ class Network(nn.Module):
                 f"pooling must be one of {', '.join(get_args(Pooling))}; got {pooling!r}: choose one of these "
                 "(--set model.pooling=gem)"
             )
-        self.name = name
-        self.preprocessing = preprocessing
-        self.normalize = normalize
-        self.freeze_through = freeze_through
-        self.freeze_batchnorm = freeze_batchnorm
+        self.name, self.preprocessing, self.pooling = name, preprocessing, pooling
+        self.crop = CenterCrop(preprocessing)  # what it sees of an image when nothing is random
+        self.normalize, self.normalize_features = normalize, normalize_features
+        self.freeze_through, self.freeze_batchnorm = freeze_through, freeze_batchnorm
         self._is_constant = False  # whether it is a copy for inference
         self._passes: dict[bool, tuple[nn.Module, Halves | None]] = {}  # in training mode, and in eval mode
-        self.normalize_features = normalize_features
-        self.pooling = pooling
         if pooling == "gem":
             _pool_by_gem(backbone, name)
         self.backbone = backbone.to(memory_format=torch.channels_last).eval()
         probe = self._probe()
         self._split = None if freeze_through in (None, WHOLE) else split_after(self.backbone, str(freeze_through), probe)
+        self._frozen = [""] if freeze_through == WHOLE else [] if self._split is None else list(self._split.first)
         with torch.no_grad():
             self.n_features: int = self._pooled(feature_maps(self.backbone, _channels_last(probe))).shape[1]
         self.dim: int = self.n_features if dim is None else dim
@@ -89,11 +87,6 @@ class Network(nn.Module):
         """Where it runs."""
         return next(self.parameters()).device
 
-    @property
-    def crop(self) -> CenterCrop:
-        """What it sees of an image when nothing is random."""
-        return CenterCrop(self.preprocessing)
-
     def forward(self, images: Tensor) -> Tensor:
         """Images (m, C, H, W) → embeddings (m, dim)"""
         return self.from_activations(self.trunk(images))
@@ -104,15 +97,12 @@ class Network(nn.Module):
 
     def trunk(self, images: Tensor) -> Tensor:
         """Images → activations of the frozen first part, without gradients; the images themselves when nothing is frozen."""
-        if self.freeze_through == WHOLE:
-            with torch.no_grad():
-                return self._pooled(feature_maps(self._backbone_passes()[0], _channels_last(images)))
-        if self._split is None:
+        if self.freeze_through is None:
             return images
         with torch.no_grad():
-            halves = self._backbone_passes()[1]
-            assert halves is not None
-            return halves.first(_channels_last(images))
+            backbone, halves = self._backbone_passes()
+            images = _channels_last(images)
+            return self._pooled(feature_maps(backbone, images)) if halves is None else halves.first(images)
 
     def from_activations(self, activations: Tensor) -> Tensor:
         """Activations of the frozen first part → embeddings (m, dim)"""
@@ -142,16 +132,10 @@ class Network(nn.Module):
 
     def trunk_state(self) -> dict[str, Tensor]:
         """The tensors that decide what `trunk` gives, by name; empty when nothing is frozen."""
-        if self.freeze_through == WHOLE:
-            return dict(self.backbone.state_dict())
-        if self._split is None:
-            return {}
-        modules = tuple(f"{module}." for module in self._split.first)
-        return {
-            name: tensor
-            for name, tensor in self.backbone.state_dict().items()
-            if name.startswith(modules) or name in self._split.tensors
-        }
+        modules = tuple(f"{name}." if name else "" for name in self._frozen)
+        others = () if self._split is None else self._split.tensors
+        state = self.backbone.state_dict()
+        return {name: tensor for name, tensor in state.items() if name.startswith(modules) or name in others}
 
     def with_head(
         self,
@@ -196,8 +180,8 @@ class Network(nn.Module):
             for module in self.backbone.modules():
                 if isinstance(module, _BatchNorm):
                     module.eval()
-        for module in self._frozen_modules():
-            module.eval()
+        for name in self._frozen:
+            self.backbone.get_submodule(name).eval()
         return self
 
     def __getstate__(self) -> dict[str, Any]:
@@ -225,12 +209,6 @@ class Network(nn.Module):
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]
         return pool(maps, pre_logits=True)
 
-    def _frozen_modules(self) -> list[nn.Module]:
-        if self.freeze_through == WHOLE:
-            return [self.backbone]
-        split: NetworkSplit | None = self._split
-        return [] if split is None else [self.backbone.get_submodule(name) for name in split.first]
-
 
 def _channels_last(values: Tensor) -> Tensor:
     """The order in which convolutions on a CPU are fastest, by 1.4 times for the default backbone."""
@@ -257,7 +235,7 @@ class GeM(nn.Module):
 
 def _pool_by_gem(network: nn.Module, name: str) -> None:
     """Put GeM in the place of the average over the whole image; a ValueError if the network has none."""
-    places = [place for place, module in network.named_modules() if _averages(place, module)]
+    places = [place for place, module in network.named_modules() if place.rpartition(".")[2] in _AVERAGES and _averages(module)]
     if len(places) != 1:
         raise ValueError(
             f"{name} does not average its last maps over the image, so there is nothing that GeM can replace: use its own "
@@ -268,10 +246,8 @@ def _pool_by_gem(network: nn.Module, name: str) -> None:
     setattr(network.get_submodule(parent), attribute, GeM(flat=flat))
 
 
-def _averages(place: str, module: nn.Module) -> bool:
+def _averages(module: nn.Module) -> bool:
     """timm's pooling knows its kind; torchvision's is torch's own."""
-    if place.rpartition(".")[2] not in _AVERAGES:
-        return False
     if isinstance(module, nn.AdaptiveAvgPool2d):
         return module.output_size in (1, (1, 1))
     return getattr(module, "pool_type", None) == "avg"

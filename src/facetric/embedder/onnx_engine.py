@@ -64,9 +64,6 @@ class _WholeImages:
     preprocessing: Preprocessing
     n_draws: ClassVar[int] = 0
 
-    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[Any]:
-        return images
-
     def apply(
         self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
     ) -> NDArray[Any]:

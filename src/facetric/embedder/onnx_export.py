@@ -9,9 +9,8 @@ import copy
 import hashlib
 import logging
 import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +36,7 @@ from facetric.embedder.onnx_engine import (
     read_engine,
 )
 from facetric.embedder.split import feature_maps
+from facetric.embedder.weights import quiet
 from facetric.files import checksummed, write_atomically
 from facetric.images import Files, ImageSource, cache_folder
 from facetric.text import printable
@@ -58,17 +58,14 @@ def kept_engine(network: Network, fingerprint: str, *, export: bool) -> OnnxEngi
     """
     path = cache_folder() / f"{re.sub(r'[^A-Za-z0-9_.]', '_', network.name)}-{fingerprint[:16]}.onnx"
     try:
-        if path.is_file():
-            try:
-                engine = read_engine(path)
-                if engine.description.fingerprint == fingerprint:
-                    with suppress(OSError):
-                        path.touch()  # `facetric cache` says when it was last used
-                    return engine
-            except OnnxFileError:
-                pass  # damaged, or of another version
-        elif not export:
+        if not export and not path.is_file():
             return None
+        with suppress(OnnxFileError):  # missing, damaged, or of another version
+            engine = read_engine(path)
+            if engine.description.fingerprint == fingerprint:
+                with suppress(OSError):
+                    path.touch()  # `facetric cache` says when it was last used
+                return engine
         path.parent.mkdir(parents=True, exist_ok=True)
         write_export(network, path, fingerprint, Files(sample_images(4)), takes="crops")
         return read_engine(path)
@@ -195,7 +192,7 @@ class _Graph(nn.Module):
 def _graph(network: Network, takes: Takes) -> bytes:
     """The network as an ONNX model, for any number of images."""
     graph = _Graph(network, takes)
-    with torch.no_grad(), _quiet():
+    with torch.no_grad(), quiet("torch.onnx", "onnxscript", "onnx_ir"):
         program: Any = torch.onnx.export(
             graph,
             (graph.example(),),
@@ -215,22 +212,6 @@ def _graph(network: Network, takes: Takes) -> bytes:
             holder.doc_string = ""
     content: bytes = proto.SerializeToString()
     return content
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the exporter's remarks on its own workings."""
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript", "onnx_ir")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _record(graph: bytes, about: OnnxDescription) -> bytes:

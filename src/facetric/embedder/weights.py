@@ -95,7 +95,7 @@ def _converted(backbone: nn.Module, own: Mapping[str, Tensor], state: Mapping[st
     if convert is None:
         return state
     try:
-        with warnings.catch_warnings(action="ignore"):  # torch's, about timm's use of it
+        with quiet():  # torch's, about timm's use of it
             converted: dict[str, Tensor] = dict(convert(dict(state), backbone))
     except Exception:  # tensors of another network, on which it can raise nearly anything
         return state
@@ -157,13 +157,14 @@ def _from_hub(name: str) -> dict[str, Tensor]:
     if name == "glyphnet":
         raise WeightsError("glyphnet has no pretrained weights: use none, or a file (--set model.weights=…)")
     try:
-        with _quiet():
+        with quiet("huggingface_hub"):
             return _googlenet() if name == "googlenet" else _timm(name)
     except (OSError, urllib.error.URLError) as error:
+        reason = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
         packaged = "packaged, " if name in PACKAGED else ""
         other = "" if name in PACKAGED else f"; the backbone {next(iter(PACKAGED))} needs no download"
         raise WeightsError(
-            f"cannot download the weights of {name} ({_first_line(error)}): use {packaged}a local file or none "
+            f"cannot download the weights of {name} ({reason.splitlines()[0]}): use {packaged}a local file or none "
             f"(--set model.weights=…){other}"
         ) from error
 
@@ -205,17 +206,15 @@ def _check_connection(url: str) -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the hub client's own warnings, which our error replaces."""
-    logger = logging.getLogger("huggingface_hub")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+def quiet(*names: str) -> Iterator[None]:
+    """Without what these loggers, and Python's warnings, remark on the workings of a library: our error replaces it."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings(action="ignore"):
+            yield
     finally:
-        logger.setLevel(level)
-
-
-def _first_line(error: BaseException) -> str:
-    reason = getattr(error, "reason", None) or error
-    return (str(reason).strip() or type(error).__name__).splitlines()[0]
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

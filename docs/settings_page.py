@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from typing import Any
 
 from pydantic.fields import FieldInfo
@@ -26,10 +28,17 @@ def option_rows() -> dict[tuple[str, str], tuple[list[str], str]]:
     for name in LOSSES:
         for key, option in loss_options(name).items():
             if key not in LossTable.model_fields:
-                default = "required" if option.is_required else _shown(option.default)
+                default = "required" if option.default is option.empty else _shown(option.default)
                 names, meaning = rows.get((key, default), ([], ""))
-                rows[key, default] = [*names, name], meaning or option.description
+                rows[key, default] = [*names, name], meaning or _meanings(name).get(key, "")
     return rows
+
+
+def _meanings(loss: str) -> dict[str, str]:
+    """What the docstring of a loss says under `Args:`."""
+    section = re.search(r"^Args:\n((?: +.*\n?)+)", inspect.getdoc(LOSSES[loss]) or "", re.MULTILINE)
+    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
+    return {name: re.sub(r"\s*\n\s*", " ", text) for name, text in entries}
 
 
 def _option_rows() -> list[str]:

@@ -105,7 +105,7 @@ def test_the_options_of_a_new_loss_are_described_among_the_settings():
         ({"name": "triplet", "margin": True}, "loss.margin of 'triplet' must be a finite number; got True"),
         ({"name": "triplet", "margin": [1.0]}, "loss.margin of 'triplet' must be a finite number; got [1.0]"),
         ({"name": "npairs", "norm_weight": -0.1}, "norm_weight must be a finite number, 0 or more; got -0.1"),
-        ({"margin": 0.3}, "loss 'facility_location': margin must be the name of a score or a callable; got 0.3"),
+        ({"margin": 0.3}, "margin must be one of nmi, vmeasure, ami, ari, f1, zero_one or a callable; got 0.3"),
         ({"margin": "nim"}, "loss 'facility_location': margin must be one of nmi, "),
         ({"margin_weight": -1}, "margin_weight (γ) must be a finite number, 0 or more; got -1.0"),
         ({"max_sweeps": 2.5}, "loss.max_sweeps of 'facility_location' must be a whole number; got 2.5"),

@@ -113,15 +113,6 @@ def test_assignment_keeps_every_medoid_at_home_even_among_duplicates():
     assert assign(problem, np.array([2, 1])).tolist() == [0, 1, 0, 0]
 
 
-def test_pruning_never_changes_a_medoid():
-    for distances, labels, gamma in problems(11, 400):
-        problem = ClusteringProblem(distances, labels, gamma)
-        chosen = greedy(problem)
-        assert pam(problem, chosen).medoids.tolist() == pam(problem, chosen, prune=False).medoids.tolist()
-        found = local_search(problem, chosen).medoids.tolist()
-        assert found == local_search(problem, chosen, prune=False).medoids.tolist()
-
-
 @pytest.mark.parametrize("margin", ["nmi", "vmeasure", "ami", "ari", "f1"])
 def test_both_ways_of_greedy_selection_give_the_same_medoids(margin, monkeypatch):
     """Following all candidates, of which none is excluded, and evaluating them one by one, whatever γ is."""

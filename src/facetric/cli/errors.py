@@ -133,11 +133,11 @@ def compile_kernels() -> None:
         with said_if_slow("loading torch"):
             import torch
 
-            from facetric.losses import FacilityLocationLoss
+            from facetric import losses
 
         n_threads = torch.get_num_threads()
         with said_if_slow("compiling the solver and the scores, about half a minute, only once", seconds=3.0):
-            FacilityLocationLoss()(*map(torch.from_numpy, _batch()))
+            losses.compile_kernels()
             if other is not None:
                 other.wait()
             compile_scores()  # from the cache, or here if the other process failed

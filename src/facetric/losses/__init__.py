@@ -1,8 +1,8 @@
 """Losses: an nn.Module each, called as loss(embeddings, labels) → scalar tensor."""
 
 from facetric.losses.batch import PairLoss
-from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
-from facetric.losses.global_batch import GlobalBatch, PeerError, broadcast, gather_rows, message_of
+from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, compile_kernels
+from facetric.losses.global_batch import GlobalBatch, PeerError, broadcast, gather_rows
 from facetric.losses.margin_decay import MarginDecay
 from facetric.losses.matryoshka import MatryoshkaLoss
 from facetric.losses.pair_losses import (
@@ -13,9 +13,9 @@ from facetric.losses.pair_losses import (
     TripletLoss,
     TripletSemihardLoss,
 )
-from facetric.losses.registry import LOSSES, build_loss, checked_options, for_pytorch_metric_learning, loss_options
+from facetric.losses.registry import LOSSES, build_loss, for_pytorch_metric_learning, loss_options
 from facetric.losses.sampler import ClassBalancedBatches
-from facetric.losses.subsampled import SubsampledLoss, SubsetsExplanation
+from facetric.losses.subsampled import SubsampledLoss
 
 __all__ = [
     "LOSSES",
@@ -32,14 +32,12 @@ __all__ = [
     "PairLoss",
     "PeerError",
     "SubsampledLoss",
-    "SubsetsExplanation",
     "TripletLoss",
     "TripletSemihardLoss",
     "broadcast",
     "build_loss",
-    "checked_options",
+    "compile_kernels",
     "for_pytorch_metric_learning",
     "gather_rows",
     "loss_options",
-    "message_of",
 ]

@@ -50,8 +50,7 @@ class PairLoss(nn.Module, ABC):
             return self.pair_loss(unit_vectors(embeddings) if self.normalize else embeddings, pairs)
 
     def extra_repr(self) -> str:
-        options = [name for name in inspect.signature(type(self)).parameters if name in vars(self)]
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in options)
+        return shown_options(self)
 
 
 def checked_batch(
@@ -213,18 +212,10 @@ def _moderate(rows: Tensor) -> Tensor:
     return torch.where(largest < shortest, rows.detach(), rows) / power_of_two.clamp(shortest, 1 / shortest)
 
 
-def nonnegative(name: str, value: Any, *, hint: str) -> float:
-    """A finite number, 0 or more."""
-    if not _is_a(value, int | float | np.number) or not math.isfinite(value) or value < 0:
-        raise ValueError(f"{name} must be a finite number, 0 or more; got {value!r}: {hint}")
-    return float(value)
-
-
-def whole(name: str, value: Any, *, at_least: int, hint: str) -> int:
-    """An integer that is not below `at_least`."""
-    if not _is_a(value, int | np.integer) or value < at_least:
-        raise ValueError(f"{name} must be a whole number, {at_least} or more; got {value!r}: {hint}")
-    return int(value)
+def shown_options(loss: nn.Module) -> str:
+    """The arguments of its constructor as they are now, for `repr`."""
+    options = [name for name in inspect.signature(type(loss)).parameters if name in vars(loss)]
+    return ", ".join(f"{name}={getattr(loss, name)!r}" for name in options)
 
 
 def flag(name: str, value: Any) -> bool:
@@ -239,7 +230,3 @@ def checked_loss(value: Any) -> nn.Module:
     if not isinstance(value, nn.Module):
         raise ValueError(f"loss must be a module called as loss(embeddings, labels); got {value!r}: pass one of LOSSES")
     return value
-
-
-def _is_a(value: Any, kinds: Any) -> bool:
-    return isinstance(value, kinds) and not isinstance(value, bool | np.bool_ | complex | np.complexfloating)

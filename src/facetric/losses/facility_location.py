@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -18,14 +19,13 @@ from facetric.losses.batch import (
     checked_batch,
     flag,
     is_degenerate,
-    nonnegative,
+    shown_options,
     unit_vectors,
-    whole,
     zero_loss,
 )
 from facetric.losses.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.losses.solver.oracle import score_gap
-from facetric.losses.solver.problem import MarginFunction, check_margin
+from facetric.losses.solver.problem import MarginFunction, check_margin, nonnegative, whole
 from facetric.losses.solver.solve import Inference, Refinement, check_solver_options, inference_for
 from facetric.metrics import nmi
 
@@ -36,22 +36,15 @@ Inferred = tuple[Solution, NDArray[np.int64]]  # S_PAM, and the oracle medoids
 
 
 @dataclass(frozen=True, eq=False)
-class BatchExplanation:
-    """The full story of one batch under the loss."""
+class BatchExplanation(Solution):
+    """The full story of one batch under the loss: the most violating clustering that was found, and the terms of the loss."""
 
-    medoids: NDArray[np.int64]  # (n_classes,) S_PAM: the most violating set of medoids found
-    assignment: NDArray[np.int64]  # (m,) g(S): position in `medoids` of each point's medoid
-    facility_score: float  # F(X, S)
+    oracle_medoids: NDArray[np.int64]  # (n_classes,) the best medoid of each class, classes in ascending order
     oracle_score: float  # F̃(X, y*)
-    margin: float  # Δ(g(S), y*)
     margin_weight: float  # γ of this batch
     nmi: float  # of g(S) against y*, whatever the margin
-    objective: float  # A(S) = F + γ·Δ
     value: float  # the loss: [A(S) − F̃]₊, divided by m if reduction="mean"
     active: bool  # whether the hinge is active, that is, whether there is any gradient
-    oracle_medoids: NDArray[np.int64]  # (n_classes,) the best medoid of each class, classes in ascending order
-    sweeps: int  # sweeps of the refinement
-    trace: tuple[float, ...]  # A(S) after initialization and after every sweep
 
 
 class FacilityLocationLoss(nn.Module):
@@ -113,15 +106,12 @@ class FacilityLocationLoss(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if margin_weight is not None:
-            margin_weight = nonnegative("margin_weight (γ)", margin_weight, hint="None is half of the batch, 0 no margin")
-        if not callable(margin) and not isinstance(margin, str):
-            raise ValueError(f"margin must be the name of a score or a callable; got {margin!r}: the default is 'nmi'")
-        check_margin(margin, 0.0)
+        check_margin(margin)
         check_solver_options(inference, refine, max_sweeps)
         if reduction not in get_args(Reduction):
             raise ValueError(f"reduction must be 'sum' or 'mean'; got {reduction!r}: choose one of these")
-        self.margin_weight = margin_weight
+        hint = "None is half of the batch, 0 no margin"
+        self.margin_weight = None if margin_weight is None else nonnegative("margin_weight (γ)", margin_weight, hint=hint)
         self.margin_scale = 1.0
         self.margin = margin
         self.inference = inference
@@ -133,7 +123,7 @@ class FacilityLocationLoss(nn.Module):
         self.rng = np.random.default_rng(whole("seed", seed, at_least=0, hint="the default is 0"))
         self.last = None
         self._said_stochastic = False
-        self.share = _infer_here
+        self.share = operator.call
 
     def get_extra_state(self) -> dict[str, Any]:
         generator = json.dumps(self.rng.bit_generator.state)  # its integers have 128 bits
@@ -172,10 +162,7 @@ class FacilityLocationLoss(nn.Module):
         return weight * self.margin_scale
 
     def extra_repr(self) -> str:
-        return (
-            f"margin_weight={self.margin_weight}, margin={self.margin!r}, inference={self.inference!r}, refine={self.refine!r}, "
-            f"max_sweeps={self.max_sweeps}, normalize={self.normalize}, squared={self.squared}, reduction={self.reduction!r}"
-        )
+        return shown_options(self)
 
     def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, BatchExplanation]:
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -199,34 +186,25 @@ class FacilityLocationLoss(nn.Module):
             else:
                 value = zero_loss(embeddings)
         return value, BatchExplanation(
-            medoids=solution.medoids,
-            assignment=solution.assignment,
-            facility_score=solution.facility_score,
+            **vars(solution),
+            oracle_medoids=oracle,
             oracle_score=oracle_score,
-            margin=solution.margin,
             margin_weight=problem.margin_weight,
             nmi=1.0 - solution.margin if self.margin == "nmi" else nmi(problem.labels, solution.assignment),
-            objective=solution.objective,
             value=float(value.detach()),
             active=active,
-            oracle_medoids=oracle,
-            sweeps=solution.n_sweeps,
-            trace=solution.trace,
         )
 
     def _infer(self, problem: ClusteringProblem) -> Inferred:
-        inference = self.inference
-        if inference == "auto":
-            inference = inference_for(problem.n_points, problem.n_clusters)
-            if inference == "stochastic" and not self._said_stochastic:
-                self._said_stochastic = True
-                _log.warning(
-                    'inference "auto" is stochastic for batches such as this one, of %d images in %d classes; '
-                    'for exact inference: inference="greedy" (--set loss.inference=greedy)',
-                    problem.n_points,
-                    problem.n_clusters,
-                )
-        solution = solve(problem, inference=inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
+        sizes = problem.n_points, problem.n_clusters
+        if self.inference == "auto" and not self._said_stochastic and inference_for(*sizes) == "stochastic":
+            self._said_stochastic = True
+            _log.warning(
+                'inference "auto" is stochastic for batches such as this one, of %d images in %d classes; '
+                'for exact inference: inference="greedy" (--set loss.inference=greedy)',
+                *sizes,
+            )
+        solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
         return solution, oracle_medoids(problem)
 
     def _hinge(
@@ -282,5 +260,7 @@ class _KnownGradient(torch.autograd.Function):
         return upstream[0] * gradient, None, None, None
 
 
-def _infer_here(infer: Callable[[], Inferred]) -> Inferred:
-    return infer()
+def compile_kernels() -> None:
+    """Compile the solver for losses of float32 embeddings, if numba's cache on disk does not have it: about half a minute."""
+    generator = torch.Generator().manual_seed(0)
+    FacilityLocationLoss()(torch.randn(32, 4, generator=generator), torch.arange(32) // 4)

@@ -105,7 +105,7 @@ def broadcast(make: Callable[[], Result], *, device: torch.device | None = None)
             box = [(True, make())]
         except Exception as error:
             failure = error
-            box = [(False, message_of(error))]
+            box = [(False, str(error) or type(error).__name__)]
     dist.broadcast_object_list(box, src=0, device=device)
     if failure is not None:
         raise failure
@@ -113,11 +113,6 @@ def broadcast(make: Callable[[], Result], *, device: torch.device | None = None)
     if not fine:
         raise PeerError(f"rank 0: {result}")
     return result  # type: ignore[no-any-return]
-
-
-def message_of(error: Exception) -> str:
-    """Its text, or its class where it has none."""
-    return str(error) or type(error).__name__
 
 
 def _batch_sizes(embeddings: Tensor, failure: ValueError | None) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from facetric.losses.batch import whole
+from facetric.losses.solver.problem import whole
 
 
 class MarginDecay:

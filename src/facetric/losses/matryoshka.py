@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import whole
+from facetric.losses.solver.problem import whole
 
 
 class MatryoshkaLoss(nn.Module):

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from facetric.losses.batch import PairLoss, Pairs, nonnegative, pairwise_distances
+from facetric.losses.batch import PairLoss, Pairs, pairwise_distances
+from facetric.losses.solver.problem import nonnegative
 
 MARGIN_HINT = "the default is 1.0"
 

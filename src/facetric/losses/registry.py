@@ -1,7 +1,7 @@
 """Losses by name: `LOSSES`, any other by dotted name, and their options, which are the arguments of their constructors.
 
-A new loss is one class plus one line in `LOSSES`. Types and defaults of its options come from the signature, descriptions from
-the `Args:` of the docstring; configurations take, check and document them from here.
+A new loss is one class plus one line in `LOSSES`. Types and defaults of its options come from the signature; configurations take
+and check them from here.
 """
 
 from __future__ import annotations
@@ -9,10 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
@@ -48,19 +46,6 @@ PYTORCH_METRIC_LEARNING = "pytorch_metric_learning"
 NONE = "none"  # stands for None, which TOML lacks
 
 
-@dataclass(frozen=True)
-class Option:
-    """One argument of a loss's constructor."""
-
-    annotation: Any
-    default: Any
-    description: str  # empty if the docstring has none
-
-    @property
-    def is_required(self) -> bool:
-        return self.default is inspect.Parameter.empty
-
-
 def build_loss(
     name: str,
     options: Mapping[str, Any] | None = None,
@@ -89,11 +74,11 @@ def build_loss(
     make = _constructor(name)
     given = {"embedding_size": dim, "num_classes": n_classes, "seed": seed}
     sizes = {key: value for key, value in given.items() if value is not None and key in _signature(make).parameters}
-    options = {**sizes, **checked_options(name, options or {}, filled_in=sizes)}
+    arguments = {**sizes, **_checked_options(name, options or {}, filled_in=sizes)}
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            loss = make(**options)
+            loss = make(**arguments)
     except ValueError as error:
         raise ValueError(f"loss {name!r}: {error}") from None
     except TypeError as error:
@@ -104,16 +89,18 @@ def build_loss(
     return loss
 
 
-def loss_options(name: str) -> dict[str, Option]:
+def loss_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of a loss, in the order of its signature. `seed` is not among them: a run has one seed for all.
 
     >>> {name: option.default for name, option in loss_options("npairs").items()}
     {'norm_weight': 0.002, 'normalize': False}
     """
-    return dict(_options(_constructor(name)))
+    parameters = _signature(_constructor(name)).parameters
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {key: option for key, option in parameters.items() if key != "seed" and option.kind in kinds}
 
 
-def checked_options(name: str, options: Mapping[str, Any], *, filled_in: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def _checked_options(name: str, options: Mapping[str, Any], *, filled_in: Mapping[str, Any]) -> dict[str, Any]:
     """These options, each of the type that the signature of the loss says; the text "none" is None where that is allowed."""
     known, kinds = loss_options(name), [parameter.kind for parameter in _signature(_constructor(name)).parameters.values()]
     others = ("reducer", "distance") if name.startswith(PYTORCH_METRIC_LEARNING) else options
@@ -122,9 +109,9 @@ def checked_options(name: str, options: Mapping[str, Any], *, filled_in: Mapping
             takes = ", ".join(known) or "no options"
             raise ValueError(f"loss {name!r} takes no {key}; it takes {takes}: leave {_key(name, key)} out")
     for key, option in known.items():
-        if option.is_required and key not in {**options, **(filled_in or {})}:
+        if option.default is option.empty and key not in {**options, **filled_in}:
             raise ValueError(f"loss {name!r} needs {key}: set it, as in --set {_key(name, key)}=…")
-    return {key: _checked(name, key, known[key], value) if key in known else value for key, value in options.items()}
+    return {key: _checked(name, known[key], value) if key in known else value for key, value in options.items()}
 
 
 def for_pytorch_metric_learning(loss: nn.Module) -> nn.Module:
@@ -171,17 +158,6 @@ def _constructor(name: str) -> Callable[..., nn.Module]:
 
 
 @functools.cache
-def _options(loss: Callable[..., nn.Module]) -> dict[str, Option]:
-    section = re.search(r"^Args:\n((?: +.*\n?)+)", inspect.getdoc(loss) or "", re.MULTILINE)
-    entries = re.findall(r"^    (\w+): (.*(?:\n {5,}.*)*)", section[1], re.MULTILINE) if section else []
-    descriptions = {name: re.sub(r"\s*\n\s*", " ", text) for name, text in entries}
-    return {
-        name: Option(parameter.annotation, parameter.default, descriptions.get(name, ""))
-        for name, parameter in _signature(loss).parameters.items()
-        if name != "seed" and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
-
-
 def _signature(loss: Callable[..., nn.Module]) -> inspect.Signature:
     try:
         return inspect.signature(loss, eval_str=True)
@@ -189,27 +165,26 @@ def _signature(loss: Callable[..., nn.Module]) -> inspect.Signature:
         return inspect.signature(loss)
 
 
-def _checked(name: str, key: str, option: Option, value: Any) -> Any:
+def _checked(name: str, option: inspect.Parameter, value: Any) -> Any:
     kinds = get_args(option.annotation) if NoneType in get_args(option.annotation) else (option.annotation,)
     is_text, is_flag = isinstance(value, str), isinstance(value, bool)
     if NoneType in kinds and (value is None or (is_text and value == NONE)):
         return None
-    rules = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
     fits = {
-        float: isinstance(value, int | float) and not is_flag and math.isfinite(value),
-        int: isinstance(value, int) and not is_flag,
-        bool: is_flag,
-        str: is_text,
+        float: ("a finite number", isinstance(value, int | float) and not is_flag and math.isfinite(value)),
+        int: ("a whole number", isinstance(value, int) and not is_flag),
+        bool: ("true or false", is_flag),
+        str: ("text", is_text),
     }
     wanted = []
     for kind in (each for each in kinds if each is not NoneType):
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        if (kind not in fits and not choices) or fits.get(kind) or (is_text and value in choices):
+        if (kind not in fits and not choices) or (kind in fits and fits[kind][1]) or (is_text and value in choices):
             return float(value) if kind is float else value  # what is no plain type the constructor knows
-        wanted.append("one of " + ", ".join(choices) if choices else rules[kind])
-    usual = NONE if option.default is None else option.default
-    default = "" if option.is_required else f": the default is {usual}, as in --set {_key(name, key)}={usual}"
-    raise ValueError(f"{_key(name, key)} of {name!r} must be {' or '.join(wanted)}; got {value!r}{default}")
+        wanted.append("one of " + ", ".join(choices) if choices else fits[kind][0])
+    key, usual = _key(name, option.name), NONE if option.default is None else option.default
+    default = "" if option.default is option.empty else f": the default is {usual}, as in --set {key}={usual}"
+    raise ValueError(f"{key} of {name!r} must be {' or '.join(wanted)}; got {value!r}{default}")
 
 
 def _key(name: str, option: str) -> str:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, checked_loss, is_degenerate, whole
+from facetric.losses.batch import batch_pairs, checked_batch, checked_loss, is_degenerate
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
+from facetric.losses.solver.problem import whole
 
 
 @dataclass(frozen=True, eq=False)

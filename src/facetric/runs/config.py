@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from torch import nn
 
-from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss, checked_options, loss_options
+from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss, loss_options
 from facetric.text import did_you_mean
+
+RUN_FOLDER = "run folder"  # the context of a configuration that facetric has written: its loss has been built
 
 
 class Table(BaseModel):
@@ -211,8 +213,11 @@ class LossTable(Table):
 
     @model_validator(mode="before")
     @classmethod
-    def _fill_in_the_options_of_the_loss(cls, values: Any) -> Any:
-        """Refuse options that the loss does not take, and fill in its defaults."""
+    def _fill_in_the_options_of_the_loss(cls, values: Any, info: ValidationInfo) -> Any:
+        """Refuse options that the loss does not take, and fill in its defaults.
+
+        The constructor checks the values, but not those of a run folder; a loss with a dotted name is imported for training only.
+        """
         if not isinstance(values, dict):
             return values
         values = {key: value for key, value in values.items() if value is not None}
@@ -228,19 +233,18 @@ class LossTable(Table):
         for key in own:
             if key not in cls.known_keys():
                 raise ValueError(unknown_key(cls, key, [*cls.model_fields, *options]))
-        for key, value in checked_options(name, own).items():  # TOML has no None
-            values[key] = "none" if value is None and options[key].default is not None else value
+        if info.context != RUN_FOLDER or not own.keys() <= options.keys():
+            build_loss(name, own)
+        for key, value in own.items():
+            values[key] = None if value == "none" and options[key].default is None else value  # TOML has no None
         return {"normalize": True, **{key: option.default for key, option in options.items()}, **values}
 
     @model_validator(mode="after")
-    def _a_loss_that_can_be_made(self) -> Self:
-        """Its constructor checks the values. A loss with a dotted name is imported for training only."""
+    def _subsets_of_a_size(self) -> Self:
         if self.subset_size is not None and not self.n_subsets:
             raise ValueError(
                 f"loss.subset_size ({self.subset_size}) has no effect without subsets: set loss.n_subsets too, or leave it out"
             )
-        if "." not in self.name:
-            build_loss(self.name, self.keywords())
         return self
 
     def build(self, *, dim: int, n_classes: int, seed: int) -> nn.Module:
@@ -255,7 +259,8 @@ class LossTable(Table):
         """The options of the loss."""
         if "." in self.name:
             return dict(self.options)
-        return checked_options(self.name, {key: getattr(self, key) for key in loss_options(self.name)})
+        values = {key: (getattr(self, key), option.default) for key, option in loss_options(self.name).items()}
+        return {key: None if value == "none" != default else value for key, (value, default) in values.items()}
 
 
 class BatchTable(Table):

@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 from pydantic import ValidationError
 
-from facetric.runs.config import TABLES, TrainConfig
+from facetric.runs.config import RUN_FOLDER, TABLES, TrainConfig
 from facetric.text import did_you_mean
 
 NAMED_WEIGHTS = ("packaged", "hub", "none")  # anything else is a file
@@ -54,7 +54,8 @@ def parse_config(raw: dict[str, Any], *, source: str = "the configuration") -> T
     if (found := raw.get("format", FORMAT)) != FORMAT:
         raise ConfigError(f"{source} has the format {found!r}, and facetric reads {FORMAT}: install the version that wrote it")
     try:
-        return TrainConfig.model_validate({name: table for name, table in raw.items() if name != "format"})
+        tables = {name: table for name, table in raw.items() if name != "format"}
+        return TrainConfig.model_validate(tables, context=RUN_FOLDER if "format" in raw else None)
     except ValidationError as error:
         problems = error.errors()
         first = problems[0]

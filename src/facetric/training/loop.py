@@ -12,7 +12,6 @@ import torch
 from rich.console import Console
 
 from facetric.images import ImageDataset
-from facetric.losses import BatchExplanation, SubsetsExplanation
 from facetric.runs import (
     DivergedError,
     Manifest,
@@ -240,18 +239,13 @@ def _refuse_non_finite(writer: Writer | None, done: Step) -> None:
 
 def _row(session: Session, done: Step) -> dict[str, Any]:
     """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
-    detail = getattr(session.loss, "last", None)
-    if not isinstance(detail, BatchExplanation | SubsetsExplanation):
-        detail = None
+    explained = getattr(session.loss, "last", None)  # F, F̃, Δ, the NMI of the clusters, γ
+    terms = ("facility_score", "oracle_score", "margin", "nmi", "margin_weight")
     rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
     return {
         "step": done.number,
         "loss": done.loss,
-        "facility_score": None if detail is None else detail.facility_score,  # F
-        "oracle_score": None if detail is None else detail.oracle_score,  # F̃
-        "margin": None if detail is None else detail.margin,  # Δ
-        "nmi": None if detail is None else detail.nmi,
-        "margin_weight": None if detail is None else detail.margin_weight,  # γ
+        **{term: getattr(explained, term, None) for term in terms},
         "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
         "head_lr": rates["head"],
     }

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from facetric.losses import PeerError, broadcast, gather_rows, message_of
+from facetric.losses import PeerError, broadcast, gather_rows
 
 Result = TypeVar("Result")
 
@@ -71,7 +71,7 @@ class Processes:
         except Exception as error:
             failure = error
         if self.maximum(int(failure is not None)):
-            messages = self.all_gather(None if failure is None else message_of(failure))
+            messages = self.all_gather(failure and (str(failure) or type(failure).__name__))
             if failure is not None:
                 raise failure
             rank, message = next((rank, message) for rank, message in enumerate(messages) if message is not None)

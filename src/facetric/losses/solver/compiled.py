@@ -38,27 +38,27 @@ class Threads:
         self.n_threads = n_threads
         self._pool: ThreadPoolExecutor | None = None
 
-    def run(self, piece: Callable[[int, int, int], T], n_items: int, *, alone: bool = False) -> list[T]:
-        """piece(thread, start, stop) for consecutive ranges of 0 … n_items; the results in the order of the ranges.
+    def run(self, piece: Callable[[int, int], T], n_items: int, *, alone: bool = False) -> list[T]:
+        """piece(start, stop) for consecutive ranges of 0 … n_items; the results in the order of the ranges.
 
         Each thread takes the next range when it is free, so that one that waits for a busy core holds up only its own. `alone`
         is for a loop too short to be worth the dispatch.
         """
         if alone or self.n_threads == 1:
-            return [piece(0, 0, n_items)]
+            return [piece(0, n_items)]
         n_pieces = min(2 * self.n_threads, n_items)
         turns = itertools.count()
         results: dict[int, T] = {}
 
-        def work(thread: int) -> None:
+        def work() -> None:
             while (turn := next(turns)) < n_pieces:
-                results[turn] = piece(thread, turn * n_items // n_pieces, (turn + 1) * n_items // n_pieces)
+                results[turn] = piece(turn * n_items // n_pieces, (turn + 1) * n_items // n_pieces)
 
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self.n_threads - 1, "facetric-solver")
-        others = [self._pool.submit(work, thread) for thread in range(1, self.n_threads)]
+        others = [self._pool.submit(work) for _ in range(1, self.n_threads)]
         try:
-            work(0)
+            work()
         finally:
             started = [other for other in others if not other.cancel()]
         for other in started:

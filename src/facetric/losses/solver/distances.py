@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numba import njit
@@ -26,24 +27,17 @@ def euclidean_distances(points: Distances, *, squared: bool = False, n_threads: 
     points = np.ascontiguousarray(points)
     m = len(points)
     distances = np.empty((m, m), points.dtype)
-    n_blocks = -(-m // _ROWS)
-    if m * m < _LONG:
-        _fill(points, distances, squared, 0, n_blocks)
-    else:
-        with use_threads(n_threads) as threads:
-            threads.run(lambda _, first, last: _fill(points, distances, squared, first, last), n_blocks)
+    with use_threads(n_threads) as threads:
+        threads.run(partial(_fill, points, distances, squared), -(-m // _ROWS), alone=m * m < _LONG)
     return distances
 
 
-def largest_distance(distances: Distances, *, n_threads: int | None = None) -> float:
+def largest_distance(distances: Distances) -> float:
     """The largest entry, or NaN if there is one that is negative, infinite or NaN."""
     infinity = np.array(np.inf, distances.dtype)
     bits = distances.view(f"u{infinity.itemsize}")  # of numbers ≥ 0 in their order; of all others, larger than any
-    if bits.size < _LONG_SURVEY:
-        largest = bits.max()
-    else:
-        with use_threads(n_threads) as threads:
-            largest = max(threads.run(lambda _, first, last: bits[first:last].max(), len(bits)))
+    with use_threads(None) as threads:
+        largest = max(threads.run(lambda first, last: bits[first:last].max(), len(bits), alone=bits.size < _LONG_SURVEY))
     return float(largest.view(distances.dtype)) if largest < infinity.view(bits.dtype) else math.nan
 
 

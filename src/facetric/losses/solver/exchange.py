@@ -23,35 +23,19 @@ from numpy.typing import NDArray
 from facetric.losses.solver.compiled import Distances, Threads, inner_kernel, use_threads
 from facetric.losses.solver.margin import Counts, Margin, compiled_margin, count, delta, gather, gathered_delta, scatter
 from facetric.losses.solver.nearest import Nearest, find_won, nearest_medoids, put_back, put_in, remove
-from facetric.losses.solver.problem import ClusteringProblem
-
-
-class Refined(NamedTuple):
-    """Medoids after refinement, g(S), how many sweeps it took, and A(S) before them and after each."""
-
-    medoids: NDArray[np.int64]
-    assignment: NDArray[np.int64]
-    n_sweeps: int
-    trace: tuple[float, ...]
+from facetric.losses.solver.problem import ClusteringProblem, Solution, solution_of
 
 
 def pam(
-    problem: ClusteringProblem,
-    medoids: NDArray[np.int64],
-    *,
-    max_sweeps: int = 5,
-    prune: bool = True,
-    threads: Threads | int | None = None,
-) -> Refined:
+    problem: ClusteringProblem, medoids: NDArray[np.int64], *, max_sweeps: int = 5, threads: Threads | int | None = None
+) -> Solution:
     """Algorithm 2: at most T = `max_sweeps` sweeps, fewer when one changes nothing."""
-    return _refine(problem, medoids, max_sweeps, prune, threads, everywhere=False)
+    return _refine(problem, medoids, max_sweeps, threads, everywhere=False)
 
 
-def local_search(
-    problem: ClusteringProblem, medoids: NDArray[np.int64], *, prune: bool = True, threads: Threads | int | None = None
-) -> Refined:
+def local_search(problem: ClusteringProblem, medoids: NDArray[np.int64], *, threads: Threads | int | None = None) -> Solution:
     """Lemma 2: sweeps over all exchanges with points of X until none of them raises A(S)."""
-    return _refine(problem, medoids, int(np.iinfo(np.int64).max), prune, threads, everywhere=True)
+    return _refine(problem, medoids, int(np.iinfo(np.int64).max), threads, everywhere=True)
 
 
 class _State(NamedTuple):
@@ -68,14 +52,8 @@ class _State(NamedTuple):
 
 
 def _refine(
-    problem: ClusteringProblem,
-    medoids: NDArray[np.int64],
-    max_sweeps: int,
-    prune: bool,
-    threads: Threads | int | None,
-    *,
-    everywhere: bool,
-) -> Refined:
+    problem: ClusteringProblem, medoids: NDArray[np.int64], max_sweeps: int, threads: Threads | int | None, *, everywhere: bool
+) -> Solution:
     with compiled_margin(problem) as margin, use_threads(threads) as crew:
         nearest = nearest_medoids(problem, medoids, crew)
         state = _State(
@@ -88,17 +66,17 @@ def _refine(
             nearest=nearest,
             counts=count(margin, nearest.first, len(medoids)),
         )
-        trace = _sweeps(state, everywhere, prune, max_sweeps)
-    return Refined(state.medoids, nearest.first.astype(np.int64), len(trace) - 1, tuple(trace))
+        trace = _sweeps(state, everywhere, max_sweeps)
+    return solution_of(problem, state.medoids, nearest.first.astype(np.int64), tuple(trace))
 
 
 @njit(cache=True, nogil=True)
-def _sweeps(state: _State, everywhere: bool, prune: bool, max_sweeps: int) -> list[float]:
+def _sweeps(state: _State, everywhere: bool, max_sweeps: int) -> list[float]:
     """Sweep until nothing changes; A(S) before and after each sweep."""
     trace = [_objective(state)]
     changed = True
     while changed and len(trace) <= max_sweeps:
-        changed = _sweep(state, everywhere, prune)
+        changed = _sweep(state, everywhere)
         trace.append(_objective(state))
     return trace
 
@@ -113,7 +91,7 @@ def _objective(state: _State) -> float:
 
 
 @inner_kernel()
-def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
+def _sweep(state: _State, everywhere: bool) -> bool:
     """Offer every medoid in turn to be exchanged; whether any was."""
     # Legend: k a position in S; F, A, γ as in the paper.
     D, medoids, margin, counts, gamma = state.D, state.medoids, state.margin, state.counts, state.gamma
@@ -147,7 +125,7 @@ def _sweep(state: _State, everywhere: bool, prune: bool) -> bool:
             for j in candidates:
                 F[j] = _cluster_facility_score(D[j], candidates)
         A[current] = F[current] + gamma * margin_now
-        best = _evaluate(state, k, candidates, prune, won, F, A)
+        best = _evaluate(state, k, candidates, won, F, A)
         chosen = current
         if best > A[current] + state.tolerance:
             for j in candidates:  # in ascending order: the lowest index among equals
@@ -233,7 +211,6 @@ def _evaluate(
     state: _State,
     k: int,
     candidates: NDArray[np.int64],
-    prune: bool,
     won: NDArray[np.uint32],
     F: NDArray[np.float64],
     A: NDArray[np.float64],
@@ -246,7 +223,7 @@ def _evaluate(
         if j == current:
             continue
         A[j] = -np.inf
-        if prune and F[j] + gamma < best - state.tolerance:
+        if F[j] + gamma < best - state.tolerance:
             continue
         if gamma == 0.0:
             A[j] = F[j]

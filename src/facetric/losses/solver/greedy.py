@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.losses.solver.candidates import Selection, Taken, best_place, capture, evaluate, find_favorite
-from facetric.losses.solver.captures import Capture, Captures, first_of_the_best, first_values, follow, make_medoid, no_captures
+from facetric.losses.solver.captures import Captures, first_of_the_best, first_values, follow, make_medoid, no_captures
 from facetric.losses.solver.compiled import Distances, Index, Threads, use_threads
 from facetric.losses.solver.margin import Margin, compiled_margin, count
 from facetric.losses.solver.problem import ClusteringProblem
@@ -55,15 +55,11 @@ def _follow_all(problem: ClusteringProblem, margin: Margin, crew: Threads) -> ND
     while crew.n_threads > 1 and n_captured * m >= _LONG_STEP and position + 1 < len(medoids):  # the first steps are the longest
         medoids[position] = first_of_the_best(captures.value, best, tolerance)
         captured = make_medoid(captures, D[medoids[position]], medoids[position], position)
-        best = max(crew.run(partial(_follow_piece, captures, captured, position), m))
+        best = max(crew.run(partial(follow, captures, captured, position), m))
         n_captured = len(captured.points)
         position += 1
     _follow_steps(captures, D, tolerance, medoids, position, best)
     return medoids
-
-
-def _follow_piece(captures: Captures, captured: Capture, position: int, thread: int, first: int, last: int) -> float:
-    return float(follow(captures, captured, position, first, last))
 
 
 @njit(cache=True, nogil=True)

@@ -32,12 +32,8 @@ def nearest_medoids(problem: ClusteringProblem, medoids: NDArray[np.int64], thre
     """With a single medoid the second distance is infinite."""
     m, dtype = problem.n_points, problem.distances.dtype
     nearest = Nearest(np.zeros(m, np.uint32), np.full(m, np.inf, dtype), np.zeros(m, np.uint32), np.full(m, np.inf, dtype))
-    threads.run(partial(_rank_piece, problem.from_medoid, medoids, nearest), m, alone=m * len(medoids) < _LONG_RANKING)
+    threads.run(partial(_rank_points, problem.from_medoid, medoids, nearest), m, alone=m * len(medoids) < _LONG_RANKING)
     return nearest
-
-
-def _rank_piece(D: Distances, medoids: NDArray[np.int64], nearest: Nearest, thread: int, first: int, last: int) -> None:
-    _rank_points(D, medoids, nearest, first, last)
 
 
 @njit(cache=True, nogil=True)

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from facetric.losses.solver.compiled import Distances
 from facetric.losses.solver.distances import euclidean_distances, is_symmetric, largest_distance
-from facetric.losses.solver.margin import Margin, margin_tables
+from facetric.losses.solver.margin import Margin, compiled_margin, count, delta, margin_tables
 from facetric.metrics import label_codes
 from facetric.metrics.kernels import SCORES
 
@@ -51,12 +52,13 @@ class ClusteringProblem:
                 f"labels must have one entry per point; got {len(codes)} labels for a ({len(distances)}, {len(distances)}) "
                 "distance matrix: pass the labels of the same batch"
             )
-        check_margin(self.margin, self.margin_weight)
+        check_margin(self.margin)
+        weight = nonnegative("margin_weight (γ)", self.margin_weight, hint="use 0 for no margin")
         object.__setattr__(self, "distances", distances)
         object.__setattr__(self, "largest_distance", largest)
         object.__setattr__(self, "labels", labels)
         object.__setattr__(self, "classes", codes)
-        object.__setattr__(self, "margin_weight", float(self.margin_weight))
+        object.__setattr__(self, "margin_weight", weight)
 
     @classmethod
     def from_points(
@@ -114,12 +116,41 @@ class Solution:
     trace: tuple[float, ...]  # A(S) after the initialization and after every sweep
 
 
-def check_margin(margin: object, margin_weight: float) -> None:
-    """Refuse an unknown margin or an impossible weight before any work is done."""
-    if not (isinstance(margin_weight, int | float | np.number) and math.isfinite(margin_weight) and margin_weight >= 0):
-        raise ValueError(f"margin_weight (γ) must be a finite number, 0 or more; got {margin_weight!r}: use 0 for no margin")
-    if not callable(margin) and margin not in SCORES:
+def solution_of(
+    problem: ClusteringProblem, medoids: NDArray[np.int64], assignment: NDArray[np.int64], trace: tuple[float, ...] = ()
+) -> Solution:
+    """The record of these medoids; `trace` is A(S) before and after each sweep, if there was a refinement."""
+    facility_score = problem.facility_score(medoids[assignment])
+    with compiled_margin(problem) as margin:
+        counts = count(margin, assignment.astype(np.uint32), problem.n_clusters)
+        margin_value = float(delta(margin, counts, problem.n_clusters))
+    objective = facility_score + problem.margin_weight * margin_value
+    n_sweeps = max(len(trace) - 1, 0)
+    return Solution(medoids, assignment, facility_score, margin_value, objective, n_sweeps, trace or (objective,))
+
+
+def check_margin(margin: object) -> None:
+    """Refuse an unknown margin before any work is done."""
+    if not callable(margin) and not (isinstance(margin, str) and margin in SCORES):
         raise ValueError(f"margin must be one of {', '.join(SCORES)} or a callable; got {margin!r}: choose one of these")
+
+
+def nonnegative(name: str, value: Any, *, hint: str) -> float:
+    """A finite number, 0 or more."""
+    if not _is_a(value, int | float | np.number) or not math.isfinite(value) or value < 0:
+        raise ValueError(f"{name} must be a finite number, 0 or more; got {value!r}: {hint}")
+    return float(value)
+
+
+def whole(name: str, value: Any, *, at_least: int, hint: str) -> int:
+    """An integer that is not below `at_least`."""
+    if not _is_a(value, int | np.integer) or value < at_least:
+        raise ValueError(f"{name} must be a whole number, {at_least} or more; got {value!r}: {hint}")
+    return int(value)
+
+
+def _is_a(value: Any, kinds: Any) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool | np.bool_ | complex | np.complexfloating)
 
 
 def _checked_points(points: ArrayLike) -> Distances:

@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.losses.solver.compiled import use_threads
-from facetric.losses.solver.exchange import Refined, local_search, pam
+from facetric.losses.solver.exchange import local_search, pam
 from facetric.losses.solver.greedy import greedy, random_medoids, stochastic_greedy
-from facetric.losses.solver.margin import compiled_margin, count, delta
 from facetric.losses.solver.nearest import nearest_medoids
-from facetric.losses.solver.problem import ClusteringProblem, Solution
+from facetric.losses.solver.problem import ClusteringProblem, Solution, solution_of, whole
 
 Inference = Literal["greedy", "stochastic", "random", "auto"]
 Refinement = Literal["pam", "local_search"]
@@ -54,20 +53,14 @@ def solve(
         if inference == "greedy":
             medoids = greedy(problem, threads=threads)
         elif inference == "stochastic":
-            medoids = stochastic_greedy(problem, _generator(rng))
+            medoids = stochastic_greedy(problem, np.random.default_rng(rng or 0))
         else:
-            medoids = random_medoids(problem, _generator(rng))
+            medoids = random_medoids(problem, np.random.default_rng(rng or 0))
         if refine == "pam":
-            refined = pam(problem, medoids, max_sweeps=max_sweeps, threads=threads)
-        elif refine == "local_search":
-            refined = local_search(problem, medoids, threads=threads)
-        else:
-            refined = Refined(medoids, assign(problem, medoids), 0, ())
-    return _solution(problem, refined)
-
-
-def _generator(rng: np.random.Generator | int | None) -> np.random.Generator:
-    return np.random.default_rng(0 if rng is None else rng)
+            return pam(problem, medoids, max_sweeps=max_sweeps, threads=threads)
+        if refine == "local_search":
+            return local_search(problem, medoids, threads=threads)
+        return solution_of(problem, medoids, assign(problem, medoids))
 
 
 def inference_for(n_points: int, n_clusters: int) -> Literal["greedy", "stochastic"]:
@@ -85,28 +78,10 @@ def check_solver_options(inference: str, refine: str | None, max_sweeps: int) ->
         raise ValueError(f"inference must be one of {', '.join(get_args(Inference))}; got {inference!r}: choose one of these")
     if refine is not None and refine not in get_args(Refinement):
         raise ValueError(f"refine must be one of {', '.join(get_args(Refinement))} or None; got {refine!r}: choose one of these")
-    if not isinstance(max_sweeps, int | np.integer) or isinstance(max_sweeps, bool) or max_sweeps < 0:
-        raise ValueError(f"max_sweeps must be a whole number, 0 or more; got {max_sweeps!r}: the paper uses 5")
+    whole("max_sweeps", max_sweeps, at_least=0, hint="the paper uses 5")
 
 
 def assign(problem: ClusteringProblem, medoids: NDArray[np.int64]) -> NDArray[np.int64]:
     """g(S): the position of each point's nearest medoid; ties to the first position, a medoid always to itself. (m,)"""
     with use_threads(None) as threads:
         return nearest_medoids(problem, np.asarray(medoids, np.int64), threads).first.astype(np.int64)
-
-
-def _solution(problem: ClusteringProblem, refined: Refined) -> Solution:
-    facility_score = problem.facility_score(refined.medoids[refined.assignment])
-    with compiled_margin(problem) as margin:
-        counts = count(margin, refined.assignment.astype(np.uint32), problem.n_clusters)
-        margin_value = float(delta(margin, counts, problem.n_clusters))
-    objective = facility_score + problem.margin_weight * margin_value
-    return Solution(
-        medoids=refined.medoids,
-        assignment=refined.assignment,
-        facility_score=facility_score,
-        margin=margin_value,
-        objective=objective,
-        n_sweeps=refined.n_sweeps,
-        trace=refined.trace or (objective,),
-    )

@@ -74,7 +74,7 @@ def make_run(
     run.create(config, {"command": ["facetric", "train"]}, manifest)
     if checkpoint:
         table = config.model
-        run.save_network(build_network(table.backbone, dim=table.dim, weights=table.weights, size=size, seed=seed), checkpoint)
+        run.save(build_network(table.backbone, dim=table.dim, weights=table.weights, size=size, seed=seed), checkpoint)
     return run.path
 
 

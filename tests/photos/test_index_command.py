@@ -108,7 +108,7 @@ def test_a_model_that_changed_is_refused_and_the_command_that_it_names_embeds_ag
     shutil.copytree(run, changed)
     index = tmp_path / "i"
     assert invoke("index", "add", index, pictures, "--model", changed, "--labels-from-folders").exit_code == 0
-    Run(changed).save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
+    Run(changed).save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     query = pictures / "class00" / "0.png"
     for command in (["search", index, query], ["index", "add", index, pictures], ["index", "update", index, pictures]):
         result = invoke(*command)

@@ -110,7 +110,7 @@ def test_a_number_of_too_many_digits_in_the_configuration_is_said(run):
     assert f"{run.config_file} cannot be read as TOML" in result.stderr
     result = invoke("report", run.path, "--no-images", "--no-figures")
     assert result.exit_code == 0, result.stderr
-    assert "config.toml cannot be read as TOML" in result.stderr
+    assert "config.toml is damaged" in result.stderr
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no disk that is always full")

@@ -34,7 +34,7 @@ def test_a_calibration_is_reused_for_its_checkpoint_and_stale_for_another(run, m
     before = run.evaluation().calibrated
     assert run.evaluate(n_restarts=0).calibrated == before
     monkeypatch.undo()
-    run.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
+    run.save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     assert facetric.load(run.path).calibration is None
     run.evaluate(n_restarts=0)
     assert facetric.load(run.path).calibration is not None

@@ -48,7 +48,7 @@ def test_scores_of_other_embeddings_are_noticed_by_compare_and_report(evaluated)
 
 
 def test_results_of_an_earlier_checkpoint_are_noticed(evaluated):
-    evaluated.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
+    evaluated.save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     for read in (evaluated.embeddings, evaluated.evaluation):
         with pytest.raises(StaleResultError, match=r"made from an earlier best.safetensors: run `facetric evaluate"):
             read()
@@ -121,7 +121,7 @@ def test_a_folder_that_is_not_a_run_is_one_line(tmp_path):
 
 
 def test_stale_embeddings_are_not_drawn(evaluated):
-    evaluated.save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
+    evaluated.save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     record = read_run(evaluated.path)
     assert record.images is None
     assert any("earlier best.safetensors" in note for note in record.notes)

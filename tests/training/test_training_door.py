@@ -103,15 +103,14 @@ def test_as_a_library_it_speaks_through_logging_only(tmp_path, caplog, capfd):
 def test_a_finished_run_never_lacks_its_last_weights(tmp_path, monkeypatch):
     """The last state used to be written before the weights: a full disk in between lost them for good."""
     config = tiny_config(tmp_path, run={"steps": 2, "validate_every": 0, "checkpoint_every": 100}, optimizer={"warmup_steps": 0})
-    saved = Run.save_network
 
-    def full_disk(self, embedder, name):
-        raise OSError(28, "No space left on device", str(self.network_file(name)))
+    def full_disk(network, path):
+        raise OSError(28, "No space left on device", str(path))
 
-    monkeypatch.setattr(Run, "save_network", full_disk)
+    monkeypatch.setattr("facetric.runs.run.save_network", full_disk)
     with pytest.raises(OSError, match="No space left"):
         train(config)
-    monkeypatch.setattr(Run, "save_network", saved)  # room is made
+    monkeypatch.undo()  # room is made
     assert resume(Run.of(config).path).finished
     assert facetric.load(Run.of(config).path).dim == config.model.dim
 

@@ -67,7 +67,7 @@ def train(
         from facetric.training import train as train_run
 
         if is_first_process():
-            Run.of(chosen).refuse_existing()  # fail now, not after the compilation
+            Run.new(chosen)  # fail now, not after the compilation
         compile_kernels()
         _exit_by_signal(train_run(chosen, dataset, console=_console(quiet)))
 

@@ -16,7 +16,7 @@ from facetric.runs.config_file import (
 from facetric.runs.manifest import Manifest
 from facetric.runs.recipes import FEWEST_TO_CHOOSE, PAPER_RATIOS, batch_shape, recipe
 from facetric.runs.run import Run, StaleResultError, open_run
-from facetric.runs.splits import new_images, size_and_pad
+from facetric.runs.splits import new_images
 from facetric.runs.states import DivergedError, RunFolderError, read_rows
 
 __all__ = [
@@ -48,5 +48,4 @@ __all__ = [
     "recipe",
     "resolve_paths",
     "set_key",
-    "size_and_pad",
 ]

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from facetric.embedder import WHOLE, Network, Vectors, build_network, closed_form_vectors
 from facetric.images import ImageDataset
-from facetric.runs.splits import size_and_pad
 
 if TYPE_CHECKING:
     from facetric.runs.run import Run
@@ -52,14 +51,14 @@ def start_network(run: Run) -> Network:
 
 def _built(run: Run, *, dim: int | None) -> Network:
     """Without `dim` its vectors are the features."""
-    model, (size, pad) = run.config.model, size_and_pad(run.config.data)
+    model, data = run.config.model, run.config.data
     return build_network(
         model.backbone,
         dim=dim,
         weights=model.weights,
         image_size=model.image_size,
-        size=size,
-        pad=pad,
+        size=data.size,
+        pad=data.pad,
         normalize=dim is not None,
         pooling=model.pooling,
         freeze_through=WHOLE,

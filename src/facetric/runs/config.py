@@ -101,15 +101,27 @@ class DataTable(Table):
     all_classes: bool = Field(
         False, description="Train on all classes, those for testing included: for use, nothing is left to score on."
     )
-    size: int = Field(256, ge=8, le=4096, description="Image files are resized to size × size before cropping.")
-    pad: int = Field(
-        0, ge=0, le=64, description="Black pixels added on every side of in-memory images, so that random crops shift them."
+    size: int = Field(
+        256,
+        ge=8,
+        le=4096,
+        validate_default=True,
+        description="Image files are resized to size × size before cropping; glyphs have the size that they are drawn at.",
     )
+    pad: int = Field(0, ge=0, le=64, description="Black pixels added on every side of glyphs, so that random crops shift them.")
     augment: Literal["crop", "resized_crop", "none"] = Field(
         "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
     )
     flip: bool = Field(True, description="Random horizontal flips; turn off where orientation matters.")
     threads: int | None = Field(None, ge=1, le=1024, description="Threads that make batches ahead; one per core when left out.")
+
+    @field_validator("size", "pad")
+    @classmethod
+    def _drawings_have_a_size_of_their_own(cls, value: int, about: ValidationInfo) -> int:
+        """And only they are padded."""
+        if about.data.get("name") == "glyphs":
+            return value if about.field_name == "pad" else int(about.data.get("options", {}).get("size", 32))
+        return 0 if about.field_name == "pad" else value
 
 
 class ModelTable(Table):

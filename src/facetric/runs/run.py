@@ -33,9 +33,10 @@ from filelock import FileLock, Timeout
 from facetric.embedder import Network, Vectors, network_fingerprint, save_network
 from facetric.evaluation import EvaluationReport
 from facetric.files import read_checksummed, refuse_links, remove_stale_parts, write_atomically
+from facetric.images import ImageDataset
 from facetric.runs import states
 from facetric.runs.config import TrainConfig
-from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, to_toml
+from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, resolve_paths, to_toml
 from facetric.runs.manifest import Manifest
 from facetric.runs.scoring import evaluate_run
 from facetric.runs.splits import resumed_images, run_images
@@ -72,6 +73,7 @@ class Run:
         self.wandb = self.path / "wandb"
         self.figures = self.path / "figures"
         self.report_file = self.path / "report.html"
+        self._resumed_step = 0
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -80,6 +82,15 @@ class Run:
     def of(cls, config: TrainConfig) -> Run:
         """The run folder of this configuration."""
         return cls(Path(config.run.folder) / config.run.name)
+
+    @classmethod
+    def new(cls, config: TrainConfig) -> Run:
+        """A run to create, its configuration with absolute paths. Says early, before any work, that its folder is taken."""
+        config = resolve_paths(config)
+        run = cls.of(config)
+        run.refuse_existing()
+        run.config = config
+        return run
 
     @property
     def resume_command(self) -> str:
@@ -91,7 +102,6 @@ class Run:
     # Made once, owned by one process at a time
 
     def refuse_existing(self) -> None:
-        """Say early, before any work, that this folder is taken."""
         if not self.path.exists() and not self.path.is_symlink():
             return
         if self.config_file.is_file():
@@ -108,8 +118,16 @@ class Run:
         others = [path for path in self.path.iterdir() if path not in own and path.suffix != ".part"]
         return not others and not (self.checkpoints.is_dir() and any(self.checkpoints.iterdir()))
 
+    @contextmanager
+    def begun(self, config: TrainConfig, environment: dict[str, Any], dataset: ImageDataset) -> Iterator[None]:
+        """A new run on these images, being trained: its folder with what defines it, locked."""
+        self.create(config, environment, Manifest.of(dataset, config.data.root))
+        with self.locked():
+            yield
+
     def create(self, config: TrainConfig, environment: dict[str, Any], manifest: Manifest) -> None:
         """Create the folder, which must not exist yet, with configuration, environment and manifest (config.toml last)."""
+        self.__dict__.pop("config", None)
         try:
             settings = to_toml(config).encode()
         except UnicodeEncodeError:
@@ -158,6 +176,8 @@ class Run:
             remove_stale_parts(self.path, self.checkpoints, self.figures)
             yield
         finally:
+            if (log := self.__dict__.pop("_log", None)) is not None:
+                log.close()
             lock.release()
 
     def refuse_links(self) -> None:
@@ -245,25 +265,31 @@ class Run:
     def network_file(self, name: str) -> Path:
         return self.checkpoints / f"{name}.safetensors"
 
-    def save_network(self, network: Network, name: str) -> None:
+    def save(self, network: Network, name: str, state: dict[str, Any] | None = None) -> None:
+        """The network as "best" or "last", then the `state` of its step, which is what an exact resume needs.
+
+        The rows of metrics.jsonl are on disk before it: an existing state always has them.
+        """
         with self.writing():
             save_network(network, self.network_file(name))
+            if state is not None:
+                self._log.sync()
+                states.write_state(self.checkpoints, state["step"], state)
 
-    def metrics_log(self, *, from_step: int) -> MetricsLog:
-        """metrics.jsonl, open for the rows after this step."""
+    def log(self, row: dict[str, Any]) -> None:
+        """A row of metrics.jsonl, by who has locked the run."""
         with self.writing():
-            return MetricsLog(self.metrics_file, from_step=from_step)
+            self._log.append(row)
 
-    def save_state(self, step: int, state: dict[str, Any], log: MetricsLog) -> None:
-        """What an exact resume needs. The rows of metrics.jsonl are on disk before it: an existing state always has them."""
-        with self.writing():
-            log.sync()
-            states.write_state(self.checkpoints, step, state)
+    @cached_property
+    def _log(self) -> MetricsLog:
+        return MetricsLog(self.metrics_file, from_step=self._resumed_step)
 
     def state_to_resume(self) -> dict[str, Any] | None:
         """The newest intact resume state; None when none was saved. What a process that was killed left beside it is removed."""
         state = states.read_newest_state(self.checkpoints)
         if state is not None:
+            self._resumed_step = state["step"]
             with self.writing():
                 states.remove_earlier_states(self.checkpoints, state["step"])
         return state

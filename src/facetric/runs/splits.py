@@ -84,13 +84,3 @@ def _current_dataset(run: Run) -> ImageDataset:
         raise ValueError(f"the data of {run.path} is no longer in {root}: set data.root in {run.config_file} to where it is")
     data = run.config.data
     return load_present(data.name, data.root, **data.options)  # what is gone is named by the manifest
-
-
-def size_and_pad(data: DataTable) -> tuple[int, int]:
-    """The size of the images of a configuration before the crop, and the black pixels on every side.
-
-    Files are stretched to data.size; drawings are of the size that they are drawn at, and padded so that crops shift them.
-    """
-    if data.name == "glyphs":
-        return int(data.options.get("size", 32)), data.pad
-    return data.size, 0

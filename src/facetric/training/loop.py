@@ -12,15 +12,7 @@ import torch
 from rich.console import Console
 
 from facetric.images import ImageDataset
-from facetric.runs import (
-    DivergedError,
-    Manifest,
-    Run,
-    TrainConfig,
-    new_images,
-    open_run,
-    resolve_paths,
-)
+from facetric.runs import DivergedError, Run, TrainConfig, new_images, open_run
 from facetric.training.choice import check_choice, choose
 from facetric.training.display import Display
 from facetric.training.health import CALMER, CollapseWatch, save_batch
@@ -65,9 +57,8 @@ def train(
     after every validation, that of step 0 (before training) included; of several processes the first calls them. An exception
     from them ends training. Settings of torch that a run needs (threads, generators, determinism) are restored at the end.
     """
-    config = resolve_paths(config)
-    calls = on_step, on_validation
-    return _run(config, Run.of(config), dataset, is_new=True, accept_changes=False, console=console, calls=calls)
+    run, calls = Run.new(config), (on_step, on_validation)
+    return _run(run.config, run, dataset, is_new=True, accept_changes=False, console=console, calls=calls)
 
 
 def resume(
@@ -106,9 +97,6 @@ def _run(
         display = Display(console, n_steps=config.run.steps, silent=not processes.is_first)
         # Configuration errors are found before the folder is created; the long work comes after.
         with processes.fail_together():
-            if is_new and processes.is_first:
-                run.refuse_existing()
-        with processes.fail_together():
             dataset = _images(config, run, dataset, display, is_new=is_new, accept_changes=accept_changes)
             session = Session(config, dataset, fabric, processes)
             if config.run.choose_minutes:
@@ -117,11 +105,9 @@ def _run(
                 check_validation(session.held_out.labels)
             if processes.is_first:
                 environment = describe_environment(seed=config.run.seed, device=fabric.device, n_processes=processes.n)
-                if is_new:
-                    run.create(config, environment, Manifest.of(dataset, config.data.root))
-                else:
+                if not is_new:
                     say_differences(run.environment_file, environment, display.warn)
-                stack.enter_context(run.locked())
+                stack.enter_context(run.begun(config, environment, dataset) if is_new else run.locked())
         if config.run.choose_minutes:
             with Interruption() as interruption:
                 chosen = choose(
@@ -266,12 +252,12 @@ def _conclude(config: TrainConfig, run: Run, display: Display, history: History,
         display.table("Validation, on classes that were not trained on", rows)
         if (verdict := history.verdict(config.run.best_metric)) is not None:
             display.say(verdict)
-        if why := run.why_chosen():
+        if run.choice_file.exists() and (why := run.why_chosen()):
             display.say(why)
         if config.data.all_classes:
             display.say(f"the run is in {run.path}; it was trained on all classes, which leaves none to score it on")
         else:
-            display.say(f"the run is in {run.path}; next: {run.evaluate_command()}")
+            display.say(f"the run is in {run.path}; next: facetric evaluate {run.path}")
     return RunResult(
         folder=run.path,
         step=history.step,

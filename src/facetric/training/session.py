@@ -25,7 +25,7 @@ from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics import Metric
 from facetric.progress import steps_shown
-from facetric.runs import DivergedError, RunTable, TrainConfig, new_images, size_and_pad
+from facetric.runs import DivergedError, RunTable, TrainConfig, new_images
 from facetric.training.feed import Feed, LabeledImages, split_images, training_transform
 from facetric.training.health import CALMER, refuse_bad_embeddings
 from facetric.training.processes import Processes, share_batch_norm
@@ -63,14 +63,14 @@ class Session:
     def __init__(self, config: TrainConfig, dataset: ImageDataset, fabric: Fabric, processes: Processes) -> None:
         self.config, self.fabric, self.processes = config, fabric, processes
         self.metric: Metric = "cosine" if config.loss.normalize else "euclidean"
-        run, model, (size, pad) = config.run, config.model, size_and_pad(config.data)
+        run, model = config.run, config.model
         self.embedder = build_network(
             model.backbone,
             dim=model.dim,
             weights=model.weights,
             image_size=model.image_size,
-            size=size,
-            pad=pad,
+            size=config.data.size,
+            pad=config.data.pad,
             normalize=bool(config.loss.normalize),
             freeze_through=model.freeze_through,
             normalize_features=model.head_init == "whitened",

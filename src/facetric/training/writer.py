@@ -67,9 +67,7 @@ class Writer:
     ) -> None:
         self.config, self.run, self.display, self.history = config, run, display, history
         self.on_step, self.on_validation = on_step, on_validation
-        with run.writing():
-            self.loggers = start_loggers(config, run, from_step=history.step)  # first: W&B may refuse to start
-        self.log = run.metrics_log(from_step=history.step)
+        self.loggers = start_loggers(config, run, from_step=history.step)
         self._used: tuple[int, Network | None] = (-1, None)
         display.start(history.step)
 
@@ -80,9 +78,9 @@ class Writer:
             self.on_step(step, loss)
 
     def append(self, row: dict[str, Any]) -> None:
-        with self.run.writing():
-            self.log.append(row)
-            for logger in self.loggers:
+        self.run.log(row)
+        for logger in self.loggers:
+            with self.run.writing():
                 logger.append(row)
 
     def validate(self, session: Session) -> None:
@@ -98,17 +96,16 @@ class Writer:
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.history.best_step(self.config.run.best_metric) == step
         if best:
-            self.run.save_network(embedder, "best")
+            self.run.save(embedder, "best")
         self.display.validated(step, scores, best=best)
         if self.on_validation is not None:
             self.on_validation(step, dict(scores))
 
     def checkpoint(self, session: Session, state: dict[str, Any]) -> None:
-        """The rows and the embedder are written before the state: an existing state always has them."""
         refuse_non_finite_weights(session.embedder, self.history.step)
         finished = self.history.step == self.config.run.steps
-        self.run.save_network(self._for_use(session) if finished else session.embedder, "last")
-        self.run.save_state(self.history.step, {**state, "validation": self.history.validation}, self.log)
+        state |= {"step": self.history.step, "validation": self.history.validation}
+        self.run.save(self._for_use(session) if finished else session.embedder, "last", state)
 
     def restore_last(self, session: Session) -> None:
         """Write the embedder of a finished run again if it is missing or damaged; the state has its tensors."""
@@ -118,7 +115,7 @@ class Writer:
         except WeightsError:
             state = f"the resume state of step {self.history.step}"
             self.display.warn(f"{path} is {'damaged' if path.exists() else 'missing'}: it is written again from {state}")
-            self.run.save_network(self._for_use(session), "last")
+            self.run.save(self._for_use(session), "last")
 
     def _for_use(self, session: Session) -> Network:
         """`Session.for_use`, once per step."""
@@ -130,6 +127,5 @@ class Writer:
 
     def close(self) -> None:
         self.display.stop()
-        self.log.close()
         for logger in self.loggers:
             logger.close()

@@ -81,7 +81,7 @@ def test_what_is_no_picture_or_unknown_is_said(browser, address):
         hand_over(page, "drop", jpeg((200, 200, 30)))
         assert found(page, "Unknown: nothing in the index is similar enough") == 24
         hand_over(page, "drop", b"text", "x.txt", "text/plain")
-        page.wait_for_function("() => document.getElementById('status').textContent === 'That is not a picture.'")
+        page.wait_for_function("() => document.getElementById('status').textContent === 'That is not an image.'")
 
 
 def test_a_broken_picture_is_refused_with_the_line_of_the_server(browser, address):

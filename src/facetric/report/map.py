@@ -39,16 +39,12 @@ class GridPlacement:
 
 
 def tsne_positions(vectors: NDArray[np.floating], *, seed: int = 0, progress: Progress | None = None) -> NDArray[np.float64]:
-    """Barnes-Hut t-SNE of vectors (n, d) → positions (n, 2), from exact neighbors and a PCA start; the seed decides the rest.
+    """t-SNE of finite vectors (n, d) → positions (n, 2), from exact neighbors and a PCA start; the seed decides the rest.
 
     The perplexity is lowered for sets of fewer than 91 images. One image lies at the origin; two or three keep
     their principal axes, because t-SNE is undefined for them.
     """
     vectors = np.ascontiguousarray(vectors, dtype=np.float32)
-    if vectors.ndim != 2 or 0 in vectors.shape:
-        raise ValueError(f"vectors must have shape (n, d), both above 0; got {vectors.shape}: pass one vector per image")
-    if not np.isfinite(vectors).all():
-        raise ValueError("vectors must be finite, but some hold NaN or infinity: embed the images again")
     n = len(vectors)
     start = _principal_plane(vectors, seed)
     if n < 4:
@@ -108,18 +104,12 @@ def draw_map(
 
 
 def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> GridPlacement:
-    """Place points (n, 2) on a grid that has n / `fill` cells and about the shape of the cloud.
+    """Place points (n, 2), finite, on a grid that has n / `fill` cells and about the shape of the cloud.
 
     Points are placed in order of their distance from the middle of their cell, ties by index; each takes the nearest free cell,
     ties by row, then column. So no cell that stays free is nearer to a point than its own.
     """
     positions = np.asarray(positions, dtype=np.float64)
-    if positions.ndim != 2 or positions.shape[1] != 2 or len(positions) == 0:
-        raise ValueError(f"positions must have shape (n, 2) with n > 0; got {positions.shape}: pass one point per image")
-    if not np.isfinite(positions).all():
-        raise ValueError("positions must be finite, but some are NaN or infinite: check the vectors that were mapped")
-    if not 0 < fill <= 1:
-        raise ValueError(f"fill is the fraction of cells that hold an image, above 0 and at most 1; got {fill}: 0.4 is typical")
     low = positions.min(axis=0)
     width, height = positions.max(axis=0) - low
     n_columns, n_rows = _shape(len(positions), width, height, fill)

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageOps
 
 from facetric.machine import made_ahead
 from facetric.progress import Progress
@@ -23,7 +23,7 @@ _N_THREADS = 2
 
 
 class Thumbnails:
-    """Square RGB tiles by image id. An image that cannot be opened becomes a crossed gray tile: a report never fails for it.
+    """Square RGB tiles by image id. An image that cannot be opened becomes a gray tile: a report never fails for it.
 
     `open_one(image_id, size)` opens an image, at least `size` pixels wide if it has as many. `side`: the largest tile that
     shows more than a smaller one; enlarging beyond it would only cost bytes.
@@ -40,7 +40,7 @@ class Thumbnails:
             image = self._open(image_id, size).convert("RGB")
         except (OSError, ValueError):
             self.missing.add(image_id)
-            return _crossed(size)
+            return Image.new("RGB", (size, size), (225, 225, 225))
         enlarged = min(image.size) < size
         return ImageOps.fit(image, (size, size), Image.Resampling.NEAREST if enlarged else Image.Resampling.BOX)
 
@@ -54,14 +54,6 @@ class Thumbnails:
             yield image_id, tile
             if progress is not None and (done % 64 == 0 or done == len(ids)):
                 progress("Thumbnails", done, len(ids))
-
-
-def _crossed(size: int) -> Image.Image:
-    tile = Image.new("RGB", (size, size), (225, 225, 225))
-    pen, near, far = ImageDraw.Draw(tile), size // 4, size - size // 4
-    for ends in ((near, near, far, far), (near, far, far, near)):
-        pen.line(ends, fill=(150, 150, 150), width=max(1, size // 24))
-    return tile
 
 
 @dataclass(frozen=True, eq=False)

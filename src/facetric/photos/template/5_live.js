@@ -33,6 +33,6 @@ async function post(added, removed) {
 
 if (about.live) {
   byId("kept").textContent = "Kept on the server as soon as they are made, and kept to when the photos are grouped again.";
-  byId("title").after(element("p", {}, element("a", { href: "./" }, "Search with a picture")));
+  byId("title").after(element("p", {}, element("a", { href: "./" }, "Search with an image")));
   window.addEventListener("beforeunload", (event) => { if (sending) event.preventDefault(); });
 }

@@ -1,22 +1,22 @@
-// A picture, dropped, pasted, chosen or photographed, and the photos of the index that are like it. Names are only shown as text.
+// An image, dropped, pasted, chosen or photographed, and the photos of the index that are like it. Names are only shown as text.
 {
   const say = (text) => { byId("status").textContent = text; };
   const percent = (value) => `${Math.round(100 * value)}%`;
   const TOP = 24;
   let asked = null; // the request under way
 
-  async function search(picture) {
+  async function search(image) {
     asked?.abort();
     const own = asked = new AbortController();
     const shown = byId("query");
     URL.revokeObjectURL(shown.src);
-    shown.src = URL.createObjectURL(picture);
+    shown.src = URL.createObjectURL(image);
     shown.hidden = false;
-    if (picture.size > about.limits.megabytes * 1e6) return say(`A picture may have ${about.limits.megabytes} MB.`);
+    if (image.size > about.limits.megabytes * 1e6) return say(`An image may have ${about.limits.megabytes} MB.`);
     say("Searching …");
     byId("found").classList.add("busy");
     try {
-      const answer = await fetch(`search?top=${TOP}`, { method: "POST", body: picture, signal: own.signal, headers: { "Content-Type": "application/octet-stream" } });
+      const answer = await fetch(`search?top=${TOP}`, { method: "POST", body: image, signal: own.signal, headers: { "Content-Type": "application/octet-stream" } });
       const found = await answer.json();
       if (own !== asked) return;
       if (answer.ok) show(found); else { byId("found").replaceChildren(); say(found.detail); }
@@ -28,23 +28,25 @@
   }
 
   function show(found) {
-    say(verdict(found));
+    const near = found.neighbors.filter((one) => one.is_similar_enough).length;
+    say(verdict(found) + (near && near < found.neighbors.length ? " Pale photos are not similar enough." : ""));
     byId("found").replaceChildren(...found.neighbors.map(tile));
   }
 
   function verdict({ unknown, label, expected_precision: precision }) {
     if (unknown && label === null) return "Unknown: nothing in the index is similar enough. The nearest photos are:";
-    if (unknown) return `Unknown, perhaps ${label}: right in ${percent(precision)} of such cases`;
-    if (label === null) return "The most similar photos:";
-    return precision === null ? `${label} (precision not measured: too few labels)` : `${label}: right in ${percent(precision)} of such cases`;
+    if (unknown) return `Unknown, perhaps ${label}: right in ${percent(precision)} of such cases.`;
+    if (label === null) return "The most similar photos.";
+    return precision === null ? `${label} (precision not measured: too few labels).` : `${label}: right in ${percent(precision)} of such cases.`;
   }
 
   function tile(neighbor) {
-    const picture = element("img", { loading: "lazy", src: `thumbnails/${neighbor.id}.jpg`, alt: neighbor.name });
+    const similarity = neighbor.similarity.toFixed(3), file = neighbor.name.split("/").pop();
     return element("figure", { class: neighbor.is_similar_enough ? "" : "far" },
-      element("a", { href: `photos/${neighbor.id}`, target: "_blank", rel: "noopener", title: neighbor.name }, picture),
-      element("figcaption", {}, element("strong", {}, neighbor.label ?? "no label"),
-        element("span", { class: "muted" }, `${neighbor.similarity.toFixed(3)} · ${neighbor.name.split("/").pop()}`),
+      element("a", { href: `photos/${neighbor.id}`, target: "_blank", rel: "noopener", title: neighbor.name },
+        element("img", { loading: "lazy", src: `thumbnails/${neighbor.id}.jpg`, alt: neighbor.name })),
+      element("figcaption", {}, element("strong", {}, neighbor.label ?? file),
+        element("span", { class: "muted" }, neighbor.label === null ? similarity : `${similarity} · ${file}`),
         element("button", { type: "button", title: "Search with this photo", onclick: () => searchWith(neighbor.id) }, "Similar")));
   }
 
@@ -55,10 +57,10 @@
     return search(await answer.blob());
   }
 
-  const pictureIn = (list) => [...(list || [])].find((file) => file.type.startsWith("image/") || file.type === "");
+  const imageIn = (list) => [...(list || [])].find((file) => file.type.startsWith("image/") || file.type === "");
   function take(list) {
-    const found = pictureIn(list);
-    if (found) search(found); else say("That is not a picture.");
+    const found = imageIn(list);
+    if (found) search(found); else say("That is not an image.");
   }
 
   for (const [button, input] of [["choose", "file"], ["photograph", "camera"]]) {

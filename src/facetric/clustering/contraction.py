@@ -116,16 +116,9 @@ def sparse_problem(by_client: csr_array, caps: NDArray[np.float64], *, symmetric
     _sort_rows(first, facilities, costs)
     if symmetric:
         return Sparse(first, facilities, costs, first, facilities, costs, caps)
-    by_facility = csr_array(csr_array((costs, facilities, first), shape=by_client.shape).T)
-    return Sparse(
-        by_facility.indptr.astype(np.int64),
-        by_facility.indices.astype(np.int32),
-        by_facility.data,
-        first,
-        facilities,
-        costs,
-        caps,
-    )
+    other = csr_array(csr_array((costs, facilities, first), shape=by_client.shape).T)
+    by_facility = other.indptr.astype(np.int64), other.indices.astype(np.int32), other.data
+    return Sparse(*by_facility, first, facilities, costs, caps)
 
 
 @njit(cache=True, nogil=True)

@@ -116,7 +116,8 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         """
         self._check_options()
         means = self.n_clusters is not None and self.centers != "medoids" and self.metric != "precomputed"
-        points = self._points(X, progress, means=means)
+        self._kind = SQUARED if means else kind_of(self.metric, self.squared)
+        points = self._points(X, progress)
         links = Links.parse(must_link, cannot_link, points.n)
         if self.n_clusters is not None:
             self._check_number(self.n_clusters, points.n, links)
@@ -135,18 +136,12 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
             costs = X[:, self.medoid_indices_] ** (2 if self.squared else 1)
             near, near_costs = costs.argmin(axis=1), costs.min(axis=1)
         else:
-            means = self._means
             vectors = prepared(X, self._shift, cosine=self.metric == "cosine")
-            found = two_nearest(vectors, self._centers, self._kind(means))
-            near, near_costs = found.near, found.near_costs
+            near, _, near_costs, _ = two_nearest(vectors, self._centers, self._kind)
         if self.opening_cost is not None:
             near = np.where(near_costs <= self.opening_cost, near, -1)
         clusters: NDArray[np.int64] = near.astype(np.int64)
         return clusters
-
-    def _kind(self, means: bool) -> int:
-        """Means ask for squared Euclidean distances."""
-        return SQUARED if means else kind_of(self.metric, self.squared)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -154,23 +149,18 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         tags.input_tags.positive_only = self.metric == "precomputed"
         return tags
 
-    def _points(self, X: Any, progress: Progress | None, *, means: bool = False) -> Points:
-        """The checked input: vectors or a matrix. Means ask for squared Euclidean distances."""
-        precomputed = self.metric == "precomputed"
+    def _points(self, X: Any, progress: Progress | None) -> Points:
+        """The checked input: vectors or a matrix."""
         X = validate_data(self, X, dtype=[np.float64, np.float32])
-        if precomputed:
+        if self.metric == "precomputed":
             if X.shape[0] != X.shape[1]:
                 raise ValueError(
                     f"precomputed distances must be square, (n, n); got {X.shape}: pass all pairs, or metric='euclidean'"
                 )
             return Points.of_matrix(X, self.squared)
         self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
-        return Points.of_vectors(
-            prepared(X, self._shift, cosine=self.metric == "cosine"),
-            self._kind(means),
-            n_neighbors=self.n_neighbors,
-            progress=progress,
-        )
+        vectors = prepared(X, self._shift, cosine=self.metric == "cosine")
+        return Points.of_vectors(vectors, self._kind, n_neighbors=self.n_neighbors, progress=progress)
 
     def _keep(self, points: Points, fit: Fit) -> None:
         self.labels_ = fit.labels
@@ -178,7 +168,6 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         self.objective_ = fit.objective
         self.ambiguity_ = fit.ambiguity
         self.n_iter_ = max(1, fit.n_iterations)
-        self._means = fit.centers is not None
         if points.vectors is not None:
             self._centers = points.vectors[fit.medoids] if fit.centers is None else fit.centers
             self.cluster_centers_ = self._centers + self._shift

@@ -7,7 +7,7 @@ float32 and only choose; the costs of the chosen are computed from differences, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
@@ -146,19 +146,17 @@ def fill_costs(vectors: NDArray[np.float32], chosen: NDArray[np.int32], kind: in
     in_blocks(lambda rows: _exact_costs(vectors, rows.start, chosen[rows], costs[rows], kind), len(chosen))
 
 
-def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOCK_SIZE) -> None:
+def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOCK_SIZE, progress: Progress | None = None) -> None:
     """Call the function with consecutive slices of n rows, in threads; it must write to its own rows only."""
-    _in_threads(lambda start: function(slice(start, min(start + block_size, n))), range(0, n, block_size))
+    _in_threads(lambda start: function(slice(start, min(start + block_size, n))), range(0, n, block_size), progress)
 
 
-def _in_threads(
-    function: Callable[[int], None], arguments: Iterable[int], n_steps: int = 0, progress: Progress | None = None
-) -> None:
+def _in_threads(function: Callable[[int], None], arguments: range, progress: Progress | None) -> None:
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, block after block.
     with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
         for n_done, _ in enumerate(pool.map(function, arguments), start=1):
             if progress is not None:
-                progress("Neighbors", n_done, n_steps)
+                progress("Neighbors", n_done, len(arguments))
 
 
 def _exact(
@@ -169,15 +167,13 @@ def _exact(
     progress: Progress | None,
 ) -> None:
     """Every point against all points, tile by tile."""
-    n = len(vectors)
+    everyone = slice(0, len(vectors))
 
-    def search(start: int) -> None:
-        rows = slice(start, min(start + _BLOCK_SIZE, n))
+    def search(rows: slice) -> None:
         own = np.arange(rows.start, rows.stop)
-        chosen[rows], keys[rows] = nearest_keys(-2 * vectors[rows], vectors, squares, own, keys.shape[1], slice(0, n))
+        chosen[rows], keys[rows] = nearest_keys(-2 * vectors[rows], vectors, squares, own, keys.shape[1], everyone)
 
-    starts = range(0, n, _BLOCK_SIZE)
-    _in_threads(search, starts, len(starts), progress)
+    in_blocks(search, len(vectors), progress=progress)
 
 
 def _by_cells(
@@ -204,7 +200,7 @@ def _by_cells(
                 products, rows = left[asking] @ vectors[points].T, queries[asking]
                 keep_nearest(products, squares[points], points, rows, rows, chosen, keys)
 
-    _in_threads(search, range(len(centers)), len(centers), progress)
+    _in_threads(search, range(len(centers)), progress)
 
 
 def _cell_centers(vectors: NDArray[np.float32], n_rounds: int = 5) -> NDArray[np.float32]:

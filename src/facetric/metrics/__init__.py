@@ -17,16 +17,8 @@ from facetric.metrics.agreement import (
 from facetric.metrics.contingency import bcubed, contingency, label_codes, pairwise, precision_recall
 from facetric.metrics.exact_nearest import nearest
 from facetric.metrics.neighbors import Metric
-from facetric.metrics.retrieval import (
-    checked_ks,
-    map_at_r,
-    r_precision,
-    recall_at_k,
-    retrieval,
-    retrieval_by_class,
-    retrieval_of,
-)
-from facetric.metrics.vectors import count_incomparable, unit_rows, validated_vectors
+from facetric.metrics.retrieval import checked_ks, map_at_r, r_precision, recall_at_k, retrieval, retrieval_by_class
+from facetric.metrics.vectors import unit_rows, validated_vectors
 
 __all__ = [
     "ClusteringScores",
@@ -37,7 +29,6 @@ __all__ = [
     "checked_ks",
     "clustering_scores",
     "contingency",
-    "count_incomparable",
     "label_codes",
     "map_at_r",
     "matched_accuracy",
@@ -51,7 +42,6 @@ __all__ = [
     "recall_at_k",
     "retrieval",
     "retrieval_by_class",
-    "retrieval_of",
     "unit_rows",
     "validated_vectors",
     "vmeasure",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -54,30 +53,14 @@ def retrieval(
     ({1: 0.8, 2: 0.8}, 0.8, 0.8)
     """
     rows, classes = validated_vectors(vectors, labels, metric)
-    return retrieval_of(
-        rows, classes, ks=ks, metric=metric, query=query, gallery=gallery, memory_gib=memory_gib, progress=progress
-    )
-
-
-def retrieval_of(
-    rows: NDArray[np.float32],
-    classes: NDArray[np.int64],
-    *,
-    ks: Sequence[int],
-    metric: Metric,
-    query: ArrayLike | None,
-    gallery: ArrayLike | None,
-    memory_gib: float,
-    progress: Progress | None = None,
-) -> RetrievalScores:
-    """:func:`retrieval` of what :func:`validated_vectors` gave."""
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images")
     query_rows, gallery_rows = _split(len(rows), query, gallery)
     largest = len(gallery_rows) - int(np.isin(query_rows, gallery_rows).all())
     cutoffs = checked_ks(ks, largest)
-    limits: dict[str, Any] = {"max_rank": max(cutoffs), "memory_gib": memory_gib}
-    ranks = rank_positives(rows, classes, query_rows, gallery_rows, metric=metric, progress=progress, **limits)
+    ranks = rank_positives(
+        rows, classes, query_rows, gallery_rows, metric=metric, max_rank=max(cutoffs), memory_gib=memory_gib, progress=progress
+    )
     counted = ranks.n_positives > 0
     if not counted.any():
         raise ValueError(
@@ -160,12 +143,11 @@ def _split(n: int, query: ArrayLike | None, gallery: ArrayLike | None) -> tuple[
     everything = np.arange(n)
     if query is None and gallery is None:
         return everything, everything
-    queries = None if query is None else _rows(query, n, "query")
-    others = None if gallery is None else _rows(gallery, n, "gallery")
-    if queries is None:
-        assert others is not None
+    queries = everything if query is None else _rows(query, n, "query")
+    others = everything if gallery is None else _rows(gallery, n, "gallery")
+    if query is None:
         queries = np.setdiff1d(everything, others)
-    if others is None:
+    elif gallery is None:
         others = np.setdiff1d(everything, queries)
     if len(queries) == 0 or len(others) == 0:
         raise ValueError(

@@ -60,14 +60,6 @@ def unit_rows(vectors: NDArray[Float]) -> NDArray[Float]:
     return units
 
 
-def count_incomparable(vectors: NDArray[np.float32], metric: Metric) -> int:
-    """How many rows have no distance to others: those that are not finite, and for cosine those that are zero."""
-    comparable = np.isfinite(vectors).all(axis=1)
-    if metric == "cosine":
-        comparable &= vectors.any(axis=1)
-    return len(vectors) - int(comparable.sum())
-
-
 def _checked(vectors: ArrayLike) -> NDArray[np.floating]:
     try:
         array = np.asarray(vectors)

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from facetric.files import write_atomically
-from facetric.metrics import Metric, count_incomparable
+from facetric.metrics import Metric
 from facetric.runs import DivergedError
 
 CALMER = "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
@@ -36,8 +36,8 @@ def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
 
 def refuse_bad_embeddings(vectors: NDArray[np.float32], step: int, *, metric: Metric) -> None:
     """Weights that have overflowed, or a last layer that has died, give embeddings that cannot be compared."""
-    n_bad = count_incomparable(vectors, metric)
-    if n_bad:
+    comparable = np.isfinite(vectors).all(axis=1) & (vectors.any(axis=1) if metric == "cosine" else True)
+    if n_bad := len(vectors) - int(comparable.sum()):
         raise DivergedError(
             f"after step {step} the embeddings of {n_bad:,} of {len(vectors):,} validation images are zero or not finite: "
             + CALMER

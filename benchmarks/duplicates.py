@@ -67,9 +67,8 @@ def main():
     listed = list_images(options.folder)
     rng = np.random.default_rng(0)
     chosen = np.sort(rng.choice(len(listed.images), min(options.photos, len(listed.images)), replace=False))
-    few = type(listed)(listed.root, tuple(listed.images[i] for i in chosen))
     start = time.perf_counter()
-    looks, _ = read_looks(few, None)
+    looks, _ = read_looks([listed.root / listed.images[i] for i in chosen], None)
     paths = [path for path, *_ in looks]
     read = time.perf_counter() - start
     grays, colors = np.array([look.gray for *_, look in looks]), np.array([look.colors for *_, look in looks])
@@ -83,7 +82,7 @@ def main():
     for i in np.flatnonzero(groups != np.arange(n)):
         print(f"  {paths[i]}  {paths[groups[i]]}")
     sample = rng.choice(n, min(options.sample, n), replace=False)
-    pictures = [open_image(listed.root / paths[i]) for i in sample]
+    pictures = [open_image(paths[i]) for i in sample]
     print(f"found of {len(sample)} copies each:")
     for name, copy in COPIES.items():
         n_found = 0
@@ -92,21 +91,20 @@ def main():
             n_found += near_groups(np.stack([grays[i], gray]), np.stack([colors[i], color]))[1] == 0
         print(f"  {100 * n_found / len(sample):6.2f}%  {name}")
     if options.look_alikes:
-        look_alikes(few, paths, sample, pictures)
+        look_alikes(paths, sample, pictures)
     if options.scale:
         scale(grays, colors, options.scale, rng)
 
 
-def look_alikes(few, paths, sample, pictures):
+def look_alikes(paths, sample, pictures):
     from facetric.embedder import load
 
     model = load()
-    files = [few.root / path for path in paths]
-    vectors = model.encode(files)
+    vectors = model.encode(paths)
     some = np.unique(np.linspace(0, len(paths) - 1, N_SAMPLE).astype(int))
     at_least = model.preprocessing.at_least
     threshold = similarity_of_copies(
-        model.encode([altered(open_image(files[i], at_least=at_least)) for i in some]), vectors[some]
+        model.encode([altered(open_image(paths[i], at_least=at_least)) for i in some]), vectors[some]
     )
     groups = look_alike_groups(vectors, threshold)
     linked = np.flatnonzero(groups != np.arange(len(groups)))

@@ -173,14 +173,14 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
 def test_killed_before_the_table_is_there_the_old_one_is_not_taken_for_edited(run, photos, tmp_path, monkeypatch):
     arguments = ["cluster", photos, "--model", run, "--output", tmp_path / "groups"]
     assert invoke(*arguments).exit_code == 0
-    record = tmp_path / "groups" / ".clusters.json"
+    store = tmp_path / "groups" / "collection.sqlite"
 
     def killed(*_):
         raise RuntimeError("killed")
 
     for known in (True, False):
         if not known:
-            record.unlink()  # an output from before there was a record
+            store.unlink()  # nothing is known of the table
         with monkeypatch.context() as patched:
             patched.setattr(PhotoGroups, "save_table", killed)
             for options in (["--coarser"], ["--finer"]):

@@ -51,10 +51,11 @@ def embed(
             found = embed_folder(photos, loaded, output, overwrite=overwrite, progress=progress)
     known = found.n_photos - found.n_new
     counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
-    typer.echo(f"{printable(found.output)}: {found.n_photos:,} photos, {loaded.dim} dimensions ({counts})")
+    typer.echo(f"{printable(output)}: {found.n_photos:,} photos, {loaded.dim} dimensions ({counts})")
     if found.problems:
         print_problems(found.problems)
-        typer.echo(f"{len(found.problems):,} broken and left out, listed in {printable(found.problems_file)}")
+        listed = output.with_name(f"{output.stem}.problems.csv")
+        typer.echo(f"{len(found.problems):,} broken and left out, listed in {printable(listed)}")
 
 
 def export(
@@ -140,15 +141,10 @@ def cluster(
 
 
 def _print_groups(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
-    rejected = int((found.clusters < 0).sum())
-    counts = f"{len(found.photos):,} photos: {found.n_groups:,} groups, {found.n_alone:,} alone"
-    typer.echo(counts + (f", {rejected:,} rejected" if rejected else "") + f" ({found.n_new:,} embedded now)")
-    if found.expected is not None:
-        typer.echo(
-            f"expected: of two photos in one group {found.expected.precision} belong together; "
-            f"of two that belong together about {found.expected.recall:.0%} are in one group"
-        )
-    typer.echo(printable(found.made_by))
+    counts, *others = found.summary
+    typer.echo(f"{counts} ({found.n_new:,} embedded now)")
+    for line in others:
+        typer.echo(printable(line))
     typer.echo(printable(f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}"))
     for folder in folders:
         typer.echo(printable(f"folders: {folder}"))

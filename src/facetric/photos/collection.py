@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from threading import RLock
 from typing import Any
@@ -16,12 +17,13 @@ from numpy.typing import NDArray
 
 from facetric.embedder import Embedder
 from facetric.images import ImageList, list_images
-from facetric.photos.decisions import Decisions, kept_decisions
+from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups, group_photos
-from facetric.photos.ingest import Ingested, Look, Seen, absolute, common_folder, folder_label, ingest, is_below, listed_photos
-from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search, embedded_photos
+from facetric.photos.ingest import Look, Seen, Store, absolute, common_folder, embedded_photos, ingest, listed_photos
+from facetric.photos.milvus_store import MilvusStore, parsed_address
+from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import Added, Entry, Hit, Model, Status, Store
+from facetric.photos.store import Added, Entry, Hit, Model, Status
 from facetric.progress import Progress
 from facetric.text import printable
 
@@ -42,7 +44,10 @@ class Collection:
     def __init__(self, address: str | os.PathLike[str], embedder: Embedder | None = None) -> None:
         self.address = str(address)
         self._embedder = embedder
-        self._type = _store_type(self.address)
+        self._type: type[Store] = SqliteStore
+        if self.address.startswith("milvus:"):
+            parsed_address(self.address)
+            self._type = MilvusStore
         self._reader: Store | None = None
         self._votes: Votes | None = None
         self._guard = RLock()  # of the reader, which any thread may use
@@ -76,12 +81,11 @@ class Collection:
             raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
         listed = listed_photos(photos)
         with self.writing() as store:
-            if label is not None:
-                store.set_labels({str(photo): label for photo in listed.images})
-            if labels_from_folders:
-                store.set_labels({str(photo): folder_label(listed.root, photo) for photo in listed.images})
-            done = ingest(listed, self._its_embedder(), store, progress=progress, seen=seen)
-        return Added(len(done.photos), done.n_new, problems=done.problems)
+            if label is not None or labels_from_folders:
+                folders = {photo: photo.relative_to(listed.root).parts[:-1] for photo in listed.images}
+                names = {photo: label if label is not None else "".join(parts[:1]) for photo, parts in folders.items()}
+                store.set_labels({str(photo): name for photo, name in names.items()})
+            return ingest(listed, self._its_embedder(), store, progress=progress, seen=seen)
 
     def update(self, photos: str | os.PathLike[str], *, progress: Progress | None = None) -> Added:
         """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder
@@ -98,13 +102,13 @@ class Collection:
             done = ingest(listed, self._its_embedder(), store, progress=progress)
             gone = gone_photos(store, absolute(photos), done)
             store.remove(entry.path for entry in gone)
-        return Added(len(done.photos), done.n_new, len(gone), done.problems)
+        return replace(done, n_removed=len(gone))
 
     def remove(self, photos: str | os.PathLike[str]) -> int:
         """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Files are not touched."""
         model, folder = self._existing(), absolute(photos)
         with self._type.alone(self.address), self._type(self.address, model) as store:
-            paths = [entry.path for entry in store.entries() if is_below(entry.path, folder)]
+            paths = [entry.path for entry in store.entries() if Path(entry.path).is_relative_to(folder)]
             if not paths:
                 raise ValueError(f"{printable(self.address)} holds no photo below {printable(folder)}: nothing to remove")
             store.remove(paths)
@@ -125,14 +129,14 @@ class Collection:
                 done = ingest(ImageList(Path("/"), tuple(paths)), self._its_embedder(), store, progress=progress)
                 store.make_current()
         self.close()
-        return Added(len(done.photos), done.n_new, problems=done.problems)
+        return done
 
     def status(self) -> Status:
         """Counts, labels and missing files; an OSError if it is damaged."""
         model = self.check()
-        with self._type(self.address, model, read_only=True) as store:
-            store.check()
-            entries = store.entries()
+        with self._guard:
+            self._store().check()
+            entries = self._store().entries()
         labels = Counter(entry.label for entry in entries)
         missing = tuple(entry.path for entry in entries if not os.path.exists(entry.path))
         return Status(model, len(entries), len({entry.content for entry in entries}), dict(sorted(labels.items())), missing)
@@ -209,21 +213,19 @@ class Collection:
             if not entries:
                 raise ValueError(f"{printable(self.address)} holds no photos: add some with `facetric index add`")
             vectors = self._store().vectors(dict.fromkeys(entry.content for entry in entries))
-        root = common_folder([entry.path for entry in entries])
-        photos, contents = [Path(entry.path).relative_to(root) for entry in entries], [entry.content.hex() for entry in entries]
-        return group_photos(root, photos, contents, vectors, *clusterer, decisions=decisions)
+        photos = {Path(entry.path): entry.content for entry in entries}
+        return group_photos(common_folder(list(map(str, photos))), photos, vectors, *clusterer, decisions=decisions)
 
     def decisions(self) -> Decisions:
         """What people decided about the photos. A decisions.json that was put into the folder takes their place, once."""
         with self._guard:
-            return kept_decisions(self._store(), self.address)
+            return self._store().decisions()
 
     def decide(self, record: Mapping[str, Any], paths: Mapping[str, Sequence[str]]) -> Decisions:
         """Change the decisions, as `Decisions.changed` does, in one transaction; all decisions, when they are on the disk."""
         with self._guard:
-            store = self._store()
-            kept_decisions(store, self.address)
-            return store.decide(lambda before: before.changed(record, paths))
+            self._store().decisions()  # those of a decisions.json come first
+            return self._store().decide(lambda before: before.changed(record, paths))
 
     def thumbnail(self, content: bytes) -> bytes | None:
         """A small JPEG of a photo by its content; None where the store keeps none, or one of a coarser decoding only."""
@@ -308,7 +310,7 @@ class Collection:
                 f"{own.fingerprint[:12]}): embed its photos again with `{again}`"
             )
         with self._type(self.address, found, read_only=True) as store:
-            if any(not is_below(entry.path, below) for entry in store.entries()):
+            if any(not Path(entry.path).is_relative_to(below) for entry in store.entries()):
                 raise ValueError(
                     f"{printable(self.address)} holds other photos too, by another model: choose another --output, or embed all "
                     f"of them again with `{again}`"
@@ -318,16 +320,7 @@ class Collection:
         return f"facetric index {verb} {shlex.quote(self.address)} {shlex.quote(str(photos))}"
 
 
-def _store_type(address: str) -> type[Store]:
-    if address.startswith("milvus:"):
-        from facetric.photos.milvus_store import MilvusStore, parsed_address
-
-        parsed_address(address)
-        return MilvusStore
-    return SqliteStore
-
-
-def gone_photos(store: Store, folder: Path, done: Ingested) -> list[Entry]:
+def gone_photos(store: Store, folder: Path, done: Added) -> list[Entry]:
     """Photos of the store below a folder that are not among those that were found there."""
-    kept = {str(photo) for photo in done.photos}
-    return [entry for entry in store.entries() if is_below(entry.path, folder) and entry.path not in kept]
+    others = [entry for entry in store.entries() if Path(entry.path) not in done.contents]
+    return [entry for entry in others if Path(entry.path).is_relative_to(folder)]

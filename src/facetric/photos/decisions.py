@@ -21,16 +21,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from facetric.files import checksummed, read_checksummed, write_atomically
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import coo_array  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+
+from facetric.files import read_checksummed
 from facetric.images import content_hash
 from facetric.text import printable, readable
 
-if TYPE_CHECKING:
-    from facetric.photos.store import Store
-
-FORMAT, FILE, BEFORE = "facetric decisions 1", "decisions.json", "decisions-before.json"
+FORMAT = "facetric decisions 1"
 MOST = 100_000  # decisions
 _LENGTHS = {"same": (2, None), "different": (2, 2), "name": (1, None), "reject": (1, None)}  # of photos: at least, at most
 
@@ -60,6 +62,15 @@ class Decision:
         """Paths change; what was decided about which contents does not."""
         return self.do, tuple(photo.content for photo in self.photos), self.name
 
+    def as_text(self) -> str:
+        """As a store keeps it."""
+        return json.dumps([self.do, [[photo.content, photo.path] for photo in self.photos], self.name])
+
+    @classmethod
+    def from_text(cls, text: str) -> Decision:
+        do, photos, name = json.loads(text)
+        return cls(do, tuple(DecidedPhoto(*photo) for photo in photos), name)
+
 
 @dataclass(frozen=True)
 class Constraints:
@@ -82,13 +93,14 @@ class Decisions:
         """A file that the page of `facetric cluster` saved, or one of `facetric serve`, which has a checksum."""
         file = Path(path).expanduser()
         try:
-            return cls.from_dict(_record(file.read_bytes()))
+            record = read_checksummed(file.read_bytes(), required=False)
         except FileNotFoundError:
             raise ValueError(f"{printable(file)} does not exist: save it on the page, or leave --decisions out") from None
-        except UnicodeDecodeError:
-            raise ValueError(f"{printable(file)} is not a text file: pass a file that the page saved (--decisions)") from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{printable(file)} is not valid JSON ({error}): save it on the page again (--decisions)") from None
+        except ValueError as error:
+            way_out = 'restore it, or remove its "sha256" if the change is yours; or save it on the page again (--decisions)'
+            raise ValueError(f"{printable(file)} is damaged ({error}): {way_out}") from None
+        try:
+            return cls.from_dict(record)
         except ValueError as error:
             raise ValueError(f"{printable(file)} {error} (--decisions)") from None
 
@@ -134,10 +146,9 @@ class Decisions:
         return cls((*found, *([Decision("reject", tuple(rejected))] if rejected else [])))
 
     @classmethod
-    def from_dict(cls, record: Any) -> Decisions:
+    def from_dict(cls, record: Mapping[str, Any]) -> Decisions:
         """What :meth:`as_dict` gave."""
-        found = record.get("format") if isinstance(record, dict) else None
-        if found != FORMAT:
+        if (found := record.get("format")) != FORMAT:
             raise ValueError(f'must be a JSON object with "format": "{FORMAT}"; got {found!r}: save it on the page again')
         try:
             photos = [DecidedPhoto(str(photo["content"]), str(photo["path"])) for photo in record["photos"]]
@@ -183,61 +194,64 @@ class Decisions:
 
         What was decided about photos that are gone still joins those that are left. Contradictions are a ValueError.
         """
-        points = {content: point for point, content in enumerate(contents)}
-        key = {photo: _key(photo, points, paths) for decision in self.decisions for photo in decision.photos}
-        label = {key[photo]: photo.path for photo in key}
-        rejected = {key[photo] for decision in self.decisions if decision.do == "reject" for photo in decision.photos}
-        names = self._names(key)
-        joined = _Union()
+        n, number = len(contents), {content: point for point, content in enumerate(contents)}
+        place: dict[DecidedPhoto, int] = {}  # the point, or a number beyond them for a photo that is gone
+        for photo in dict.fromkeys(photo for decision in self.decisions for photo in decision.photos):
+            content = photo.content if photo.content in number else paths.get(photo.path, photo.content)
+            place[photo] = number.setdefault(content, len(number))
+        label = {place[photo]: printable(photo.path) for photo in place}
+        links: dict[str, list[tuple[int, int]]] = {"same": [], "different": []}
+        given: dict[int, str] = {}
+        rejected: set[int] = set()
         for decision in self.decisions:
-            if decision.do == "same":
-                joined.join([key[photo] for photo in decision.photos])
-        anchors: dict[str, list[str]] = {}
-        for content, name in names.items():
-            anchors.setdefault(name, []).append(content)
-        _check_names(names, joined, label)
-        for same_name in anchors.values():
-            joined.join(same_name)
-        apart = [(key[d.photos[0]], key[d.photos[1]]) for d in self.decisions if d.do == "different"]
-        for a, b in apart:
-            if joined.root(a) == joined.root(b):
+            first, *others = own = [place[photo] for photo in decision.photos]
+            if decision.do == "reject":
+                rejected.update(own)
+            elif decision.do == "name":
+                given |= dict.fromkeys(own, decision.name)
+            else:
+                links[decision.do] += [(first, other) for other in others]
+        names = {point: name for point, name in given.items() if name}
+        _check_names(names, joined(links["same"], len(number)), label)
+        anchors: dict[str, int] = {}
+        links["same"] += [(anchors.setdefault(name, point), point) for point, name in names.items()]
+        parts = joined(links["same"], len(number))
+        for a, b in links["different"]:
+            if parts[a] == parts[b]:
                 raise ValueError(
-                    f"decisions contradict each other: {printable(label[a])} and {printable(label[b])} are different, and "
-                    "also the same, directly or through others: remove one of these decisions on the page"
+                    f"decisions contradict each other: {label[a]} and {label[b]} are different, and also the same, directly or "
+                    "through others: remove one of these decisions on the page"
                 )
-        apart += combinations([same_name[0] for same_name in anchors.values()], 2)
-        present = {root: [c for c in members if c in points and c not in rejected] for root, members in joined.members().items()}
-        first = {root: members[0] for root, members in present.items() if members}
-
-        def point(content: str) -> int | None:
-            found = first.get(joined.root(content), content if content not in rejected else None)
-            return points.get(found) if found is not None else None
-
-        pairs = {(point(a), point(b)) for a, b in apart}
+        here = [point for point in range(n) if point not in rejected]
+        leader = dict(zip(parts[here[::-1]].tolist(), here[::-1], strict=True))  # the first of each
+        led: list[int] = [leader.get(part, -1) for part in parts.tolist()]  # −1: nobody of them is here
+        apart = {(led[a], led[b]) for a, b in [*links["different"], *combinations(anchors.values(), 2)]}
         return Constraints(
-            tuple((points[members[0]], points[other]) for members in present.values() for other in members[1:]),
-            tuple(sorted((a, b) for a, b in pairs if a is not None and b is not None)),
-            {found: name for content, name in names.items() if (found := point(content)) is not None},
-            frozenset(points[content] for content in rejected if content in points),
+            tuple((led[point], point) for point in here if led[point] != point),
+            tuple(sorted(pair for pair in apart if min(pair) >= 0)),
+            {led[point]: name for point, name in names.items() if led[point] >= 0},
+            frozenset(point for point in rejected if point < n),
         )
 
-    def _names(self, key: Mapping[DecidedPhoto, str]) -> dict[str, str]:
-        names: dict[str, str] = {}
-        for decision in self.decisions:
-            if decision.do == "name":
-                names |= dict.fromkeys((key[photo] for photo in decision.photos), decision.name)
-        return {content: name for content, name in names.items() if name}
+
+def joined(pairs: Sequence[tuple[int, int]], n: int) -> NDArray[np.int64]:
+    """Points that pairs join, directly or through others, have one number. (n,)"""
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
+    parts: NDArray[np.int64] = connected_components(graph, directed=False)[1]
+    return parts
 
 
-def _record(data: bytes) -> Any:
-    """What a file holds, its checksum compared if it has one."""
-    record = json.loads(data.decode())
-    if not isinstance(record, dict):
-        return record
-    try:
-        return read_checksummed(data, required=False)
-    except ValueError as error:
-        raise ValueError(f'is damaged ({error}): restore it, or remove its "sha256" if the change is yours') from None
+def _check_names(names: Mapping[int, str], parts: NDArray[np.int64], label: Mapping[int, str]) -> None:
+    known: dict[int, int] = {}
+    for point, name in names.items():
+        other = known.setdefault(int(parts[point]), point)
+        if names[other] != name:
+            raise ValueError(
+                f"decisions contradict each other: {label[other]} is named {printable(names[other])!r} and {label[point]} "
+                f"{printable(name)!r}, but they are the same, directly or through others: remove one of these decisions on the "
+                "page"
+            )
 
 
 def _decision(row: Mapping[str, Any], photos: Sequence[DecidedPhoto]) -> Decision:
@@ -251,68 +265,3 @@ def _decision(row: Mapping[str, Any], photos: Sequence[DecidedPhoto]) -> Decisio
     if len(chosen) < least or (most is not None and len(chosen) > most):
         raise ValueError(f"has a decision {do!r} about {len(chosen)} photos: save it on the page again")
     return Decision(do, chosen, " ".join(name.split()))
-
-
-def _key(photo: DecidedPhoto, points: Mapping[str, int], paths: Mapping[str, str]) -> str:
-    """The content of the photo now: its own, or that of the file in its place."""
-    return photo.content if photo.content in points else paths.get(photo.path, photo.content)
-
-
-def _check_names(names: Mapping[str, str], joined: _Union, label: Mapping[str, str]) -> None:
-    known: dict[str, str] = {}
-    for content, name in names.items():
-        other = known.setdefault(joined.root(content), content)
-        if names[other] != name:
-            raise ValueError(
-                f"decisions contradict each other: {printable(label[other])} is named {printable(names[other])!r} and "
-                f"{printable(label[content])} {printable(name)!r}, but they are the same, directly or through others: remove one "
-                "of these decisions on the page"
-            )
-
-
-class _Union:
-    """Sets of contents that grow together."""
-
-    def __init__(self) -> None:
-        self._parents: dict[str, str] = {}
-
-    def root(self, content: str) -> str:
-        parents = self._parents
-        while (parent := parents.get(content, content)) != content:
-            parents[content] = content = parents[parent]
-        return content
-
-    def join(self, contents: Sequence[str]) -> None:
-        for content in contents:
-            self._parents.setdefault(content, content)
-            self._parents[self.root(content)] = self.root(contents[0])
-
-    def members(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for content in self._parents:
-            found.setdefault(self.root(content), []).append(content)
-        return found
-
-
-def kept_decisions(store: Store, address: str) -> Decisions:
-    """Those of a collection; a decisions.json that was put into its folder since takes their place, once."""
-    file = Path(address).expanduser() / FILE
-    if address.startswith("milvus:") or not file.is_file():
-        return store.decisions()
-    digest = content_hash(file.read_bytes()).hex()
-    if store.noted(FILE) == digest:
-        return store.decisions()
-    found = replace_decisions(store, address, Decisions.read(file))
-    store.note(FILE, digest)
-    return found
-
-
-def replace_decisions(store: Store, address: str, given: Decisions) -> Decisions:
-    """Keep these in a collection instead; those that are lost by that are written to decisions-before.json."""
-
-    def change(before: Decisions) -> Decisions:
-        if not set(before.decisions) <= set(given.decisions):
-            write_atomically(Path(address).expanduser() / BEFORE, checksummed(before.as_dict()))
-        return given
-
-    return store.decide(change)

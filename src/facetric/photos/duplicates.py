@@ -19,12 +19,13 @@ from PIL import Image, ImageEnhance
 
 from facetric.embedder import Embedder
 from facetric.files import write_atomically
-from facetric.images import ImageError, ImageList, Problem, list_images, open_image
+from facetric.images import ImageError, Problem, list_images, open_image
 from facetric.metrics import unit_rows
 from facetric.photos.collection import open_collection
 from facetric.photos.ingest import Look, absolute, read_looks, unchanged
 from facetric.photos.near import join, near_groups, roots
 from facetric.photos.sqlite_store import SqliteStore
+from facetric.photos.store import check_ours
 from facetric.progress import Progress
 from facetric.text import printable, readable
 
@@ -32,7 +33,6 @@ N_SAMPLE = 100  # photos that are altered
 QUANTILE = 0.1  # of the similarities to their copies: nine of ten copies are found
 _CROP, _DARKER, _QUALITY = 0.05, 0.9, 50  # of each side; brightness; JPEG
 _BLOCK = 1024
-KINDS = ("exact", "near", "look-alike")
 COLUMNS = ("group", "kind", "suggestion", "path", "width", "height", "bytes", "content")
 
 
@@ -91,13 +91,8 @@ def check_duplicates(path: Path, *, overwrite: bool) -> None:
     """A ValueError if the table must not, or cannot, be written here."""
     if not path.parent.is_dir():
         raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place (--output)")
-    if path.exists() and not overwrite:
-        header = (",".join(COLUMNS) + "\n").encode()
-        if path.is_dir() or path.read_bytes()[: len(header)] != header:
-            raise ValueError(
-                f"{printable(path)} exists and was not written by `facetric duplicates`: choose another --output, or pass "
-                "--overwrite"
-            )
+    if not overwrite:
+        check_ours(path, ",".join(COLUMNS).encode(), "duplicates", ", or pass --overwrite")
 
 
 def find_duplicates(
@@ -116,13 +111,15 @@ def find_duplicates(
     embedder, new photos are added to it.
     """
     listed = list_images(photos)
-    root, sample = absolute(listed.root), _Sample(listed, embedder)
+    root = absolute(listed.root)
+    paths = [root / photo for photo in listed.images]
+    sample = _Sample(paths, embedder)
     with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
         if embedder is not None and listed.images:
             open_collection(address, embedder).add(photos, progress=progress, seen=sample.see)
         model = open_collection(address).model
         with nullcontext() if model is None else SqliteStore(address, model, read_only=True) as store:
-            found, problems = _photos(listed, root, store, progress)
+            found, problems = _photos(paths, root, store, progress)
             if not found:
                 raise ValueError(
                     f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some"
@@ -142,23 +139,18 @@ def find_duplicates(
                 alike = _groups("look-alike", firsts, look_alike_groups(vectors, similarity, progress=progress))
     n_photos = sum(len(group.photos) for group in contents)
     groups = tuple(group for group in (*contents, *images, *alike) if len(group.photos) > 1)
-    return Duplicates(n_photos, n_photos - len(images), groups, tuple(problems), similarity)
+    return Duplicates(n_photos, n_photos - len(images), groups, (*listed.problems, *problems), similarity)
 
 
 def _photos(
-    listed: ImageList, root: Path, store: SqliteStore | None, progress: Progress | None
+    paths: Sequence[Path], root: Path, store: SqliteStore | None, progress: Progress | None
 ) -> tuple[list[Photo], list[Problem]]:
-    """Of a list: those that the store holds from there, the others from their files."""
-    known: list[Photo] = []
-    if store is not None:
-        paths = [root / photo for photo in listed.images]
-        contents = unchanged(root, paths, store.states(paths))
-        looks = store.looks(set(contents.values()))
-        known = [Photo(p.relative_to(root), c, Look.unpacked(looks[c])) for p, c in contents.items() if c in looks]
-    there = {photo.path for photo in known}
-    others = ImageList(listed.root, tuple(photo for photo in listed.images if photo not in there), listed.problems)
-    more, problems = read_looks(others, progress)
-    return known + [Photo(*one) for one in more], problems
+    """Those that the store holds from there, the others from their files."""
+    contents = {} if store is None else unchanged(store, paths)
+    looks = {} if store is None else store.looks(set(contents.values()))
+    known = [(path, content, Look.unpacked(looks[content])) for path, content in contents.items() if content in looks]
+    more, problems = read_looks([path for path in paths if contents.get(path) not in looks], progress)
+    return [Photo(path.relative_to(root), content, look) for path, content, look in known + more], problems
 
 
 class _Sample:
@@ -168,9 +160,9 @@ class _Sample:
     is the similarity that most of them reach. Photos that are decoded for their vectors are not decoded again for this.
     """
 
-    def __init__(self, listed: ImageList, embedder: Embedder | None) -> None:
-        places = np.unique(np.linspace(0, max(len(listed.images) - 1, 0), N_SAMPLE).astype(np.int64)).tolist()
-        self._paths = {absolute(listed.root) / listed.images[place] for place in places if listed.images}
+    def __init__(self, photos: Sequence[Path], embedder: Embedder | None) -> None:
+        places = np.linspace(0, max(len(photos) - 1, 0), N_SAMPLE).astype(np.int64).tolist()
+        self._paths = {photos[place] for place in places if photos}
         self._embedder = embedder
         self._copies: dict[Path, NDArray[np.uint8]] = {}
 

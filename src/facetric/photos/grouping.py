@@ -10,9 +10,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
-from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-from facetric.photos.decisions import Constraints
+from facetric.photos.decisions import Constraints, joined
 from facetric.progress import Progress
 
 _BLOCK = 512  # groups whose distances to all others are held at a time
@@ -83,7 +82,7 @@ def _followers(
     Photos that look different and were joined are far apart on average, and no other would be near to all of them. A new photo
     joins them when it is like some of them, if these are of one group.
     """
-    parts = _parts(must, len(labels))
+    parts = joined(must, len(labels))
     decided = np.zeros(len(labels), dtype=np.bool_)
     decided[[point for pair in (*must, *cannot) for point in pair]] = True
     leaders: dict[int, set[int]] = {}
@@ -97,14 +96,6 @@ def _followers(
         if len(part) == 1 and sizes[leader := next(iter(part))] > 1:
             found.append((int(first[leader]), point))
     return found
-
-
-def _parts(pairs: Sequence[tuple[int, int]], n: int) -> NDArray[np.int64]:
-    """Points that pairs join, directly or through others, have one number. (n,)"""
-    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
-    parts: NDArray[np.int64] = connected_components(graph, directed=False)[1]
-    return parts
 
 
 def _most_ambiguous_first(questions: Iterator[Question]) -> list[Question]:
@@ -138,7 +129,7 @@ def _about_members(
     labels: NDArray[np.int64], ambiguity: NDArray[np.float64], medoids: NDArray[np.int64], constraints: Constraints
 ) -> Iterator[Question]:
     """Does a member belong to the medoid of its group? Not where that was decided."""
-    parts = _parts(constraints.must_link, len(labels))
+    parts = joined(constraints.must_link, len(labels))
     for point in np.flatnonzero(labels >= 0).tolist():
         medoid = int(medoids[labels[point]])
         if parts[point] != parts[medoid]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,10 +19,12 @@ from facetric.images import Problem
 from facetric.photos.arrangement import Placed, arrange, folder_name
 from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import Clusterer, Question, grouped
+from facetric.photos.store import check_ours
 from facetric.progress import Progress
 from facetric.text import printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
+MOST_QUESTIONS = 2000  # on a page
 LONELY = "alone"  # the folder of photos that are alone
 
 
@@ -67,13 +68,28 @@ class PhotoGroups:
     def n_alone(self) -> int:
         return int((self.sizes == 1).sum())
 
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """Lines: how many there are, what to expect of them if that is known, and what made them."""
+        rejected, expected = int((self.clusters < 0).sum()), self.expected
+        counts = f"{len(self.photos):,} photos: {self.n_groups:,} groups, {self.n_alone:,} alone"
+        likely = (
+            ()
+            if expected is None
+            else (
+                f"expected: of two photos in one group {expected.precision} belong together; of two that belong together about "
+                f"{expected.recall:.0%} are in one group",
+            )
+        )
+        return counts + (f", {rejected:,} rejected" if rejected else ""), *likely, self.made_by
+
     def members(self, cluster: int) -> list[Path]:
         """The photos of a cluster, the medoid first, then the most ambiguous."""
         rows = np.flatnonzero(self.clusters == cluster)
         order = np.lexsort((rows, -self.ambiguity[rows], rows != self.medoids[cluster]))
         return [self.photos[row] for row in rows[order]]
 
-    def record(self, n_questions: int) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """Groups by the hashes of their photos, for JSON; the medoid comes first, then the most ambiguous."""
         first = np.array(self.first_of_each_content)
         is_medoid = np.isin(first, self.medoids)
@@ -99,7 +115,7 @@ class PhotoGroups:
             "rejected": [photo["id"] for photo in rejected],
             "questions": [
                 {"first": self.contents[q.first], "second": self.contents[q.second], "ambiguity": round(q.ambiguity, 4)}
-                for q in self.questions[:n_questions]
+                for q in self.questions[:MOST_QUESTIONS]
             ],
         }
 
@@ -146,8 +162,7 @@ class PhotoGroups:
 
 def group_photos(
     root: Path,
-    photos: Sequence[Path],
-    contents: Sequence[str],
+    photos: Mapping[Path, bytes],
     vectors: NDArray[np.float32],
     clusterer: Clusterer,
     calibration: Calibration | None,
@@ -156,18 +171,19 @@ def group_photos(
     decisions: Decisions,
     progress: Progress | None = None,
 ) -> PhotoGroups:
-    """Group photos below `root` whose contents are known; `vectors` are those of the distinct contents, by first appearance."""
+    """Group `photos` below `root`, each with its content; `vectors` are those of the distinct contents, by first appearance."""
+    paths, contents = [photo.relative_to(root) for photo in photos], [content.hex() for content in photos.values()]
     unique = list(dict.fromkeys(contents))
     point = {content: i for i, content in enumerate(unique)}
     points = np.array([point[content] for content in contents])
     photo = np.unique(points, return_index=True)[1]  # the first of each content
-    by_path = {readable(path): content for path, content in zip(photos, contents, strict=True)}
+    by_path = {readable(path): content for path, content in zip(paths, contents, strict=True)}
     found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), progress=progress)
     used = found.labels >= 0
     expected = calibration.expected(vectors[used], found.labels[used]) if calibration and used.any() else None
     return PhotoGroups(
         root=root,
-        photos=tuple(photos),
+        photos=tuple(paths),
         contents=tuple(contents),
         clusters=found.labels[points],
         medoids=photo[found.medoids],
@@ -193,7 +209,4 @@ def check_target(root: Path, target: Path, how: Literal["copy", "link"]) -> None
 
 def check_table(path: Path) -> None:
     """A ValueError if there is something else in the place of the table."""
-    if path.exists() and (
-        path.is_dir() or not path.read_bytes().removeprefix(codecs.BOM_UTF8).startswith(b"path,cluster,medoid,")
-    ):
-        raise ValueError(f"{printable(path)} exists and was not written by `facetric cluster`: choose another --output")
+    check_ours(path, b"path,cluster,medoid,", "cluster")

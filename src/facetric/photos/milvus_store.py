@@ -12,9 +12,10 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
@@ -29,6 +30,7 @@ _FORMAT, _PROPERTY = "facetric collection 1", "facetric"
 _MAX_TOP = 16_384  # of Milvus
 _AT_ONCE = 1000  # rows of a request
 _ADDRESS = re.compile(r"milvus://(?P<host>[^/]*)(?P<file>/.+)?/(?P<collection>[A-Za-z_]\w*)")
+Item = TypeVar("Item")
 _TEXTS = {"path": 16_384, "state": 256, "content": 64, "label": 4096}  # and how long they may be
 
 
@@ -55,14 +57,10 @@ class MilvusStore:
     @classmethod
     def recorded(cls, address: str, *, any_folder: bool = False) -> Model | None:
         uri, collection = parsed_address(address)
-        client = _client(uri)
-        try:
-            with milvus_errors():
-                if not client.has_collection(collection):
-                    return None
-                found = client.describe_collection(collection)
-        finally:
-            client.close()
+        with closing(_client(uri)) as client, milvus_errors():
+            if not client.has_collection(collection):
+                return None
+            found = client.describe_collection(collection)
         try:
             record = json.loads(found["description"] or found["properties"][_PROPERTY])
             if record.pop("format") != _FORMAT:
@@ -107,7 +105,7 @@ class MilvusStore:
         self._client.close()
 
     def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]:
-        rows = self._at(map(str, photos), "path", "state", "content")
+        rows = self._at("path", (_encoded(str(photo)) for photo in photos), "path", "state", "content")
         return {_decoded(row["path"]): (row["state"], bytes.fromhex(row["content"])) for row in rows}
 
     def contents(self) -> set[bytes]:
@@ -126,31 +124,32 @@ class MilvusStore:
         photos = list(photos)
         vectors: dict[bytes, Any] = {photo.content: photo.vector for photo in photos if photo.vector is not None}
         vectors = self._known({photo.content for photo in photos} - vectors.keys()) | vectors
-        labels = {_decoded(row["path"]): row["label"] for row in self._at([str(photo.path) for photo in photos], "path", "label")}
-        labels |= {path: _encoded(label) for path, label in self._labels.items()}
+        paths = [_encoded(str(photo.path)) for photo in photos]
+        labels = {row["path"]: row["label"] for row in self._at("path", paths, "path", "label")}
+        labels |= {_encoded(path): _encoded(label) for path, label in self._labels.items()}
         self._upsert(
             {
-                "path": _encoded(str(photo.path)),
+                "path": path,
                 "state": photo.state,
                 "content": photo.content.hex(),
-                "label": labels.get(str(photo.path), ""),
+                "label": labels.get(path, ""),
                 "vector": vectors[photo.content],
             }
-            for photo in photos
+            for path, photo in zip(paths, photos, strict=True)
         )
 
     def set_labels(self, labels: Mapping[str, str]) -> None:
         self._labels |= labels
-        rows = list(self._at(labels, *_TEXTS, "vector"))
+        rows = list(self._at("path", map(_encoded, labels), *_TEXTS, "vector"))
         self._upsert(row | {"label": _encoded(labels[_decoded(row["path"])])} for row in rows)
 
     def remove(self, paths: Iterable[str]) -> None:
         paths = list(paths)
         for path in paths:
             self._labels.pop(path, None)
-        for start in range(0, len(paths), _AT_ONCE):
+        for some in batched(map(_encoded, paths)):
             with milvus_errors():
-                self._client.delete(self._collection, ids=[_encoded(path) for path in paths[start : start + _AT_ONCE]])
+                self._client.delete(self._collection, ids=some)
 
     def version(self) -> int:
         return int(time.monotonic() // 60)  # others write too, and nobody is told
@@ -166,12 +165,6 @@ class MilvusStore:
 
     def decide(self, change: Callable[[Decisions], Decisions]) -> Decisions:
         raise ValueError("a collection on Milvus keeps no decisions: decide about a folder's collection (`facetric index add`)")
-
-    def noted(self, name: str) -> str | None:
-        return None
-
-    def note(self, name: str, value: str) -> None:
-        """Nothing is kept but photos."""
 
     def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         wanted = "" if label is None else f'label == "{_encoded(label)}"'
@@ -195,19 +188,13 @@ class MilvusStore:
 
     def _known(self, contents: Iterable[bytes]) -> dict[bytes, Any]:
         """The vectors of those contents that have one."""
-        names = [content.hex() for content in contents]
-        found: dict[bytes, Any] = {}
-        for start in range(0, len(names), _AT_ONCE):
-            some = json.dumps(names[start : start + _AT_ONCE])
-            found |= {
-                bytes.fromhex(row["content"]): row["vector"] for row in self._rows(f"content in {some}", "content", "vector")
-            }
-        return found
+        rows = self._at("content", (content.hex() for content in contents), "content", "vector")
+        return {bytes.fromhex(row["content"]): row["vector"] for row in rows}
 
-    def _at(self, paths: Iterable[str], *fields: str) -> Iterator[dict[str, Any]]:
-        names = [_encoded(path) for path in paths]
-        for start in range(0, len(names), _AT_ONCE):
-            yield from self._rows(f"path in {json.dumps(names[start : start + _AT_ONCE])}", *fields)
+    def _at(self, field: str, values: Iterable[str], *fields: str) -> Iterator[dict[str, Any]]:
+        """The rows that have one of these values, percent-encoded as they are kept."""
+        for some in batched(values):
+            yield from self._rows(f"{field} in {json.dumps(some)}", *fields)
 
     def _rows(self, wanted: str, *fields: str) -> Iterator[dict[str, Any]]:
         with milvus_errors():
@@ -217,10 +204,9 @@ class MilvusStore:
             rows.close()
 
     def _upsert(self, rows: Iterable[dict[str, Any]]) -> None:
-        rows = list(rows)
-        for start in range(0, len(rows), _AT_ONCE):
+        for some in batched(rows):
             with milvus_errors():
-                self._client.upsert(self._collection, rows[start : start + _AT_ONCE])
+                self._client.upsert(self._collection, some)
 
 
 def parsed_address(address: str) -> tuple[str, str]:
@@ -238,6 +224,13 @@ def _client(uri: str) -> Any:
         raise ValueError("milvus:// needs pymilvus: pip install 'facetric[milvus]'") from None
     with milvus_errors():
         return MilvusClient(uri)
+
+
+def batched(values: Iterable[Item]) -> Iterator[list[Item]]:
+    """As many at a time as go into a request."""
+    values = iter(values)
+    while some := list(islice(values, _AT_ONCE)):
+        yield some
 
 
 @contextmanager

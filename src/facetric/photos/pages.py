@@ -22,12 +22,11 @@ from facetric.files import write_atomically
 from facetric.html_page import html_page
 from facetric.images import ImageError, open_image
 from facetric.photos.decisions import Decisions
-from facetric.photos.groups import PhotoGroups
+from facetric.photos.groups import MOST_QUESTIONS, PhotoGroups
 from facetric.photos.query import Match
 from facetric.text import printable, readable
 
-_MARK = b'<meta name="generator" content="facetric cluster">'
-MOST_QUESTIONS = 2000
+MARK = b'<meta name="generator" content="facetric cluster">'
 _SIZE = 320  # pixels of the longer side
 _SEARCH_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -47,20 +46,8 @@ figcaption {{ font-size: .85rem; overflow: hidden; text-overflow: ellipsis; whit
 """
 
 
-def check_page(path: Path) -> None:
-    """A ValueError if there is something else in the place of the page."""
-    if not path.exists():
-        return
-    if not path.is_dir():
-        with path.open("rb") as file:
-            if _MARK in file.read(1000):
-                return
-    raise ValueError(f"{printable(path)} exists and was not written by `facetric cluster`: choose another --output")
-
-
 def write_page(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, *, thumbnails: str) -> None:
     """Write the page. `copies`: for every distinct content the first one that it is a copy of; `thumbnails`: their folder."""
-    check_page(path)
     about = _about(groups, copies, path.resolve().parent, thumbnails)
     write_atomically(path, html_page("facetric.photos", title=about["title"], about=about, binary={}, images="'self' file:"))
 
@@ -86,7 +73,7 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
     decisions = groups.decisions.as_dict()
     return {
         "title": f"{groups.root.resolve().name} in {groups.n_groups:,} groups",
-        "facts": _facts(groups),
+        "facts": ". ".join(line[:1].upper() + line[1:] for line in groups.summary).strip(". ") + ".",
         "id": _digest([str(groups.root.resolve()), str(here)]),
         "base": _digest(decisions),
         "start": readable(Path(os.path.relpath(groups.root.resolve(), here))),
@@ -101,17 +88,6 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
         "questions": [[place[groups.contents[q.first]], place[groups.contents[q.second]]] for q in questions],
         "decisions": decisions,
     }
-
-
-def _facts(groups: PhotoGroups) -> str:
-    parts = [f"{len(groups.photos):,} photos in {groups.n_groups:,} groups, {groups.n_alone:,} alone"]
-    if groups.expected is not None:
-        parts.append(
-            f"Expected: of two photos in one group {groups.expected.precision} belong together; of two that belong together "
-            f"about {groups.expected.recall:.0%} are in one group"
-        )
-    made_by = groups.made_by[:1].upper() + groups.made_by[1:]
-    return ". ".join([*parts, made_by]).strip(". ") + "."
 
 
 def _digest(value: object) -> str:

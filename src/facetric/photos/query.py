@@ -1,4 +1,4 @@
-"""What is searched for, what was found (`Match`), and a label from the neighbors with how often such a vote is right.
+"""What was found for a photo (`Match`), and a label from the neighbors with how often such a vote is right.
 
 The precision of a vote is measured on labeled photos of the collection itself. Every sampled photo is classified twice: by the
 others, and by the others of other labels, as if its own were not there; copies of it do not vote. The second vote is always
@@ -8,19 +8,15 @@ on both, the similarity of the nearest and the share of the majority, gives the 
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder
-from facetric.images import ImageError, open_image
-from facetric.metrics import nearest, unit_rows
-from facetric.photos.store import Entry, Hit, Store
+from facetric.photos.ingest import Store
+from facetric.photos.store import Entry, Hit
 
 UNKNOWN_FRACTION = 0.5  # of the photos that are classified, how many have none of the labels here, unless said otherwise
 ENOUGH = 0.5  # a vote that is right less often than this is no answer
@@ -28,27 +24,8 @@ N_SAMPLE = 200  # photos that are classified to measure it
 MIN_SAMPLE = 20
 _FELLOWS = 1000  # neighbors of a photo's own label that are passed over in search of others
 _COPIES = 8  # room for copies
-_BATCH = 32  # photos in memory at a time
 
-_log = logging.getLogger("facetric")
 _Precision = Callable[[float, float], float | None]  # of a vote with this similarity and fraction
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """Photos in memory, by path."""
-
-    entries: list[Entry]
-    vectors: NDArray[np.float32]  # (n, dim), of length one
-
-    def search(self, queries: NDArray[np.float32], top: int, label: str | None) -> list[list[Hit]]:
-        """For each query (q, dim) the `top` most similar photos, of this label if one is given; equal ones by path."""
-        entries, vectors = self.entries, self.vectors
-        if label is not None:
-            kept = [row for row, entry in enumerate(entries) if entry.label == label]
-            entries, vectors = [entries[row] for row in kept], vectors[kept]
-        found = zip(*nearest(vectors, top, queries=unit_rows(queries)), strict=True)
-        return [[Hit(entries[row], x) for row, x in zip(rows, some.tolist(), strict=True)] for rows, some in found]
 
 
 @dataclass(frozen=True)
@@ -119,30 +96,21 @@ class Votes:
         if any(winners) and self._measured_for != (now := (self._store.version(), top, limit, unknown_fraction)):
             self._precision = _fitted(_cases(self._store, top=top, limit=limit), unknown_fraction)
             self._measured_for = now
-        return [None if one is None else Vote(one.label, one.fraction, self._precision(*one.evidence)) for one in winners]
+        return [None if one is None else Vote(one[0], one[2], self._precision(*one[1:])) for one in winners]
 
 
-@dataclass(frozen=True)
-class _Winner:
-    label: str
-    evidence: tuple[float, float]  # the similarity of the nearest labeled photo; how many of the labeled ones have the label
-
-    @property
-    def fraction(self) -> float:
-        return self.evidence[1]
-
-
-def _winner(hits: Sequence[Hit]) -> _Winner | None:
+def _winner(hits: Sequence[Hit]) -> tuple[str, float, float] | None:
+    """The label of most, the similarity of the nearest labeled photo, the fraction of the labeled ones that have the label."""
     labeled = [hit for hit in hits if hit.entry.label]
     if not labeled:
         return None
     counts = Counter(hit.entry.label for hit in labeled)  # in order of similarity: max takes the first of equal ones
     best = max(counts, key=lambda label: counts[label])
-    return _Winner(best, (labeled[0].similarity, counts[best] / len(labeled)))
+    return best, labeled[0].similarity, counts[best] / len(labeled)
 
 
 def _cases(store: Store, *, top: int, limit: float) -> NDArray[np.float64]:
-    """(n, 4): the two of the evidence, whether the vote was right, whether it was on an unknown photo.
+    """(n, 4): the similarity and the fraction of a vote, whether the vote was right, whether it was on an unknown photo.
 
     Of labeled photos that have a fellow of another content; of none where there is but one label.
     """
@@ -164,7 +132,7 @@ def _cases(store: Store, *, top: int, limit: float) -> NDArray[np.float64]:
         for is_unknown_label, voters in ((False, others), (True, strangers)):
             winner = _winner(voters[:top])
             if winner is not None:
-                rows.append((*winner.evidence, float(winner.label == entry.label), float(is_unknown_label)))
+                rows.append((*winner[1:], float(winner[0] == entry.label), float(is_unknown_label)))
     return np.array(rows, dtype=np.float64).reshape(-1, 4)
 
 
@@ -176,30 +144,10 @@ def _fitted(cases: NDArray[np.float64], unknown_fraction: float) -> _Precision:
         return lambda similarity, fraction: None
     if right.min() == right.max():
         return lambda similarity, fraction: float(right[0])
-    from scipy.special import expit  # type: ignore[import-untyped]
     from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+    from sklearn.pipeline import make_pipeline  # type: ignore[import-untyped]
+    from sklearn.preprocessing import StandardScaler  # type: ignore[import-untyped]
 
-    center, scale = evidence.mean(axis=0), np.maximum(evidence.std(axis=0), 1e-9)
-    model = LogisticRegression().fit((evidence - center) / scale, right, sample_weight=weights / weights.mean())
-    slopes = model.coef_[0] / scale
-    return lambda *one: float(expit((np.array(one) - center) @ slopes + model.intercept_[0]))
-
-
-def embedded_photos(embedder: Embedder, paths: Sequence[Path]) -> tuple[list[Path], NDArray[np.float32]]:
-    """Those that can be opened, and their vectors; a warning for each of the others, or an ImageError where all are broken."""
-    form, opened, vectors, broken = embedder.preprocessing, [], [], []
-    for start in range(0, len(paths), _BATCH):
-        pixels = []
-        for path in paths[start : start + _BATCH]:
-            try:
-                pixels.append(form.pixels(open_image(path, at_least=form.at_least)))
-                opened.append(path)
-            except ImageError as error:
-                broken.append(error)
-        if pixels:
-            vectors.append(embedder.encode(pixels))
-    if not opened:
-        raise broken[0]
-    for reason in broken:
-        _log.warning("left out: %s", reason)
-    return opened, np.concatenate(vectors)
+    model = make_pipeline(StandardScaler(), LogisticRegression())
+    model.fit(evidence, right, logisticregression__sample_weight=weights / weights.mean())
+    return lambda *one: float(model.predict_proba([one])[0, 1])

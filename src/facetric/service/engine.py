@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.embedder import Embedder
-from facetric.photos import Collection, Hit, Vote, common_folder, is_below
+from facetric.photos import Collection, Hit, Vote, common_folder
 from facetric.text import readable
 
 MOST_AT_ONCE = 32  # images
@@ -42,8 +42,8 @@ class Catalog:
 
     def name(self, path: str) -> str:
         """The path below the folder, as text."""
-        below = Path(path).relative_to(self.root) if is_below(path, self.root) else Path(Path(path).name)
-        return readable(below)
+        found = Path(path)
+        return readable(found.relative_to(self.root) if found.is_relative_to(self.root) else Path(found.name))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from threading import Thread
 
-from facetric.photos import MOST_QUESTIONS, Decisions, PhotoGroups, live_page
+from facetric.photos import Decisions, PhotoGroups, live_page
 
 State = tuple[int, Decisions]  # the version of the index, and what is decided
 
@@ -63,6 +63,6 @@ class LiveGroups:
     def _run(self, made: Future[_Made], state: State) -> None:
         try:
             groups = self._make(state[1])
-            made.set_result(_Made(state, groups, json.dumps(groups.record(MOST_QUESTIONS), allow_nan=False).encode()))
+            made.set_result(_Made(state, groups, json.dumps(groups.record(), allow_nan=False).encode()))
         except Exception as error:
             made.set_exception(error)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from facetric.embedder import Embedder
 from facetric.images import MAX_PIXELS, ImageError, content_hash, decode_image, open_file
 from facetric.machine import available_cores
-from facetric.photos import THUMBNAIL_SIDE, Decisions, PhotoGroups, open_collection, thumbnail_of
+from facetric.photos import Decisions, PhotoGroups, open_collection, thumbnail_of
 from facetric.service.engine import Answer, Engine
 from facetric.service.live_groups import LiveGroups
 from facetric.text import printable
@@ -137,7 +137,7 @@ class Service:
         data = photo_bytes(self.engine.catalog.paths.get(content, ()), content)
         if data is None:
             raise LookupError(content)  # not kept: the file may come back
-        return thumbnail_of(decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * THUMBNAIL_SIDE)[0])
+        return thumbnail_of(data)
 
 
 def image_pixels(data: bytes, encoder: Embedder, max_pixels: int) -> NDArray[np.uint8]:

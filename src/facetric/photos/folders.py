@@ -1,0 +1,219 @@
+"""From a folder of photos to groups, a table and a page (`cluster_folder`), or to a file of vectors (`embed_folder`).
+
+The output of `cluster_folder` is a collection of these photos: what it holds is neither decoded nor embedded again, and it can
+be searched and served. Beside it lie clusters.csv, clusters.html and the thumbnails of the page.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from facetric.embedder import Embedder, Vectors
+from facetric.files import remove_stale_parts, write_atomically, write_unsynced
+from facetric.images import ImageList, Problem, content_hash
+from facetric.photos.collection import gone_photos, open_collection
+from facetric.photos.decisions import Decisions
+from facetric.photos.groups import PhotoGroups, check_table, group_photos
+from facetric.photos.ingest import Look, absolute, ingest, listed_photos
+from facetric.photos.near import near_groups
+from facetric.photos.pages import MARK, write_page
+from facetric.photos.sqlite_store import SqliteStore
+from facetric.photos.store import Added, Model, check_ours, is_ours
+from facetric.progress import Progress
+from facetric.text import printable, readable
+
+TABLE, PAGE, THUMBNAILS = "clusters.csv", "clusters.html", "thumbnails"
+_OURS = re.compile(r"[0-9a-f]{32}\.jpg")
+_PROBLEMS = b"path,problem\n"
+
+
+def cluster_folder(
+    photos: str | os.PathLike[str],
+    embedder: Embedder,
+    output: str | os.PathLike[str],
+    *,
+    n_clusters: int | None = None,
+    finer: int = 0,
+    coarser: int = 0,
+    decisions: Decisions | None = None,
+    progress: Progress | None = None,
+) -> PhotoGroups:
+    """Add the photos of a folder to the collection in `output`, forget those that are gone and have no label, and group those of
+    the folder, as `Collection.cluster` does; clusters.csv and clusters.html are written there.
+
+    Given decisions take the place of those in the collection. A kill at any time loses nothing: run it again.
+    """
+    place, folder = Path(output).expanduser(), absolute(photos)
+    if place.exists() and not place.is_dir():
+        raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
+    clusterer = embedder.clusterer(n_clusters, coarser - finer)
+    listed = _without(listed_photos(photos), place / THUMBNAILS)
+    check_table(place / TABLE)
+    check_ours(place / PAGE, MARK, "cluster")
+    with open_collection(place, embedder).writing(below=folder) as store:
+        assert isinstance(store, SqliteStore)
+        given = decisions if decisions is not None and decisions.decisions else None
+        kept = store.decisions() if given is None else given
+        _check_edits(place / TABLE, listed.root, kept, store)
+        done = ingest(listed, embedder, store, progress=progress)
+        _refuse_none(done, listed, "opened")
+        if folder.is_dir():
+            store.remove([entry.path for entry in gone_photos(store, folder, done) if not entry.label])
+        unique = list(dict.fromkeys(done.contents.values()))
+        vectors = store.vectors(unique)
+        groups = group_photos(listed.root, done.contents, vectors, *clusterer, decisions=kept, progress=progress)
+        groups = replace(groups, problems=done.problems, n_new=done.n_new)
+        if given is not None:
+            store.replace_decisions(given)
+        packed = store.looks(unique)
+        looks = [Look.unpacked(packed[content]) for content in unique]
+        copies = near_groups(np.array([x.gray for x in looks]), np.array([x.colors for x in looks]), progress=progress)
+        _write_thumbnails({content.hex(): look.thumbnail for content, look in zip(unique, looks, strict=True)}, place)
+        write_page(groups, copies, place / PAGE, thumbnails=THUMBNAILS)
+        _write_table(groups, place / TABLE, store)
+    return groups
+
+
+def _without(listed: ImageList, own: Path) -> ImageList:
+    """The photos without those of an output in the same folder."""
+    if not own.resolve().is_relative_to(listed.root.resolve()):
+        return listed
+    return replace(listed, images=tuple(photo for photo in listed.images if own.resolve() not in photo.resolve().parents))
+
+
+def _refuse_none(done: Added, listed: ImageList, what: str) -> None:
+    if not done.contents:
+        raise ValueError(
+            f"no photo in {printable(listed.root)} can be {what}; {len(done.problems)} are broken, the first is "
+            f"{done.problems[0].reason}"
+        )
+
+
+def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:
+    """CONTENT.jpg for every content, where it is missing or damaged; those of other contents are removed."""
+    folder = place / THUMBNAILS
+    folder.mkdir(exist_ok=True)
+    remove_stale_parts(folder)
+    wanted = {f"{content}.jpg": data for content, data in thumbnails.items()}
+    there = set(os.listdir(folder))
+    for name in there - wanted.keys():
+        if _OURS.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+    for name, data in wanted.items():
+        if name not in there or (folder / name).read_bytes() != data:
+            write_unsynced(folder / name, data)
+
+
+def _check_edits(table: Path, root: Path, decisions: Decisions, store: SqliteStore) -> None:
+    """A ValueError if the table holds names, or edits, that nobody asked to keep to."""
+    if not table.is_file():
+        return
+    written = store.noted(TABLE).split()
+    header = table.read_bytes().partition(b"\n")[0].strip()
+    keep = f"keep to it with --decisions {shlex.quote(str(table))}, or move it away"
+    if written and _digest(table) not in written:
+        edits = Decisions.read_table(table, root).decisions
+        if not edits or not set(edits) <= set(decisions.decisions):
+            raise ValueError(f"{printable(table)} was changed since it was written: {printable(keep)}")
+    elif not decisions.decisions and header.endswith(b",name"):
+        raise ValueError(f"{printable(table)} has names, and no decisions are given: pass decisions.json, or {printable(keep)}")
+
+
+def _write_table(groups: PhotoGroups, table: Path, store: SqliteStore) -> None:
+    """The store notes what is written: edits of it are not overwritten. A kill leaves one table or the other, and both noted."""
+    before, after, written = _digest(table), content_hash(groups.table(table)).hex(), store.noted(TABLE).split()
+    store.note(TABLE, f"{before} {after}" if before in (written or [before]) else after)
+    groups.save_table(table)
+    store.note(TABLE, after)
+
+
+def _digest(table: Path) -> str:
+    return content_hash(table.read_bytes()).hex() if table.is_file() else ""
+
+
+def embed_folder(
+    photos: str | os.PathLike[str],
+    embedder: Embedder,
+    output: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> Added:
+    """Write the vectors of all photos in a folder to `output`, .parquet, .npz or .csv, in the order of their paths.
+
+    While it runs, OUTPUT.partial/ holds what is done; afterwards it is gone. A file that facetric did not write, or that holds
+    vectors of another model, is replaced with `overwrite` only; else its vectors are used again for photos of the same content.
+    Photos that cannot be opened are left out and listed in NAME.problems.csv beside the output.
+    """
+    output = Path(output).expanduser()
+    beside, place = output.with_name(f"{output.stem}.problems.csv"), output.with_name(f"{output.name}.partial")
+    Vectors.format_of(output)
+    if output.is_dir():
+        raise ValueError(f"{printable(output)} is a folder: pass a file such as {printable(output / 'vectors.npz')} (--output)")
+    if not output.parent.is_dir():
+        raise ValueError(f"the folder {printable(output.parent)} does not exist: create it, or choose another place (--output)")
+    kept = _existing(output, embedder, overwrite=overwrite)
+    if not overwrite:
+        check_ours(beside, _PROBLEMS, "embed", ", or pass --overwrite")
+    listed = listed_photos(photos)
+    with SqliteStore.alone(str(place)):
+        with SqliteStore(str(place), Model(embedder.fingerprint, embedder.dim, embedder.run)) as store:
+            store.keeps_looks = False
+            store.add([], kept)
+            done = ingest(listed, embedder, store, progress=progress)
+            _refuse_none(done, listed, "embedded")
+            vectors = store.vectors(done.contents.values())
+        paths = tuple(readable(photo.relative_to(listed.root)) for photo in done.contents)
+        hashes = tuple(content.hex() for content in done.contents.values())
+        Vectors(vectors, paths, hashes=hashes, model=embedder.fingerprint).save(output)
+        _write_problems(beside, done.problems, listed.root)
+        shutil.rmtree(place, ignore_errors=True)
+    return done
+
+
+def _existing(output: Path, embedder: Embedder, *, overwrite: bool) -> dict[bytes, NDArray[np.float32]]:
+    """The vectors that the output holds already, by content; a ValueError where it must not be replaced."""
+    if not output.exists():
+        return {}
+    try:
+        found = Vectors.load(output)
+    except ValueError:
+        if overwrite:
+            return {}
+        raise ValueError(
+            f"{printable(output)} exists and was not written by `facetric embed`, or is damaged: choose another --output, or "
+            "pass --overwrite"
+        ) from None
+    if found.model == embedder.fingerprint and found.hashes:
+        return dict(zip(map(bytes.fromhex, found.hashes), found.vectors, strict=True))
+    if overwrite:
+        return {}
+    raise ValueError(
+        f"{printable(output)} holds vectors of another model ({found.model[:12]}; this one is {embedder.fingerprint[:12]}): "
+        "choose another --output, or pass --overwrite"
+    )
+
+
+def _write_problems(path: Path, problems: Sequence[Problem], root: Path) -> None:
+    """A table path,problem; no file if there are none."""
+    if problems:
+        text = io.StringIO(_PROBLEMS.decode(), newline="")
+        text.seek(0, os.SEEK_END)
+        rows = csv.writer(text, lineterminator="\n")
+        for one in problems:
+            below = Path(os.path.relpath(root / one.path, root))
+            rows.writerow((readable(below), printable(one.reason.encode("utf-8", "backslashreplace").decode())))
+        write_atomically(path, text.getvalue().encode())
+    elif is_ours(path, _PROBLEMS):
+        path.unlink(missing_ok=True)

@@ -142,9 +142,10 @@ def _opened(index: str, model: Path | None, device: str, *, new: bool = True) ->
 
 
 def _print_change(index: str, done: Added) -> None:
-    counts = {"embedded now": done.n_new, "known": done.n_photos - done.n_new, "removed": done.n_removed}
+    n_photos = len(done.contents)
+    counts = {"embedded now": done.n_new, "known": n_photos - done.n_new, "removed": done.n_removed}
     listed = [f"{count:,} {what}" for what, count in counts.items() if count or what == "embedded now"]
-    typer.echo(f"{printable(index)}: {done.n_photos:,} photos ({', '.join(listed)})")
+    typer.echo(f"{printable(index)}: {n_photos:,} photos ({', '.join(listed)})")
     print_problems(done.problems)
 
 

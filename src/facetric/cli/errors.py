@@ -18,13 +18,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
@@ -120,48 +116,37 @@ def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
 def compile_kernels() -> None:
     """Compile what is not in numba's cache on disk, with a message if that takes a while; it happens once on a machine.
 
-    Compilation takes one core: the scores are compiled in a process of their own while this one compiles the loss.
+    It takes one core: the solver and the scores are compiled in a process each. What fails there is compiled later, here.
     """
-    from facetric.machine import available_cores
-    from facetric.metrics.kernels import count_others
+    with said_if_slow("loading torch"):
+        from facetric.losses.solver import sweeps
+        from facetric.metrics.kernels import count_others
 
-    other = None
-    if available_cores() > 1 and not is_compiled(count_others):
-        program = f"from {__name__} import compile_scores; compile_scores()"
-        other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    tasks = {("facetric.losses", "compile_kernels"): sweeps, (__name__, "compile_scores"): count_others}
+    programs = [f"from {module} import {name}; {name}()" for (module, name), kernel in tasks.items() if not is_compiled(kernel)]
+    none = subprocess.DEVNULL
+    others = [subprocess.Popen([sys.executable, "-c", program], stdin=none, stdout=none) for program in programs]
     try:
-        with said_if_slow("loading torch"):
-            import torch
-
-            from facetric import losses
-
-        n_threads = torch.get_num_threads()
         with said_if_slow("compiling the solver and the scores, about half a minute, only once", seconds=3.0):
-            losses.compile_kernels()
-            if other is not None:
+            for other in others:
                 other.wait()
-            compile_scores()  # from the cache, or here if the other process failed
-        torch.set_num_threads(n_threads)  # numba's first parallel kernel resets them
     finally:
-        if other is not None and other.poll() is None:  # interrupted
-            other.kill()
-            other.wait()
+        for other in others:
+            if other.poll() is None:  # interrupted
+                other.kill()
+                other.wait()
 
 
 def compile_scores() -> None:
     """The kernels of `evaluate`."""
+    import numpy as np
+
     from facetric.evaluation import evaluate
 
-    evaluate(*_batch(), n_restarts=1)
+    evaluate(np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32), np.arange(32) // 4, n_restarts=1)
 
 
 def is_compiled(kernel: Any) -> bool:
     """Whether numba's cache on disk knows the kernel, of whatever version."""
     module = Path(sys.modules[kernel.py_func.__module__].__file__ or "").stem
     return any(Path(kernel.stats.cache_path).glob(f"{module}.{kernel.py_func.__qualname__}-*.nbi"))
-
-
-def _batch() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    import numpy as np
-
-    return np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32), np.arange(32) // 4

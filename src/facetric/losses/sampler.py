@@ -65,7 +65,14 @@ class ClassBalancedBatches:
         self._images = np.argsort(codes, kind="stable")  # by class, in the order of the dataset inside
         self._starts = (np.cumsum(sizes) - sizes)[eligible]  # (n_eligible,) where each class begins in _images
         self._sizes = sizes[eligible]
-        self._checksum = zlib.crc32(codes.astype(np.int64).tobytes())
+        self.identity = {  # what decides the batches
+            "seed": seed,
+            "batch_size": batch_size,
+            "classes_per_batch": self.classes_per_batch,
+            "images_per_class": images_per_class or 0,
+            "n_images": len(labels),
+            "labels_checksum": zlib.crc32(codes.astype(np.int64).tobytes()),
+        }
         self._check_classes()
         self.n_batches = max(1, len(labels) // batch_size) if n_batches is None else n_batches
         if not _is_whole(self.n_batches) or self.n_batches < 1:
@@ -109,11 +116,11 @@ class ClassBalancedBatches:
 
     def state_dict(self) -> dict[str, int]:
         """What an exact resume needs: the position, and the settings that must be the same."""
-        return {"position": self.position, **self._identity()}
+        return {"position": self.position, **self.identity}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; ranks and pass length may differ, settings that decide the batches may not."""
-        for name, value in self._identity().items():
+        for name, value in self.identity.items():
             if name not in state or state[name] != value:
                 raise ValueError(
                     f"this sampler cannot resume from that state: {name} is {value} here and {state.get(name, 'missing')} there; "
@@ -122,16 +129,6 @@ class ClassBalancedBatches:
         if "position" not in state:
             raise ValueError("the sampler's state has no position: pass what state_dict() returned")
         self.seek(int(state["position"]))
-
-    def _identity(self) -> dict[str, int]:
-        return {
-            "seed": self.seed,
-            "batch_size": self.batch_size,
-            "classes_per_batch": self.classes_per_batch,
-            "images_per_class": self.images_per_class or 0,
-            "n_images": len(self._images),
-            "labels_checksum": self._checksum,
-        }
 
     def _check_classes(self) -> None:
         rule = f"a batch of {self.batch_size} needs {self.classes_per_batch} distinct classes"

@@ -109,7 +109,7 @@ class Feed:
 
     def state_dict(self) -> dict[str, int]:
         """What an exact resume needs."""
-        return {**self.batches.state_dict(), "position": self.position}
+        return {**self.batches.identity, "position": self.position}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken."""

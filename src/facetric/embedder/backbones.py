@@ -151,7 +151,14 @@ def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Mod
 
     `image_size`, the side of its square input, is the network's own unless given; a ValueError if it cannot take that.
     """
-    _check_name(name)
+    import timm
+
+    if name not in _OWN and not timm.is_model(name):
+        near = get_close_matches(name, [*_OWN, *timm.list_models()], n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
+        raise ValueError(
+            f"backbone must be a model of timm, googlenet or glyphnet; got {name!r}: {hint} (--set model.backbone=…)"
+        )
     if image_size is None:
         return _built(name)
     try:
@@ -164,19 +171,6 @@ def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Mod
             f"{name} cannot take images of {image_size} pixels, {reason}: choose another size (--set model.image_size=…)"
         )
     return network, preprocessing
-
-
-def _check_name(name: str) -> None:
-    if name in _OWN:
-        return
-    import timm
-
-    if not timm.is_model(name):
-        near = get_close_matches(name, [*_OWN, *timm.list_models()], n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
-        raise ValueError(
-            f"backbone must be a model of timm, googlenet or glyphnet; got {name!r}: {hint} (--set model.backbone=…)"
-        )
 
 
 def _built(name: str, image_size: int | None = None) -> tuple[nn.Module, Preprocessing]:

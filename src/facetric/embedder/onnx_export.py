@@ -18,7 +18,6 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
@@ -130,9 +129,10 @@ def check_place(path: Path, *, overwrite: bool) -> None:
 def difference(network: Network, engine: OnnxEngine, images: ImageSource) -> float:
     """The largest distance of an image's two vectors, relative to their length; in batches and, for a few, one by one."""
     expected = encode(network, images)
-    together = encode(engine, images, batch_size=32)
-    alone = encode(engine, images.take(np.arange(min(4, len(images)))), batch_size=1)
-    return max(_largest(expected, together), _largest(expected[:4], alone))
+    lengths = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
+    some = images.take(np.arange(min(4, len(images))))
+    runs = encode(engine, images, batch_size=32), encode(engine, some, batch_size=1)
+    return max(float((np.linalg.norm(expected[: len(run)] - run, axis=1) / lengths[: len(run)]).max()) for run in runs)
 
 
 def sample_images(n: int = 16) -> list[Image.Image]:
@@ -230,9 +230,3 @@ def _record(graph: bytes, about: OnnxDescription) -> bytes:
     end.metadata_props.add(key="facetric", value=checksummed(record).decode())
     found: bytes = end.SerializeToString()
     return found
-
-
-def _largest(expected: NDArray[np.float32], found: NDArray[np.float32]) -> float:
-    assert found.shape == expected.shape
-    lengths = np.maximum(np.linalg.norm(expected, axis=1), np.finfo(np.float32).tiny)
-    return float((np.linalg.norm(expected - found, axis=1) / lengths).max())

@@ -40,28 +40,24 @@ def default_weights(name: str) -> str:
 
 
 def load_weights(backbone: nn.Module, name: str, weights: str | Path) -> None:
-    """Fill the backbone from "packaged", "hub" or a file. Every tensor must be there and have the right shape; position
-    embeddings of another image size are resampled."""
-    if weights == "packaged":
-        fit_weights(backbone, _packaged(backbone, name), f"the packaged weights of {name}")
-    elif weights == "hub":
-        fit_weights(backbone, _from_hub(name), f"the hub's weights of {name}")
-    else:
-        path = Path(weights).expanduser()
-        if not path.is_file():
-            raise WeightsError(
-                f"weights must be packaged, hub, none or a file, and there is no file {str(weights)!r}: check the path "
-                "(--set model.weights=…)"
-            )
-        fit_weights(backbone, read_state(path), f"{path} for {name}")
+    """Fill the backbone from "packaged", "hub" or a file, by name. Every tensor must be there and have the right shape.
 
-
-def fit_weights(backbone: nn.Module, state: Mapping[str, Tensor], source: str) -> None:
-    """Load a state dict by name. A prefix "module." or "backbone." is removed, tensors of classifiers are ignored.
-
-    Where names or shapes differ, timm's own conversion for the network is tried: it resamples position embeddings to the
-    network's image size and knows the files of several authors, such as DINOv2's.
+    A prefix "module." or "backbone." is removed, tensors of classifiers are ignored. Where names or shapes differ, timm's own
+    conversion for the network is tried: it resamples position embeddings to the network's image size and knows the files of
+    several authors, such as DINOv2's.
     """
+    state: Mapping[str, Tensor]
+    if weights == "packaged":
+        state, source = _packaged(backbone, name), f"the packaged weights of {name}"
+    elif weights == "hub":
+        state, source = _from_hub(name), f"the hub's weights of {name}"
+    elif (path := Path(weights).expanduser()).is_file():
+        state, source = read_state(path), f"{path} for {name}"
+    else:
+        raise WeightsError(
+            f"weights must be packaged, hub, none or a file, and there is no file {str(weights)!r}: check the path "
+            "(--set model.weights=…)"
+        )
     own = backbone.state_dict()
     for prefix in ("module.", "backbone."):
         inside = {key.removeprefix(prefix): tensor for key, tensor in state.items() if key.startswith(prefix)}

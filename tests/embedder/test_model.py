@@ -63,7 +63,7 @@ def test_the_vectors_of_padded_drawings_are_those_of_evaluate(tmp_path):
     )
     opened = Run.of(config)
     opened.create(config, {}, Manifest.of(new_images(config.data, validate=False), None))
-    opened.save_network(build_network("glyphnet", dim=8, weights="none", size=40, pad=3), "last")
+    opened.save(build_network("glyphnet", dim=8, weights="none", size=40, pad=3), "last")
     opened.evaluate(n_restarts=1, facility=False)
     pictures = load_dataset("glyphs", min_images=17, size=40).select("test").images
     found = facetric.load(opened.path).encode(pictures[:, :, :, None].repeat(3, axis=3)[:50])
@@ -163,7 +163,7 @@ def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
     calibration = facetric.load(run).calibration
     assert calibration is not None
     assert 0 < calibration.reached.bcubed_f1 <= 1
-    Run(run).save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
+    Run(run).save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     assert facetric.load(run).calibration is None  # of another model
 
 
@@ -204,7 +204,7 @@ def test_a_pickled_model_is_loaded_again_and_never_becomes_another(tmp_path, roo
     stored = pickle.dumps(model)
     assert len(stored) < 1000
     assert pickle.loads(stored).fingerprint == model.fingerprint
-    Run(run).save_network(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
+    Run(run).save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
     with pytest.raises(OSError, match="is no longer the model that it was"):
         pickle.loads(stored)
 

@@ -114,25 +114,21 @@ def _described(network: Network) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
-            metadata = file.metadata() or {}
+            text = (file.metadata() or {}).get("facetric")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        spec: dict[str, Any] = {} if text is None else dict(json.loads(text))
     except FileNotFoundError as error:
         raise WeightsError(f"there is no network {path}: check the path") from error
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
         raise WeightsError(
             f"{path} is damaged or not a safetensors file ({error}): restore it, or save the network again"
         ) from error
-    if "facetric" not in metadata:
+    if text is None:
         raise WeightsError(
             f"{path} was not written by facetric's save_network: to use its tensors in a backbone, pass it to "
             "build_network(..., weights=path)"
         )
-    try:
-        spec: dict[str, Any] = json.loads(metadata["facetric"])
-        found = spec["format"]
-    except (json.JSONDecodeError, TypeError, LookupError) as error:
-        raise WeightsError(f"{path} is damaged, its description cannot be read: restore it, or save the network again") from error
-    if found != _FORMAT:
+    if (found := spec.get("format")) != _FORMAT:
         writer = "facetric 0.2" if found in (1, 2) else f"another facetric (format {found})"
         raise WeightsError(
             f"{path} was written by {writer}, this version reads those of 0.3: train it again, or install the version that "

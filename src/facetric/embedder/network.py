@@ -25,15 +25,12 @@ _AVERAGES = ("global_pool", "avgpool")  # the module that averages: timm's name,
 
 
 class Network(nn.Module):
-    """Images (m, C, H, W) → embeddings (m, dim), l2-normalized if `normalize`. Made by `build_network`.
+    """Images (m, C, H, W) → embeddings (m, dim). Made by `build_network`, which says what the options mean.
 
-    `preprocessing` says how an image becomes its input. Without `dim` there is no head: embeddings are the pooled features.
     With `freeze_through`, the dotted name of a module of the backbone, everything up to that module is frozen (the position
     embedding and class tokens of a vision transformer too): no gradients, always in eval mode, and `network(x)` equals
     `network.from_activations(network.trunk(x))`, so that the activations of the frozen part can be cached.
     `freeze_through="all"` freezes the whole backbone, and its pooled features are the activations: only the head is trained.
-    With `normalize_features` the head takes features of length one, as a whitened head does.
-    `pooling` "gem" replaces the average over the last maps (`GeM`).
     With `freeze_batchnorm` the running statistics of the whole backbone stay as they are.
     """
 

@@ -1,10 +1,9 @@
 """Losses: an nn.Module each, called as loss(embeddings, labels) → scalar tensor."""
 
+from facetric.losses.averaged import MatryoshkaLoss, SubsampledLoss
 from facetric.losses.batch import PairLoss
-from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, compile_kernels
+from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss, MarginDecay, compile_kernels
 from facetric.losses.global_batch import GlobalBatch, PeerError, broadcast, gather_rows
-from facetric.losses.margin_decay import MarginDecay
-from facetric.losses.matryoshka import MatryoshkaLoss
 from facetric.losses.pair_losses import (
     AffinityLoss,
     ContrastiveLoss,
@@ -15,7 +14,6 @@ from facetric.losses.pair_losses import (
 )
 from facetric.losses.registry import LOSSES, build_loss, for_pytorch_metric_learning, loss_options
 from facetric.losses.sampler import ClassBalancedBatches
-from facetric.losses.subsampled import SubsampledLoss
 
 __all__ = [
     "LOSSES",

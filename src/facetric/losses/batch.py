@@ -79,7 +79,12 @@ def checked_batch(
     if len(embeddings) < at_least:
         raise ValueError(f"a batch needs at least {at_least} images to compare; got {len(embeddings)}: enlarge the batch")
     if not math.isfinite(float(embeddings.detach().sum())):  # cheap, and right unless finite numbers overflow: then look closer
-        _refuse_non_finite(embeddings)
+        bad = torch.nonzero(~torch.isfinite(embeddings).all(dim=1)).flatten().tolist()
+        if bad:
+            raise ValueError(
+                f"embeddings must be finite; {len(bad)} of {len(embeddings)} rows hold NaN or infinity, the first is row "
+                f"{bad[0]}: lower the learning rate, clip gradients, or check the images"
+            )
     if indices_tuple is not None:
         warn_once(loss, "indices_tuple", "the miner's output (indices_tuple) is ignored: the loss is that of the whole batch")
     if embeddings.dtype in (torch.float16, torch.bfloat16):
@@ -191,16 +196,6 @@ def _checked_labels(labels: Any) -> Tensor:
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"labels must be integers, one class id per image; got {tensor.dtype}: convert with .long()")
     return tensor
-
-
-def _refuse_non_finite(embeddings: Tensor) -> None:
-    finite = torch.isfinite(embeddings).all(dim=1)
-    rows = torch.nonzero(~finite).flatten().tolist()
-    if rows:
-        raise ValueError(
-            f"embeddings must be finite; {len(rows)} of {len(embeddings)} rows hold NaN or infinity, the first is row {rows[0]}: "
-            "lower the learning rate, clip gradients, or check the images"
-        )
 
 
 def _moderate(rows: Tensor) -> Tensor:

@@ -60,7 +60,7 @@ class GlobalBatch(nn.Module):
             failure = error
         n_images = _batch_sizes(embeddings, failure)
         if not self._is_shared:
-            self.loss.load_state_dict(broadcast(lambda: _on_the_host(self.loss.state_dict())))
+            self.loss.load_state_dict(broadcast(lambda: _on_host(self.loss.state_dict())))
             self._is_shared = True  # states stay equal from here on
         with _inferred_on_rank_0(self.loss):
             return self.loss(gather_rows(embeddings, n_images), gather_rows(labels.long(), n_images))  # type: ignore[no-any-return]
@@ -151,5 +151,5 @@ class _GatherRows(torch.autograd.Function):
         return gradients[0][ctx.mine] * ctx.n_processes, None
 
 
-def _on_the_host(weights: dict[str, Any]) -> dict[str, Any]:
+def _on_host(weights: dict[str, Any]) -> dict[str, Any]:
     return {key: value.cpu() if isinstance(value, Tensor) else value for key, value in weights.items()}

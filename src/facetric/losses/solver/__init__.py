@@ -1,8 +1,7 @@
 """Loss-augmented inference: max over S of F(X, S) + γ·Δ(g(S), y*). NumPy and numba, never torch."""
 
 from facetric.losses.solver.exchange import _sweeps as sweeps
-from facetric.losses.solver.oracle import oracle_medoids
 from facetric.losses.solver.problem import ClusteringProblem, Solution
-from facetric.losses.solver.solve import assign, solve
+from facetric.losses.solver.solve import assign, oracle_medoids, solve
 
 __all__ = ["ClusteringProblem", "Solution", "assign", "oracle_medoids", "solve", "sweeps"]

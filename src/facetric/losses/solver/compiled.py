@@ -36,7 +36,7 @@ class Threads:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self._pool: ThreadPoolExecutor | None = None
+        self.pool: ThreadPoolExecutor | None = None
 
     def run(self, piece: Callable[[int, int], T], n_items: int, *, alone: bool = False) -> list[T]:
         """piece(start, stop) for consecutive ranges of 0 … n_items; the results in the order of the ranges.
@@ -54,9 +54,9 @@ class Threads:
             while (turn := next(turns)) < n_pieces:
                 results[turn] = piece(turn * n_items // n_pieces, (turn + 1) * n_items // n_pieces)
 
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_threads - 1, "facetric-solver")
-        others = [self._pool.submit(work) for _ in range(1, self.n_threads)]
+        if self.pool is None:
+            self.pool = ThreadPoolExecutor(self.n_threads - 1, "facetric-solver")
+        others = [self.pool.submit(work) for _ in range(1, self.n_threads)]
         try:
             work()
         finally:
@@ -64,10 +64,6 @@ class Threads:
         for other in started:
             other.result()
         return [results[turn] for turn in range(n_pieces)]
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
 
 
 @contextmanager
@@ -80,7 +76,8 @@ def use_threads(wanted: Threads | int | None) -> Iterator[Threads]:
     try:
         yield threads
     finally:
-        threads.close()
+        if threads.pool is not None:
+            threads.pool.shutdown()
 
 
 @inner_kernel(fastmath=frozenset({"reassoc"}))

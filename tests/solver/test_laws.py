@@ -111,7 +111,7 @@ def test_kernels_are_compiled_once_and_cached_on_disk():
         "from facetric.losses.solver import ClusteringProblem, solve\n"
         "from facetric.losses.solver import exchange, greedy\n"
         "solve(ClusteringProblem(1.0 - np.eye(4), [0, 0, 1, 1]))\n"
-        "hits = [sum(k.stats.cache_hits.values()) for k in (greedy._follow_steps, exchange._sweeps)]\n"
+        "hits = [sum(k.stats.cache_hits.values()) for k in (greedy._follow_steps, exchange.sweeps)]\n"
         "assert hits == [1, 1], hits\n"
     )
     solve(clustered_problem(np.random.default_rng(0), m=8, n_classes=2))  # whoever comes first compiles

@@ -66,12 +66,12 @@ def _refine(
             nearest=nearest,
             counts=count(margin, nearest.first, len(medoids)),
         )
-        trace = _sweeps(state, everywhere, max_sweeps)
+        trace = sweeps(state, everywhere, max_sweeps)
     return solution_of(problem, state.medoids, nearest.first.astype(np.int64), tuple(trace))
 
 
 @njit(cache=True, nogil=True)
-def _sweeps(state: _State, everywhere: bool, max_sweeps: int) -> list[float]:
+def sweeps(state: _State, everywhere: bool, max_sweeps: int) -> list[float]:
     """Sweep until nothing changes; A(S) before and after each sweep."""
     trace = [_objective(state)]
     changed = True

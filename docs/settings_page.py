@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
-from facetric.losses import LOSSES, loss_options
-from facetric.runs.config import TABLES, LossTable
+from facetric.losses import LOSSES
+from facetric.runs.config import TABLES, LossTable, loss_options
 
 
 def settings_table() -> str:
@@ -26,9 +26,9 @@ def option_rows() -> dict[tuple[str, str], tuple[list[str], str]]:
     """(key, default) → the losses that have it, and its meaning; without the keys that [loss] has for every loss."""
     rows: dict[tuple[str, str], tuple[list[str], str]] = {}
     for name in LOSSES:
-        for key, option in loss_options(name).items():
+        for key, value in loss_options(name).items():
             if key not in LossTable.model_fields:
-                default = "required" if option.default is option.empty else _shown(option.default)
+                default = _shown(value)
                 names, meaning = rows.get((key, default), ([], ""))
                 rows[key, default] = [*names, name], meaning or _meanings(name).get(key, "")
     return rows

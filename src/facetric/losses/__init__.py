@@ -12,7 +12,7 @@ from facetric.losses.pair_losses import (
     TripletLoss,
     TripletSemihardLoss,
 )
-from facetric.losses.registry import LOSSES, build_loss, for_pytorch_metric_learning, loss_options
+from facetric.losses.registry import LOSSES, build_loss, for_pytorch_metric_learning
 from facetric.losses.sampler import ClassBalancedBatches
 
 __all__ = [
@@ -37,5 +37,4 @@ __all__ = [
     "compile_kernels",
     "for_pytorch_metric_learning",
     "gather_rows",
-    "loss_options",
 ]

@@ -6,7 +6,6 @@ and check them from here.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import math
 import sys
@@ -42,6 +41,7 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
     "affinity": AffinityLoss,
 }
 
+Parameters = Mapping[str, inspect.Parameter]
 PYTORCH_METRIC_LEARNING = "pytorch_metric_learning"
 NONE = "none"  # stands for None, which TOML lacks
 
@@ -72,9 +72,10 @@ def build_loss(
         ValueError: loss 'triplet' takes no margn; it takes margin, normalize: leave loss.margn out
     """
     make = _constructor(name)
+    parameters = _parameters(make)
     given = {"embedding_size": dim, "num_classes": n_classes, "seed": seed}
-    sizes = {key: value for key, value in given.items() if value is not None and key in _signature(make).parameters}
-    arguments = {**sizes, **_checked_options(name, options or {}, filled_in=sizes)}
+    sizes = {key: value for key, value in given.items() if value is not None and key in parameters}
+    arguments = {**sizes, **_checked_options(name, parameters, options or {}, filled_in=sizes)}
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -89,23 +90,19 @@ def build_loss(
     return loss
 
 
-def loss_options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a loss, in the order of its signature. `seed` is not among them: a run has one seed for all.
+def _checked_options(
+    name: str, parameters: Parameters, options: Mapping[str, Any], *, filled_in: Mapping[str, Any]
+) -> dict[str, Any]:
+    """These options, each of the type that the signature of the loss says; the text "none" is None where that is allowed.
 
-    >>> {name: option.default for name, option in loss_options("npairs").items()}
-    {'norm_weight': 0.002, 'normalize': False}
+    `seed` is none of them: a run has one seed for all.
     """
-    parameters = _signature(_constructor(name)).parameters
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return {key: option for key, option in parameters.items() if key != "seed" and option.kind in kinds}
-
-
-def _checked_options(name: str, options: Mapping[str, Any], *, filled_in: Mapping[str, Any]) -> dict[str, Any]:
-    """These options, each of the type that the signature of the loss says; the text "none" is None where that is allowed."""
-    known, kinds = loss_options(name), [parameter.kind for parameter in _signature(_constructor(name)).parameters.values()]
+    known = {key: option for key, option in parameters.items() if key != "seed" and option.kind in kinds}
+    is_open = any(option.kind is option.VAR_KEYWORD for option in parameters.values())
     others = ("reducer", "distance") if name.startswith(PYTORCH_METRIC_LEARNING) else options
     for key in options:
-        if key not in known and not (inspect.Parameter.VAR_KEYWORD in kinds and key in others):
+        if key not in known and not (is_open and key in others):
             takes = ", ".join(known) or "no options"
             raise ValueError(f"loss {name!r} takes no {key}; it takes {takes}: leave {_key(name, key)} out")
     for key, option in known.items():
@@ -157,12 +154,11 @@ def _constructor(name: str) -> Callable[..., nn.Module]:
     return found[attribute]  # type: ignore[no-any-return]
 
 
-@functools.cache
-def _signature(loss: Callable[..., nn.Module]) -> inspect.Signature:
+def _parameters(loss: Callable[..., nn.Module]) -> Parameters:
     try:
-        return inspect.signature(loss, eval_str=True)
+        return inspect.signature(loss, eval_str=True).parameters
     except NameError:  # a type that is imported for type checkers only
-        return inspect.signature(loss)
+        return inspect.signature(loss).parameters
 
 
 def _checked(name: str, option: inspect.Parameter, value: Any) -> Any:

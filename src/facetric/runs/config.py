@@ -5,6 +5,7 @@ Every field carries its description; the site has them all in one table. The opt
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
@@ -12,7 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from torch import nn
 
-from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss, loss_options
+from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss
 from facetric.text import did_you_mean
 
 RUN_FOLDER = "run folder"  # the context of a configuration that facetric has written: its loss has been built
@@ -241,15 +242,15 @@ class LossTable(Table):
             return {"normalize": True, **values}
         if values.get("options"):
             raise ValueError(f"[loss.options] is for losses with a dotted name; {name!r} has its keys in [loss]")
-        options = loss_options(name)
+        defaults = loss_options(name) if isinstance(name, str) and name in LOSSES else {}
         for key in own:
             if key not in cls.known_keys():
-                raise ValueError(unknown_key(cls, key, [*cls.model_fields, *options]))
-        if info.context != RUN_FOLDER or not own.keys() <= options.keys():
+                raise ValueError(unknown_key(cls, key, [*cls.model_fields, *defaults]))
+        if info.context != RUN_FOLDER or not defaults or not own.keys() <= defaults.keys():
             build_loss(name, own)
         for key, value in own.items():
-            values[key] = None if value == "none" and options[key].default is None else value  # TOML has no None
-        return {"normalize": True, **{key: option.default for key, option in options.items()}, **values}
+            values[key] = None if value == "none" and defaults[key] is None else value  # TOML has no None
+        return {"normalize": True, **defaults, **values}
 
     @model_validator(mode="after")
     def _subsets_of_a_size(self) -> Self:
@@ -271,7 +272,7 @@ class LossTable(Table):
         """The options of the loss."""
         if "." in self.name:
             return dict(self.options)
-        values = {key: (getattr(self, key), option.default) for key, option in loss_options(self.name).items()}
+        values = {key: (getattr(self, key), default) for key, default in loss_options(self.name).items()}
         return {key: None if value == "none" != default else value for key, (value, default) in values.items()}
 
 
@@ -344,6 +345,15 @@ class TrainConfig(Table):
 
 
 TABLES: dict[str, Any] = {name: field.annotation for name, field in TrainConfig.model_fields.items()}
+
+
+def loss_options(name: str) -> dict[str, Any]:
+    """The options of a loss with their defaults, in the order of its signature, but for `seed`: a run has one for all.
+
+    >>> loss_options("npairs")
+    {'norm_weight': 0.002, 'normalize': False}
+    """
+    return {key: option.default for key, option in inspect.signature(LOSSES[name]).parameters.items() if key != "seed"}
 
 
 def unknown_key(table: type[Table], key: str, known: Iterable[str]) -> str:

@@ -14,15 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from facetric.losses.batch import (
-    batch_pairs,
-    checked_batch,
-    flag,
-    is_degenerate,
-    shown_options,
-    unit_vectors,
-    zero_loss,
-)
+from facetric.losses.batch import batch_pairs, checked_batch, flag, is_degenerate, shown_options, unit_vectors, zero_loss
 from facetric.losses.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.losses.solver.problem import MarginFunction, check_margin, nonnegative, whole
 from facetric.losses.solver.solve import Inference, Refinement, check_solver_options, inference_for, score_gap

@@ -117,21 +117,18 @@ def broadcast(make: Callable[[], Result], *, device: torch.device | None = None)
 
 def _batch_sizes(embeddings: Tensor, failure: ValueError | None) -> list[int]:
     """The number of images of every rank. A batch that is refused on one rank is an error on all of them, and none waits."""
-    mine: tuple[str | None, int, str] = (str(failure), 0, "")
-    if failure is None:
-        mine = None, len(embeddings), f"{embeddings.shape[1]} dimensions in {embeddings.dtype}"
+    mine = str(failure) if failure else (len(embeddings), f"{embeddings.shape[1]} dimensions in {embeddings.dtype}")
     everyone: list[Any] = [None] * n_processes()
     dist.all_gather_object(everyone, mine)
     if failure is not None:
         raise failure
-    for rank, (message, _, _) in enumerate(everyone):
-        if message is not None:
-            raise PeerError(f"rank {rank}: {message}")
-    sizes, kinds = [size for _, size, _ in everyone], [kind for _, _, kind in everyone]
-    for rank, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            raise ValueError(f"embeddings have {kinds[0]} on rank 0 and {kind} on rank {rank}: run the same network everywhere")
-    return sizes
+    for rank, one in enumerate(everyone):
+        if isinstance(one, str):
+            raise PeerError(f"rank {rank}: {one}")
+        if one[1] != everyone[0][1]:
+            kinds = f"{everyone[0][1]} on rank 0 and {one[1]} on rank {rank}"
+            raise ValueError(f"embeddings have {kinds}: run the same network everywhere")
+    return [n_images for n_images, _ in everyone]
 
 
 class _GatherRows(torch.autograd.Function):

@@ -209,8 +209,8 @@ def _classes_per_batch(batch_size: int, class_ratio: float | None, images_per_cl
         setting = f"batch_size {batch_size} with class_ratio {ratio}"
     if n_classes < 2:
         raise ValueError(
-            f"{setting} gives {max(n_classes, 0)} class per batch: one cluster is always right, so the loss is always "
-            "0; use 2 classes or more (--set batches.size=… or batches.class_ratio=…)"
+            f"{setting} gives {max(n_classes, 0)} class per batch: one cluster is always right, so the loss is always 0; "
+            "use 2 classes or more (--set batches.size=… or batches.class_ratio=…)"
         )
     if n_classes >= batch_size:
         raise ValueError(

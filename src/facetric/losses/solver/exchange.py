@@ -116,7 +116,8 @@ def _sweep(state: _State, everywhere: bool) -> bool:
         if counted:
             scatter(margin, counts, orphans[:n_orphans], k, nearest.second)
         if everywhere:
-            candidates = _others(is_medoid, current)
+            is_medoid[current] = False
+            candidates = np.flatnonzero(~is_medoid)  # ascending
             F[:] = -added
             for i in orphans[:n_orphans]:
                 _raise_limit(state.by_point[i], served[i], nearest.first_distance[i], F)
@@ -139,7 +140,6 @@ def _sweep(state: _State, everywhere: bool) -> bool:
                 counts.sums[0], counts.sums[1], counts.sums[2] = sums
         else:
             medoids[k] = chosen
-            is_medoid[current], is_medoid[chosen] = False, True
             n_won = find_won(nearest, D[chosen], chosen, k, won)
             if counted:
                 gather(margin, counts, won[:n_won], nearest.first, k)
@@ -148,6 +148,7 @@ def _sweep(state: _State, everywhere: bool) -> bool:
             if everywhere:
                 _account(nearest, state.by_point, served, added)
             changed = True
+        is_medoid[chosen] = True
     return changed
 
 
@@ -165,18 +166,6 @@ def _group(clusters: NDArray[np.uint32], n_clusters: int) -> tuple[NDArray[np.in
         members[fill[clusters[i]]] = i
         fill[clusters[i]] += 1
     return members, starts
-
-
-@inner_kernel()
-def _others(is_medoid: NDArray[np.bool_], current: int) -> NDArray[np.int64]:
-    """The points outside S, and the current medoid, in ascending order."""
-    others = np.empty(len(is_medoid), dtype=np.int64)
-    n_others = 0
-    for j in range(len(is_medoid)):
-        if j == current or not is_medoid[j]:
-            others[n_others] = j
-            n_others += 1
-    return others[:n_others]
 
 
 @inner_kernel()

@@ -163,21 +163,21 @@ def follow(captures: Captures, captured: Capture, position: int, first: int, las
     for r in range(len(captured.clusters)):
         k, stop = captured.clusters[r], captured.ends[r]
         points, left = captured.points[start:stop], taken[k, first:last]
-        old[:] = left
+        _copy(left, old)
         if position > 0:
             for i in points:
-                left -= inside[i, first:last]
+                _subtract(inside[i, first:last], left)
         for i in points:
             _move(by_point[i, first:last], np.int64(i) - first, before[i], near[i], inside[i, first:last], new, gain)
         if position > 0:
             size = counts.sizes[k]
-            n_captured += left
-            n_captured -= old
+            _add(left, n_captured)
+            _subtract(old, n_captured)
             _change_terms(phi, size + len(points), old, size, left, rows)
             if has_expected:
                 _change_terms(expected_of, size + len(points), old, size, left, expected)
         start = stop
-    n_captured += new
+    _add(new, n_captured)
     _change_terms(phi, 0, zeros, counts.sizes[position], new, rows)
     if has_expected:
         _change_terms(expected_of, 0, zeros, counts.sizes[position], new, expected)
@@ -205,7 +205,7 @@ def _move(
         inside[j] = distance[j] < near
     if 0 <= own < len(distance):
         inside[own] = 1
-    taken += inside
+    _add(inside, taken)
     old_distance, new_distance = np.float64(before), np.float64(near)
     for j in range(len(distance)):
         d = np.float64(distance[j])
@@ -245,13 +245,13 @@ def _follow_classes(captures: Captures, classes: NDArray[np.uint32], first: int,
             if n_before > 0:  # this cell has been seen
                 continue
             if n == 1:  # φ(1) = φ(0)
-                from_class += inside[members[r], first:last]
+                _add(inside[members[r], first:last], from_class)
                 continue
             from_cell[:] = 0
             for i in members[r:]:
                 if cluster[i] == k:
-                    from_cell += inside[i, first:last]
-            from_class += from_cell
+                    _add(inside[i, first:last], from_cell)
+            _add(from_cell, from_class)
             for j in range(len(loss)):
                 loss[j] += phi[n] - phi[np.uint64(n - from_cell[j])]
         for j in range(len(term)):
@@ -285,3 +285,21 @@ def _find_values(
     else:
         for j in range(len(value)):
             value[j] = gain[j] + gamma * sums_delta(scale, cells_now + cells[j], rows_now + value[j], 0.0)
+
+
+@inner_kernel()
+def _add(numbers: Numbers, total: Numbers) -> None:
+    for j in range(len(total)):
+        total[j] += numbers[j]
+
+
+@inner_kernel()
+def _subtract(numbers: Numbers, total: Numbers) -> None:
+    for j in range(len(total)):
+        total[j] -= numbers[j]
+
+
+@inner_kernel()
+def _copy(numbers: Numbers, copy: Numbers) -> None:
+    for j in range(len(copy)):
+        copy[j] = numbers[j]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Self, TypeVar
 
 import numba
 import numpy as np
@@ -36,7 +36,14 @@ class Threads:
 
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
-        self.pool: ThreadPoolExecutor | None = None
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
 
     def run(self, piece: Callable[[int, int], T], n_items: int, *, alone: bool = False) -> list[T]:
         """piece(start, stop) for consecutive ranges of 0 … n_items; the results in the order of the ranges.
@@ -54,9 +61,9 @@ class Threads:
             while (turn := next(turns)) < n_pieces:
                 results[turn] = piece(turn * n_items // n_pieces, (turn + 1) * n_items // n_pieces)
 
-        if self.pool is None:
-            self.pool = ThreadPoolExecutor(self.n_threads - 1, "facetric-solver")
-        others = [self.pool.submit(work) for _ in range(1, self.n_threads)]
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self.n_threads - 1, "facetric-solver")
+        others = [self._pool.submit(work) for _ in range(1, self.n_threads)]
         try:
             work()
         finally:
@@ -66,18 +73,11 @@ class Threads:
         return [results[turn] for turn in range(n_pieces)]
 
 
-@contextmanager
-def use_threads(wanted: Threads | int | None) -> Iterator[Threads]:
+def use_threads(wanted: Threads | int | None) -> AbstractContextManager[Threads]:
     """The caller's threads, or new ones: so many, or by default NUMBA_NUM_THREADS (without it, all available cores)."""
     if isinstance(wanted, Threads):
-        yield wanted
-        return
-    threads = Threads(int(numba.config.NUMBA_NUM_THREADS) if wanted is None else wanted)  # type: ignore[attr-defined]
-    try:
-        yield threads
-    finally:
-        if threads.pool is not None:
-            threads.pool.shutdown()
+        return nullcontext(wanted)
+    return Threads(int(numba.config.NUMBA_NUM_THREADS) if wanted is None else wanted)  # type: ignore[attr-defined]
 
 
 @inner_kernel(fastmath=frozenset({"reassoc"}))

@@ -22,8 +22,9 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import pdist
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
-from facetric.clustering import Agreement, AverageLinkage, FacilityLocation, calibrate
+from facetric.clustering import AverageLinkage, FacilityLocation, calibrate
 from facetric.clustering.calibration import resampled_sets, rows_by_class
+from facetric.clustering.expected import Agreement
 
 N_CLASSES = (20, 50, 100, 200)  # of the resampled sets that precision is expected of
 N_FINER = (0, 4, 8)  # steps of the calibration below its own threshold

@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.clustering import Agreement, calibrate
+from facetric.clustering import calibrate
 from facetric.embedder import Vectors
 from facetric.embedder.heads import USUAL_SHRINKAGE, closed_form_head
+from facetric.metrics import clustering_scores
 from facetric.metrics.retrieval import retrieval
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import grouped
@@ -62,7 +63,7 @@ def scores(head, calibrating, features, classes):
     vectors = head(features)
     found = retrieval(vectors, classes, ks=(1,))
     groups = calibrate(head(calibrating[0]), calibrating[1]).clusterer().fit_predict(vectors)
-    return 100 * np.array([found.map_at_r, found.recall_at_k[1], Agreement.of(classes, groups).pairwise_f1])
+    return 100 * np.array([found.map_at_r, found.recall_at_k[1], clustering_scores(classes, groups).pairwise_f1])
 
 
 def round_trip(features, labels, seed, n_rounds, dim):
@@ -95,7 +96,7 @@ def round_trip(features, labels, seed, n_rounds, dim):
         name: np.concatenate([scores(head, known, features[part], labels[part]) for part in (unseen, later)])
         for name, head in heads.items()
     }
-    facts = [Agreement.of(labels[unsorted], groups).pairwise_f1 for groups in (before, after)]
+    facts = [clustering_scores(labels[unsorted], groups).pairwise_f1 for groups in (before, after)]
     return table, [*facts, len(rows), len(np.unique(names)), np.mean(names == labels[rows])]
 
 

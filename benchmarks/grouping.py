@@ -30,7 +30,8 @@ import numpy as np
 from sklearn.cluster import HDBSCAN, KMeans
 
 import facetric
-from facetric.clustering import Agreement, calibrate
+from facetric.clustering import calibrate
+from facetric.clustering.expected import Agreement
 from facetric.embedder import Vectors
 from facetric.embedder.heads import closed_form_head
 from facetric.images.listing import list_images

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.clustering import Agreement, Calibration, calibrate
-from facetric.clustering.expected import PairRates
+from facetric.clustering import Calibration, calibrate
+from facetric.clustering.expected import Agreement, PairRates
 from facetric.embedder import Vectors
 
 TARGET = Path(__file__).parent.parent / "src" / "facetric" / "inference" / "packaged_calibration.json"

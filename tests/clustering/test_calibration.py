@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from clustering.clouds import blobs
-from facetric.clustering import Agreement, Calibration, calibrate
+from facetric.clustering import Calibration, calibrate
 from facetric.clustering.calibration import resampled_sets
+from facetric.clustering.expected import Agreement
 
 
 def test_agreement_is_what_counting_pairs_and_points_gives():

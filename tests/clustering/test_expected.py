@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from clustering.clouds import blobs
-from facetric.clustering import Agreement, calibrate
-from facetric.clustering.expected import PairRates, Sample
+from facetric.clustering import calibrate
+from facetric.clustering.expected import Agreement, PairRates, Sample
 
 
 @functools.cache

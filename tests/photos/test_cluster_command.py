@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures
 from facetric.cli.main import app
-from facetric.clustering import Agreement
 from facetric.images import content_hash
 from facetric.images.readers.csv_file import read_csv
+from facetric.metrics import clustering_scores
 from facetric.photos import PhotoGroups, open_collection
 from photos.photo_files import photo
 
@@ -68,7 +68,7 @@ def test_every_photo_is_in_the_table_and_kinds_are_groups(run, photos, tmp_path)
     assert "calibrated on " in result.stdout
     rows = table(tmp_path / "groups")
     assert list(rows) == [f"{i:02}.png" for i in range(48)]
-    assert Agreement.of([i // 4 for i in range(48)], [int(row["cluster"]) for row in rows.values()]).pairwise_f1 > 0.5
+    assert clustering_scores([i // 4 for i in range(48)], [int(row["cluster"]) for row in rows.values()]).pairwise_f1 > 0.5
     for row in rows.values():
         assert (tmp_path / "groups" / row["path"]).is_file()
         assert rows[Path(row["medoid"]).name]["cluster"] == row["cluster"]

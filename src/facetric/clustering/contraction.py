@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array  # type: ignore[import-untyped]
 
 from facetric.clustering.knn import cost_of_square, in_blocks, pair_cost
-from facetric.clustering.state import Sparse, unserved_cost
+from facetric.clustering.state import Dense, Sparse, unserved_cost
 
 _ROWS = 512  # points of a matrix product
 
@@ -90,6 +90,12 @@ def contracted_pattern(graph: Sparse, codes: NDArray[np.int64]) -> csr_array:
     m = int(codes.max()) + 1
     clients = np.repeat(codes, np.diff(graph.client_first))
     return csr_array(coo_array((np.ones(len(clients), dtype=np.int8), (clients, codes[graph.facilities])), shape=(m, m)))
+
+
+def dense_problem(costs: NDArray[np.floating], opening_cost: float | None) -> Dense:
+    """All costs, (m, m) facility × client, with caps as in :func:`sparse_group_problem`."""
+    own = np.diagonal(costs).astype(np.float64)
+    return Dense(costs, np.full(len(costs), unserved_cost(costs)) if opening_cost is None else opening_cost + own)
 
 
 def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse:

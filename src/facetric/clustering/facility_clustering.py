@@ -119,10 +119,9 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         self._kind = SQUARED if means else kind_of(self.metric, self.squared)
         points = self._points(X, progress)
         links = Links.parse(must_link, cannot_link, points.n)
-        if self.n_clusters is not None:
-            self._check_number(self.n_clusters, points.n, links)
+        number = None if self.n_clusters is None else _checked_number(self.n_clusters, points.n, links)
         cost = None if self.opening_cost is None else float(self.opening_cost)
-        self._keep(points, points.fit(self.n_clusters, cost, means, links, self.max_iter, progress))
+        self._keep(points, points.fit(number, cost, means, links, self.max_iter, progress))
         return self
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -192,19 +191,20 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
             check_distance("opening_cost", self.opening_cost)
         check_options(self.metric, get_args(Metric), n_neighbors=self.n_neighbors, max_iter=self.max_iter)
 
-    @staticmethod
-    def _check_number(n_clusters: int, n: int, links: Links) -> None:
-        if not isinstance(n_clusters, int | np.integer) or not 1 <= n_clusters <= n:
-            raise ValueError(
-                f"n_clusters ({n_clusters}) must be an integer between 1 and the number of points ({n}): change it (--clusters)"
-            )
-        if n_clusters > links.n_groups:
-            raise ValueError(
-                f"n_clusters ({n_clusters}) exceeds the {links.n_groups} groups that must_link leaves: lower it, or remove links"
-            )
-
 
 def kmeans_from_medoids(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
     """k-means from the medoids of squared distances, without a random start: `FacilityLocation(n_clusters)` as a record."""
     found = FacilityLocation(n_clusters).fit(rows)
     return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
+
+
+def _checked_number(n_clusters: Any, n: int, links: Links) -> int:
+    if not isinstance(n_clusters, int | np.integer) or not 1 <= n_clusters <= n:
+        raise ValueError(
+            f"n_clusters ({n_clusters}) must be an integer between 1 and the number of points ({n}): change it (--clusters)"
+        )
+    if n_clusters > links.n_groups:
+        raise ValueError(
+            f"n_clusters ({n_clusters}) exceeds the {links.n_groups} groups that must_link leaves: lower it, or remove links"
+        )
+    return int(n_clusters)

@@ -18,6 +18,7 @@ from facetric.clustering.contraction import (
     Groups,
     all_group_costs,
     contracted_pattern,
+    dense_problem,
     group_costs,
     sparse_group_problem,
     sparse_problem,
@@ -27,7 +28,7 @@ from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_r
 from facetric.clustering.knn import SQUARED, fill_costs, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, one_sided, solve_apart
 from facetric.clustering.medoids import Medoids
-from facetric.clustering.state import Dense, Problem, Sparse, unserved_cost
+from facetric.clustering.state import Problem, Sparse, unserved_cost
 from facetric.progress import Progress
 
 _DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
@@ -130,9 +131,7 @@ def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) ->
     """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
     groups = Groups.of(clusters.labels, clusters.medoids)
     if len(clusters.medoids) <= _DENSE_LEVEL:
-        table = all_group_costs(cloud.vectors, groups, cloud.kind)
-        cap = unserved_cost(table) if opening_cost is None else opening_cost + np.diagonal(table)
-        return groups, Dense(table, np.broadcast_to(cap, (len(table),)).copy())
+        return groups, dense_problem(all_group_costs(cloud.vectors, groups, cloud.kind), opening_cost)
     centers = cloud.vectors[clusters.medoids]
     pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cloud.kind))
     costs = group_costs(cloud.vectors, groups, pattern, cloud.kind)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering.contraction import Groups, dense_groups
+from facetric.clustering.contraction import Groups, dense_groups, dense_problem
 from facetric.clustering.kmeans import TwoNearest, lloyd, two_nearest, two_nearest_in_reach, weighted_means
 from facetric.clustering.knn import dense_costs
 from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, clusters_of, own_costs
 from facetric.clustering.links import Links, solve_apart
 from facetric.clustering.medoids import RECREATED
-from facetric.clustering.state import Dense, unserved_cost
+from facetric.clustering.state import Dense
 from facetric.progress import Progress
 
 MAX_DENSE = 10_000  # points whose distances are all computed: 400 MB
@@ -95,8 +95,7 @@ class Points:
             groups, costs = dense_groups(costs, links.codes)
         elif len(links.cannot):
             costs = costs.copy()  # where assignments are forbidden
-        cap = unserved_cost(costs) if opening_cost is None else opening_cost + np.diagonal(costs).astype(np.float64)
-        return groups, Dense(costs, np.broadcast_to(np.asarray(cap, dtype=np.float64), (len(costs),)).copy())
+        return groups, dense_problem(costs, opening_cost)
 
     def _check_apart(self, clusters: Clusters, links: Links, n_clusters: int) -> None:
         """With a given number of clusters, cannot-linked points may find no place."""
@@ -111,25 +110,17 @@ class Points:
 
     def _fit(self, clusters: Clusters, opening_cost: float | None) -> Fit:
         labels, medoids = clusters.labels, clusters.medoids
-        own, other = self._own_and_other(clusters)
-        served = labels >= 0
-        objective = float(own[served].sum()) + (opening_cost or 0.0) * len(medoids)
-        ambiguity = _ambiguity(own, other, labels, medoids, opening_cost)
-        return Fit(labels, medoids, ambiguity, objective, clusters.n_sweeps)
-
-    def _own_and_other(self, clusters: Clusters) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What every point pays at its own medoid, and what it would pay at the best other."""
-        labels, medoids = clusters.labels, clusters.medoids
         if self.cloud is not None:
-            found = self.cloud.two_nearest(medoids, labels)
-            own = own_costs(self.cloud, medoids, labels)
-            return own, np.where(found.near == labels, found.second_costs, found.near_costs)
-        assert self.costs is not None
-        own = np.where(labels >= 0, self.costs[medoids[labels], np.arange(self.n)], np.inf).astype(np.float64)
-        other = np.full(self.n, np.inf)
-        for position, medoid in enumerate(medoids):
-            np.minimum(other, self.costs[medoid], out=other, where=labels != position)
-        return own, other
+            own, found = own_costs(self.cloud, medoids, labels), self.cloud.two_nearest(medoids, labels)
+            other = np.where(found.near == labels, found.second_costs, found.near_costs)
+        else:
+            assert self.costs is not None
+            own = np.where(labels >= 0, self.costs[medoids[labels], np.arange(self.n)], np.inf).astype(np.float64)
+            other = np.full(self.n, np.inf)
+            for position, medoid in enumerate(medoids):
+                np.minimum(other, self.costs[medoid], out=other, where=labels != position)
+        objective = float(own[labels >= 0].sum()) + (opening_cost or 0.0) * len(medoids)
+        return Fit(labels, medoids, _ambiguity(own, other, labels, medoids, opening_cost), objective, clusters.n_sweeps)
 
     def _with_means(self, clusters: Clusters, links: Links, max_iterations: int) -> Fit:
         """k-means from the medoids' clusters: must-linked points move as their mean, cannot-linked ones stay where they are."""

@@ -23,7 +23,8 @@ from PIL import Image
 from torch.utils.data import DataLoader
 from torchvision import datasets, transforms
 
-from facetric.images import Files, Preprocessing, RandomCrop, prepare
+from facetric.images import Files, Preprocessing, RandomCrop
+from facetric.images.sources import prepare
 from facetric.losses.sampler import ClassBalancedBatches
 from facetric.training.feed import Feed
 

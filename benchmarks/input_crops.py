@@ -16,8 +16,9 @@ import torch
 
 from facetric.embedder import build_network
 from facetric.evaluation import evaluate
-from facetric.images import CenterCrop, Preprocessing, prepare
+from facetric.images import CenterCrop, Preprocessing
 from facetric.images.readers import load_dataset
+from facetric.images.sources import prepare
 
 CROPS = ((192, 224), (224, 224), (240, 240), (256, 224), (256, 256), (256, 320))  # pixels of the picture, of the input
 

@@ -29,7 +29,8 @@ from torch import Tensor
 
 from facetric.embedder import Network, build_network
 from facetric.embedder.activations import Activations, cached_activations
-from facetric.images import Arrays, Files, RandomCrop, prepare
+from facetric.images import Arrays, Files, RandomCrop
+from facetric.images.sources import prepare
 from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
 from facetric.runs import OptimizerTable
 from facetric.training.step import parameter_groups

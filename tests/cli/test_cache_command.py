@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from facetric.cli.main import app
 from facetric.embedder import build_network
 from facetric.embedder.activations import cached_activations
-from facetric.images import Files, cache, find_caches, prepare, remove_cache
+from facetric.images import Files, cache, find_caches
+from facetric.images.sources import prepare
 
 DAY = 86_400
 
@@ -166,7 +167,7 @@ def test_a_cache_that_is_being_built_is_left_alone(images: list[Path], folder: P
     assert holder.stdout.readline() == "held\n"
     assert state() == "being built"
     found = next(cache for cache in find_caches() if cache.state == "being built")
-    assert not remove_cache(found)
+    assert not found.remove()
     assert "Removed 1 of 1" in command("clean", "--all", "--yes")  # the hashes
     assert path.is_file()
     holder.communicate("go\n")

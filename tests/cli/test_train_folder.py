@@ -1,6 +1,8 @@
 """`facetric train --data folder`: from a folder of pictures to a report, the settings it chooses, and what it refuses."""
 
 import json
+import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from typer.testing import CliRunner
 
 from facetric.cli.main import app
 from facetric.cli.train import _place
+from facetric.images import sources
 from facetric.losses import ClassBalancedBatches
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import apply_override, parse_config
@@ -56,8 +59,25 @@ def name_photos(root, *, n_classes, n_images):
     return root
 
 
+def counted(function, root, times):
+    """The same function of a path, which counts its calls for paths below the root."""
+
+    def call(path=".", **options):
+        if isinstance(path, str | Path) and Path(path).is_relative_to(root):
+            times[str(Path(path).relative_to(root))] += 1
+        return function(path, **options)
+
+    return call
+
+
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
+def touched():
+    """How often each path was listed, read and decoded while `trained` was made."""
+    return {"listed": Counter(), "read": Counter(), "decoded": Counter()}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, touched):
     """A run on a folder, two steps long, and what was said."""
     place = tmp_path_factory.mktemp("photos")
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +85,15 @@ def trained(tmp_path_factory):
         patch.setattr("facetric.training.choice.N_SPLITS", 1)
         root = write_photos(place / "my photos", n_classes=12, n_images=5)
         settings = ("run.steps=2", "model.cached_views=1", f"run.folder={place / 'runs'}", "run.threads=1", *SMALL)
-        result = facetric("train", "--data", "folder", "--root", root, *(x for s in settings for x in ("--set", s)))
+        with pytest.MonkeyPatch.context() as counting:
+            for owner, name, what in (
+                (os, "listdir", "listed"),
+                (os, "scandir", "listed"),
+                (Path, "read_bytes", "read"),
+                (sources, "open_image", "decoded"),
+            ):
+                counting.setattr(owner, name, counted(getattr(owner, name), root, touched[what]))
+            result = facetric("train", "--data", "folder", "--root", root, *(x for s in settings for x in ("--set", s)))
         yield place / "runs" / "my-photos", result
 
 
@@ -84,6 +112,15 @@ def test_it_trains_and_says_what_it_chose(trained):
     config = read_config(run / "config.toml")
     assert config.run.choose_minutes == 0  # done
     assert (config.run.steps, config.model.freeze_through, config.model.pretrained_fraction) == RECIPES[choice["chosen"]]
+
+
+@pytest.mark.usefixtures("trained")
+def test_the_folder_is_listed_once_and_every_photo_is_hashed_and_decoded_once(touched):
+    folders = {f"class {label}" for label in range(12)}
+    assert touched["listed"] == dict.fromkeys((".", *folders), 1)
+    assert touched["read"] == dict.fromkeys((f"{folder}/{i}.jpg" for folder in folders for i in range(5)), 1)
+    assert set(touched["decoded"].values()) == {1}
+    assert len(touched["decoded"]) == 40  # those of the training classes
 
 
 def test_it_can_be_evaluated_and_reported(trained):

@@ -14,7 +14,8 @@ from PIL import Image
 
 from facetric.embedder import Network, activations, build_network, encode
 from facetric.embedder.activations import Activations, cached_activations, cached_vectors
-from facetric.images import Arrays, Files, Preprocessing, RandomCrop, cache, prepare
+from facetric.images import Arrays, Files, Preprocessing, RandomCrop, cache
+from facetric.images.sources import prepare
 
 N = 21
 

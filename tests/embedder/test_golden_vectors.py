@@ -8,7 +8,7 @@ import pytest
 import facetric
 from facetric.embedder import build_network, encode
 from facetric.embedder.onnx_export import MANY, sample_images
-from facetric.images import Arrays, load_glyphs
+from facetric.images import Arrays, load_dataset
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,6 @@ def test_onnxruntime_gives_the_vectors_of_0_2(golden, tmp_path, monkeypatch):
 
 
 def test_a_network_from_a_seed_gives_the_vectors_of_0_2(golden):
-    images = np.pad(load_glyphs(min_images=17).images[::80][:8], ((0, 0), (3, 3), (3, 3)))
+    images = np.pad(load_dataset("glyphs", min_images=17).images[::80][:8], ((0, 0), (3, 3), (3, 3)))
     found = encode(build_network("glyphnet", dim=16, weights="none", seed=0), Arrays(images))
     np.testing.assert_allclose(found, golden["glyphs"], atol=1e-5)

@@ -18,8 +18,8 @@ from PIL import Image
 
 import processes
 from facetric import machine
-from facetric.images import Arrays, CacheError, Files, ImageError, cache, cache_folder, mapped_array, open_image, sources
-from facetric.images import prepare as prepare_files
+from facetric.images import Arrays, Files, ImageError, cache, cache_folder, mapped_array, open_image, sources
+from facetric.images.cache import CacheError
 from facetric.images.hashing import content_hashes
 
 SIZE = 24
@@ -51,7 +51,7 @@ def prepare(images: list[Path], *, folder: Path | None = None, **options) -> Arr
     files = Files(images)
     assert len(files.hashes) == len(images)
     with patch.dict(os.environ, {} if folder is None else {"FACETRIC_CACHE": str(folder)}):
-        return prepare_files(files, **options)
+        return sources.prepare(files, **options)
 
 
 def rows_file(size: int = SIZE) -> Path:

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from facetric import machine
 from facetric.images.check import check_dataset
 from facetric.images.readers.annotations import PUBLISHED, SplitCount
 from images.broken_files import encoded, photo, write_broken_files
@@ -191,12 +192,14 @@ def test_the_layout_can_be_said_and_is_checked(tmp_path):
         check_dataset(tmp_path / "images.txt")
 
 
-def test_progress_counts_every_file_and_threads_change_nothing(tmp_path):
+def test_progress_counts_every_file_and_threads_change_nothing(tmp_path, monkeypatch):
     write_folder(tmp_path)
     calls = []
-    first = check_dataset(tmp_path, n_threads=1, progress=lambda _, done, n: calls.append((done, n)))
+    monkeypatch.setattr(machine, "available_cores", lambda: 1)
+    first = check_dataset(tmp_path, progress=lambda _, done, n: calls.append((done, n)))
     assert calls == [(done, 4 * PER_CLASS) for done in range(1, 4 * PER_CLASS + 1)]
-    assert check_dataset(tmp_path, n_threads=5).findings == first.findings
+    monkeypatch.setattr(machine, "available_cores", lambda: 5)
+    assert check_dataset(tmp_path).findings == first.findings
 
 
 @pytest.mark.slow

@@ -17,8 +17,8 @@ from facetric.images import (
     Preprocessing,
     RandomCrop,
     RandomResizedCrop,
-    prepare,
 )
+from facetric.images.sources import prepare
 from facetric.losses.sampler import ClassBalancedBatches
 from facetric.training.feed import Feed, TrainingBatch
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from datetime import datetime
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,7 +57,7 @@ def check(
         except OSError as error:  # a path that cannot be read is a usage error
             raise ValueError(str(error)) from None
     if json:
-        _echo_json(result.as_dict())
+        typer.echo(dumps(result.as_dict(), indent=2))
     else:
         _print_check(result, n_shown=len(result.findings) if everything else _N_SHOWN)
     if not result.ok or (strict and result.remarks):
@@ -93,7 +96,7 @@ def list_(json: Json = False) -> None:
 
         caches = find_caches()
     if json:
-        _echo_json([asdict(cache) for cache in caches])
+        typer.echo(dumps([asdict(cache) for cache in caches], indent=2, default=str))
     else:
         typer.echo(_print_caches(caches))
 
@@ -115,9 +118,7 @@ def clean(
     if everything and older_than is not None:
         raise typer.BadParameter("--all removes caches of any age: pass --all or --older-than, not both")
     with one_line_errors("cache clean"):
-        import time
-
-        from facetric.images import cache_folder, find_caches, remove_cache
+        from facetric.images import cache_folder, find_caches
 
         oldest = time.time() - 86_400 * older_than if older_than is not None else float("-inf")
         found = [cache for cache in find_caches() if cache.state != "being built"]
@@ -133,7 +134,7 @@ def clean(
                     return
             except typer.Abort:
                 raise RuntimeError("no answer, so nothing was removed: pass --yes to remove without asking") from None
-        kept = [cache for cache in chosen if not remove_cache(cache)]
+        kept = [cache for cache in chosen if not cache.remove()]
         typer.echo(f"Removed {len(chosen) - len(kept):,} of {len(chosen):,} caches.")
         if kept:
             raise RuntimeError(f"not removed, another process is building it: {', '.join(str(cache.path) for cache in kept)}")
@@ -141,8 +142,6 @@ def clean(
 
 def _print_caches(caches: Sequence[Cache]) -> str:
     """A table; returns how many there are, of what size, and where."""
-    from datetime import datetime
-
     from facetric.images import cache_folder
 
     rows = []
@@ -151,19 +150,12 @@ def _print_caches(caches: Sequence[Cache]) -> str:
         rows.append((cache.kind, cache.detail, f"{cache.n_rows:,}", _size(cache.n_bytes), used, cache.made_by, cache.state))
     if rows:
         _print_table(("kind", "what", "rows", "size", "last used", "made by", "state"), rows)
-    return (
-        f"{len(caches):,} cache{'s' * (len(caches) != 1)}, {_size(sum(cache.n_bytes for cache in caches))}, in {cache_folder()}"
-    )
+    total = _size(sum(cache.n_bytes for cache in caches))
+    return f"{len(caches):,} cache{'s' * (len(caches) != 1)}, {total}, in {cache_folder()}"
 
 
 def _size(n_bytes: int) -> str:
     return f"{n_bytes / 1e9:.2f} GB" if n_bytes >= 1e8 else f"{n_bytes / 1e6:.1f} MB"
-
-
-def _echo_json(values: object) -> None:
-    from json import dumps
-
-    typer.echo(dumps(values, indent=2, default=str))
 
 
 def _print_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

@@ -58,14 +58,11 @@ class OnnxDescription:
 
 
 @dataclass(frozen=True)
-class _WholeImages:
+class _WholeImages(Crop):
     """A crop that leaves images as they are."""
 
-    preprocessing: Preprocessing
-    n_draws: ClassVar[int] = 0
-
     def apply(
-        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64] | None = None, *, rows: NDArray[np.int64] | None = None
     ) -> NDArray[Any]:
         return images if rows is None else images[rows]
 

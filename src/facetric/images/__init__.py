@@ -1,22 +1,20 @@
 """Image files, datasets of them, and the pixels that a network sees."""
 
-from facetric.images.cache import Cache, CacheError, MappedArray, cache_folder, find_caches, mapped_array, remove_cache
+from facetric.images.cache import Cache, MappedArray, cache_folder, find_caches, mapped_array
 from facetric.images.check import DatasetCheck, check_dataset
 from facetric.images.dataset import SPLITS, ImageDataset
-from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image, upright_rgb
-from facetric.images.glyphs import load_glyphs
+from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image
 from facetric.images.hashing import content_hash, file_state
 from facetric.images.listing import ImageList, Problem, list_images
 from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
 from facetric.images.readers import load_dataset, load_present
-from facetric.images.sources import Arrays, Files, ImageSource, as_source, prepare
+from facetric.images.sources import Arrays, Files, ImageSource, as_source
 
 __all__ = [
     "MAX_PIXELS",
     "SPLITS",
     "Arrays",
     "Cache",
-    "CacheError",
     "CenterCrop",
     "Crop",
     "DatasetCheck",
@@ -39,12 +37,8 @@ __all__ = [
     "find_caches",
     "list_images",
     "load_dataset",
-    "load_glyphs",
     "load_present",
     "mapped_array",
     "open_file",
     "open_image",
-    "prepare",
-    "remove_cache",
-    "upright_rgb",
 ]

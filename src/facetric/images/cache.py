@@ -195,28 +195,27 @@ class Cache:
     made_by: str
     state: str  # "current", "being built", or why it will not be used again
 
+    def remove(self) -> bool:
+        """False, and nothing removed, when another process is writing to it."""
+        lock = FileLock(self.path.with_suffix(".lock"))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            return False
+        try:
+            for path in (self.path, *(self.path.with_suffix(suffix) for suffix in (".rows", ".keys", ".json"))):
+                path.unlink(missing_ok=True)
+            with suppress(OSError):  # Windows removes no open file
+                self.path.with_suffix(".lock").unlink(missing_ok=True)
+        finally:
+            lock.release()
+        return True
+
 
 def find_caches() -> list[Cache]:
     """Every cache in `cache_folder()`, by name; files that facetric did not write are left out."""
     paths = sorted(cache_folder().iterdir()) if cache_folder().is_dir() else []
     return [cache for path in paths if _OUR_NAME.fullmatch(path.stem) and path.is_file() and (cache := _cache(path))]
-
-
-def remove_cache(cache: Cache) -> bool:
-    """Remove a cache; False, and nothing removed, when another process is writing to it."""
-    lock = FileLock(cache.path.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        return False
-    try:
-        for path in (cache.path, *(cache.path.with_suffix(suffix) for suffix in (".rows", ".keys", ".json"))):
-            path.unlink(missing_ok=True)
-        with suppress(OSError):  # Windows removes no open file
-            cache.path.with_suffix(".lock").unlink(missing_ok=True)
-    finally:
-        lock.release()
-    return True
 
 
 def _cache(path: Path) -> Cache | None:

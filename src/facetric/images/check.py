@@ -6,7 +6,7 @@ import hashlib
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -68,13 +68,7 @@ class DatasetCheck:
         return {"ok": self.ok, "n_problems": len(self.problems), "n_remarks": len(self.remarks), **asdict(self)}
 
 
-def check_dataset(
-    path: str | os.PathLike[str],
-    *,
-    layout: str | None = None,
-    n_threads: int | None = None,
-    progress: Progress | None = None,
-) -> DatasetCheck:
+def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, progress: Progress | None = None) -> DatasetCheck:
     """Open every image and compare the files with the dataset's own annotations.
 
     * ``layout``: "cub", "cars", "products", "folder", "csv", "files" (no classes), or None to detect it.
@@ -95,7 +89,11 @@ def check_dataset(
         finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
         return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
     files = list(dict.fromkeys((*found.listing.paths, *found.strays)))
-    facts = {f.path: f for f in _inspected(files, n_threads=n_threads, progress=progress)}
+    facts: dict[Path, _Facts] = {}
+    for file, fact in zip(files, made_ahead(partial(_inspect, file) for file in files), strict=True):
+        facts[file] = fact
+        if progress is not None:
+            progress("Opening images", len(facts), len(files))
     base = root if root.is_dir() else root.parent
     findings = [
         *_count_findings(found.listing),
@@ -206,19 +204,10 @@ def _shown(path: Path, base: Path) -> str:
 class _Facts:
     """What was found out about one file."""
 
-    path: Path
     digest: str = ""  # SHA-256 of the file, empty when it cannot be read
     fault: str = ""  # why it cannot be opened, a key of images.WAYS_OUT; empty when it does
     message: str = ""  # the ImageError of the fault
     suspicions: tuple[str, ...] = ()
-
-
-def _inspected(paths: Sequence[Path], *, n_threads: int | None = None, progress: Progress | None = None) -> Iterator[_Facts]:
-    """The facts about every file, in order. Decoding releases the GIL, so threads use all cores."""
-    for n_done, facts in enumerate(made_ahead([partial(_inspect, path) for path in paths], n_threads), start=1):
-        yield facts
-        if progress is not None:
-            progress("Opening images", n_done, len(paths))
 
 
 def _inspect(path: Path) -> _Facts:
@@ -229,11 +218,11 @@ def _inspect(path: Path) -> _Facts:
             digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
             file.seek(0)
             image, format_name = decode_image(file, path)
-            return _Facts(path, digest, suspicions=tuple(_suspicions(path, file, image, format_name)))
+            return _Facts(digest, suspicions=tuple(_suspicions(path, file, image, format_name)))
     except ImageError as error:
-        return _Facts(path, digest, error.fault, str(error))
+        return _Facts(digest, error.fault, str(error))
     except OSError as error:  # a read error of the disk, after the file was opened
-        return _Facts(path, digest, "unreadable", f"{printable(path)} cannot be read ({error.strerror}): check the disk")
+        return _Facts(digest, "unreadable", f"{printable(path)} cannot be read ({error.strerror}): check the disk")
 
 
 def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: str) -> Iterator[str]:

@@ -50,59 +50,41 @@ def list_images(root: str | os.PathLike[str]) -> ImageList:
     if not path.is_dir():
         what = "is not a folder or a photo" if path.exists() else "does not exist"
         raise ValueError(f"{printable(path)} {what}: pass a photo, or a folder of photos")
-    walk = _Walk(path)
-    return ImageList(
-        path,
-        tuple(sorted(walk.images, key=os.fsencode)),
-        tuple(sorted(walk.problems, key=lambda problem: os.fsencode(problem.path))),
-        walk.n_others,
-    )
-
-
-class _Walk:
-    """Folders first, then what links to folders lead to and has not been listed yet."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.images: list[Path] = []
-        self.problems: list[Problem] = []
-        self.n_others = 0
-        self._seen: set[tuple[int, int]] = set()
-        waiting: list[Path] = [Path()]
-        links: list[Path] = []
-        while waiting or links:
-            if not waiting:
-                waiting, links = [min(links, key=os.fsencode)], sorted(links, key=os.fsencode)[1:]
-            folders, found = self._list(waiting.pop())
-            waiting += folders
-            links += found
-
-    def _list(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """The sub-folders of a folder, and links to folders; its images are kept."""
-        folders: list[Path] = []
-        links: list[Path] = []
+    images: list[Path] = []
+    problems: list[Problem] = []
+    n_others, seen, waiting, links = 0, set(), [Path()], list[Path]()
+    while waiting or links:  # folders first, then what links to folders lead to and has not been listed yet
+        if not waiting:
+            waiting.append(min(links, key=os.fsencode))
+            links.remove(waiting[0])
+        folder = waiting.pop()
         try:
-            status = (self.root / folder).stat()
-            if (status.st_dev, status.st_ino) in self._seen:
-                return [], []
-            with os.scandir(self.root / folder) as entries:
-                found = list(entries)
+            status = (path / folder).stat()
+            if (status.st_dev, status.st_ino) in seen:
+                continue
+            with os.scandir(path / folder) as found:
+                entries = list(found)
         except OSError as error:
-            reason = f"the folder {printable(self.root / folder)} cannot be read ({error.strerror}): change its permissions"
-            self.problems.append(Problem(folder, reason))
-            return [], []
-        self._seen.add((status.st_dev, status.st_ino))
-        for entry in found:
-            path = folder / entry.name
-            if entry.name.startswith(".") or entry.name == "__MACOSX":
+            reason = f"the folder {printable(path / folder)} cannot be read ({error.strerror}): change its permissions"
+            problems.append(Problem(folder, reason))
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        for entry in entries:
+            if not _is_visible(entry.name):
                 continue
             if _is_folder(entry):
-                (links if entry.is_symlink() else folders).append(path)
-            elif is_image_file(path):
-                self.images.append(path)
+                (links if entry.is_symlink() else waiting).append(folder / entry.name)
+            elif is_image_file(entry.name):
+                images.append(folder / entry.name)
             else:
-                self.n_others += 1
-        return folders, links
+                n_others += 1
+    problems.sort(key=lambda problem: os.fsencode(problem.path))
+    return ImageList(path, tuple(sorted(images, key=os.fsencode)), tuple(problems), n_others)
+
+
+def _is_visible(name: str) -> bool:
+    """Not hidden, nor what macOS adds to archives."""
+    return not name.startswith(".") and name != "__MACOSX"
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
@@ -122,17 +104,25 @@ class ClassFolders:
 
 
 def list_class_folders(root: Path) -> ClassFolders:
-    """Everything in `root` and its sub-folders, hidden files left out."""
+    """Everything in `root` and its sub-folders, hidden files left out; every folder is listed once."""
     images: dict[str, tuple[Path, ...]] = {}
     others: list[Path] = []
-    for folder in sub_folders(root):
-        inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-        images[folder.name] = tuple(path for path in inside if is_image_file(path) and not path.is_dir())
-        others += [path for path in inside if not is_image_file(path) or path.is_dir()]
-    strays = sorted(path for path in root.iterdir() if is_image_file(path) and not path.is_dir())
+    strays: list[Path] = []
+    for path in visible(root):
+        if path.is_dir():
+            inside = visible(path)
+            images[path.name] = tuple(one for one in inside if is_image_file(one) and not one.is_dir())
+            others += [one for one in inside if not is_image_file(one) or one.is_dir()]
+        elif is_image_file(path):
+            strays.append(path)
     return ClassFolders(images, tuple(others), tuple(strays))
 
 
+def visible(folder: Path) -> list[Path]:
+    """What is in a folder, by name, without what is hidden and what macOS adds to archives."""
+    return sorted(path for path in folder.iterdir() if _is_visible(path.name))
+
+
 def sub_folders(folder: Path) -> list[Path]:
-    """Sub-folders by name, without hidden ones and what macOS adds to archives."""
-    return sorted(p for p in folder.iterdir() if not p.name.startswith(".") and p.name != "__MACOSX" and p.is_dir())
+    """Visible folders in a folder, by name."""
+    return [path for path in visible(folder) if path.is_dir()]

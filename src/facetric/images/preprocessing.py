@@ -11,7 +11,7 @@ them, so that a process with a share of a batch can use its share of the draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
@@ -79,79 +79,79 @@ class Preprocessing:
         return table
 
 
-class Crop(Protocol):
-    """Images (n, height, width) or (n, height, width, channels) uint8 → float32 (n, channels, crop, crop)."""
+@dataclass(frozen=True)
+class Crop:
+    """Images (n, height, width) or (n, height, width, channels) uint8 → float32 (n, channels, crop, crop). It is abstract."""
 
-    @property
-    def preprocessing(self) -> Preprocessing:
-        """What the images become."""
-        ...
+    preprocessing: Preprocessing = Preprocessing()
+    n_draws: ClassVar[int] = 0  # how many random numbers an image takes
 
-    @property
-    def n_draws(self) -> int:
-        """How many random numbers an image takes."""
-        ...
+    def __call__(self, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[np.float32]:
+        """Crop all images with numbers drawn from `rng`."""
+        return self.apply(images, None if rng is None else rng.random((len(images), self.n_draws)))
 
     def apply(
-        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
+        self, images: NDArray[np.uint8], draws: NDArray[np.float64] | None = None, *, rows: NDArray[np.int64] | None = None
     ) -> NDArray[np.float32]:
-        """Crop images[rows] (all without rows) with draws (n, n_draws)."""
-        ...
+        """Crop images[rows] (all without rows) with draws (n, n_draws), which only a crop without randomness can do without."""
+        if images.dtype != np.uint8 or images.ndim not in (3, 4):
+            raise ValueError(
+                f"images must be uint8 of shape (n, height, width) or (n, height, width, channels); got {images.dtype} of shape "
+                f"{images.shape}: pass [None] of a single array"
+            )
+        form, images = self.preprocessing, images[..., None] if images.ndim == 3 else images
+        if images.shape[3] not in (1, form.channels):
+            raise ValueError(
+                f"images have {images.shape[3]} channels, the preprocessing has {form.channels}: convert them, or pass one with "
+                f"{images.shape[3]} channels"
+            )
+        rows = np.arange(len(images)) if rows is None else rows
+        if draws is None and self.n_draws:
+            raise ValueError(f"{type(self).__name__} is random: pass draws, {self.n_draws} per image, or use CenterCrop")
+        draws = np.empty((len(rows), 0)) if draws is None else draws
+        assert len(draws) == len(rows)
+        if form.pad:
+            side = (form.pad, form.pad)
+            images, rows = np.pad(images[rows], ((0, 0), side, side, (0, 0))), np.arange(len(rows))
+        return self._cropped(images, rows, draws)
 
-
-class _Drawing:
-    n_draws: ClassVar[int]
-
-    def __call__(self: Crop, images: NDArray[np.uint8], rng: np.random.Generator | None = None) -> NDArray[np.float32]:
-        """Crop all images with numbers drawn from `rng`."""
-        return self.apply(images, np.empty((len(images), 0)) if rng is None else rng.random((len(images), self.n_draws)))
+    def _cropped(
+        self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]
+    ) -> NDArray[np.float32]:  # images are (n, height, width, depth), with their black border
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class RandomCrop(_Drawing):
+class RandomCrop(Crop):
     """The paper's training crop: random position, flipped with probability ½.
 
     Turn `flip` off where orientation matters: a flipped b is a d.
     """
 
-    preprocessing: Preprocessing = Preprocessing()
     flip: bool = True
     n_draws: ClassVar[int] = 3  # top, left, flip
 
-    def apply(
-        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float32]:
-        images, rows = _padded(images, rows, self.preprocessing, self.preprocessing.crop)
-        tops = (draws[:, 0] * (images.shape[1] - self.preprocessing.crop + 1)).astype(np.int64)
-        lefts = (draws[:, 1] * (images.shape[2] - self.preprocessing.crop + 1)).astype(np.int64)
+    def _cropped(self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.float32]:
+        tops, lefts = (np.floor(draws[:, axis] * (_room(images, self.preprocessing)[axis] + 1)) for axis in (0, 1))
         return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.flip, self.preprocessing)
 
 
-@dataclass(frozen=True)
-class CenterCrop(_Drawing):
+class CenterCrop(Crop):
     """The paper's test crop: the center (an odd pixel is left at the bottom and right), nothing random."""
 
-    preprocessing: Preprocessing = Preprocessing()
-    n_draws: ClassVar[int] = 0
-
-    def apply(
-        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float32]:
-        images, rows = _padded(images, rows, self.preprocessing, self.preprocessing.crop)
-        tops = np.full(len(draws), (images.shape[1] - self.preprocessing.crop) // 2)
-        lefts = np.full(len(draws), (images.shape[2] - self.preprocessing.crop) // 2)
-        return _crop(images, rows, tops, lefts, np.zeros(len(draws), dtype=np.bool_), self.preprocessing)
+    def _cropped(self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.float32]:
+        tops, lefts = (np.full(len(rows), room // 2) for room in _room(images, self.preprocessing))
+        return _crop(images, rows, tops, lefts, np.zeros(len(rows), dtype=np.bool_), self.preprocessing)
 
 
 @dataclass(frozen=True)
-class RandomResizedCrop(_Drawing):
+class RandomResizedCrop(Crop):
     """A random part of the image (`area` as a fraction, `aspect` ratio), resized to the crop, flipped with probability ½.
 
     The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the image is cut to it, where
     torchvision would draw again: one draw per image keeps shares of a batch equal to the batch.
     """
 
-    preprocessing: Preprocessing = Preprocessing()
     flip: bool = True
     area: tuple[float, float] = (0.16, 1.0)
     aspect: tuple[float, float] = (3 / 4, 4 / 3)
@@ -163,10 +163,7 @@ class RandomResizedCrop(_Drawing):
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is typical")
 
-    def apply(
-        self, images: NDArray[np.uint8], draws: NDArray[np.float64], *, rows: NDArray[np.int64] | None = None
-    ) -> NDArray[np.float32]:
-        images, rows = _padded(images, rows, self.preprocessing, 1)
+    def _cropped(self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.float32]:
         crop = self.preprocessing.crop
         full_height, full_width, depth = images.shape[1:]
         area = (self.area[0] + draws[:, 0] * (self.area[1] - self.area[0])) * full_height * full_width
@@ -177,58 +174,40 @@ class RandomResizedCrop(_Drawing):
         tops = np.floor(draws[:, 2] * (full_height - heights + 1))
         lefts = np.floor(draws[:, 3] * (full_width - widths + 1))
         resized = np.empty((len(draws), crop, crop, depth), dtype=np.uint8)
-        for i, row in enumerate(range(len(draws)) if rows is None else rows):
+        for i, row in enumerate(rows):
             box = (lefts[i], tops[i], lefts[i] + widths[i], tops[i] + heights[i])
             whole = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
             resized[i] = np.asarray(whole.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
-        zeros = np.zeros(len(draws), dtype=np.int64)
-        return _crop(resized, None, zeros, zeros, (draws[:, 4] < 0.5) & self.flip, self.preprocessing)
+        zeros = np.zeros(len(draws))
+        return _crop(resized, np.arange(len(draws)), zeros, zeros, (draws[:, 4] < 0.5) & self.flip, self.preprocessing)
 
 
-def _padded(
-    images: NDArray[np.uint8], rows: NDArray[np.int64] | None, preprocessing: Preprocessing, smallest: int
-) -> tuple[NDArray[np.uint8], NDArray[np.int64] | None]:
-    """The images as (n, height, width, depth) with their black border, and the rows in them; a ValueError if they do not fit."""
-    if images.dtype != np.uint8 or images.ndim not in (3, 4):
+def _room(images: NDArray[np.uint8], preprocessing: Preprocessing) -> tuple[int, int]:
+    """By how many pixels the crop can move down and to the right; a ValueError if it does not fit."""
+    height, width = images.shape[1:3]
+    if min(height, width) < preprocessing.crop:
         raise ValueError(
-            f"images must be uint8 of shape (n, height, width) or (n, height, width, channels); got {images.dtype} of shape "
-            f"{images.shape}: pass [None] of a single array"
+            f"images of {height}×{width} are smaller than the crop ({preprocessing.crop}): resize them (--set data.size=…, or "
+            "data.pad=… for images in memory), or lower the crop (--set model.image_size=…)"
         )
-    if images.ndim == 3:
-        images = images[..., None]
-    if preprocessing.pad:
-        side = (preprocessing.pad, preprocessing.pad)
-        images, rows = np.pad(images if rows is None else images[rows], ((0, 0), side, side, (0, 0))), None
-    height, width, depth = images.shape[1:]
-    if depth not in (1, preprocessing.channels):
-        raise ValueError(
-            f"images have {depth} channels, the preprocessing has {preprocessing.channels}: convert them, or pass one "
-            f"with {depth} channels"
-        )
-    if min(height, width) < smallest:
-        raise ValueError(
-            f"images of {height}×{width} are smaller than the crop ({smallest}): resize them (--set data.size=…, or data.pad=… "
-            "for images in memory), or lower the crop (--set model.image_size=…)"
-        )
-    return images, rows
+    return height - preprocessing.crop, width - preprocessing.crop
 
 
 def _crop(
     images: NDArray[np.uint8],
-    rows: NDArray[np.int64] | None,
-    tops: NDArray[np.int64],
-    lefts: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    tops: NDArray[Any],
+    lefts: NDArray[Any],
     flipped: NDArray[np.bool_],
     preprocessing: Preprocessing,
 ) -> NDArray[np.float32]:
-    rows = np.arange(len(images)) if rows is None else rows
-    assert len(rows) == len(tops)
     crop = preprocessing.crop
     # NumPy requests huge pages, torch does not; without them page faults cost more than the crops. In memory the channels come
     # last, as the networks take them.
     views = np.empty((len(rows), crop, crop, preprocessing.channels), dtype=np.float32)
+    values = preprocessing.values()
     # numba takes plain arrays only, not the memmap subclass.
-    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops, lefts, flipped, preprocessing.values(), views)
+    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops.astype(np.int64), lefts.astype(np.int64), flipped, values, views)
     return views.transpose(0, 3, 1, 2)
 
 

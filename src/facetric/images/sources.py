@@ -84,7 +84,7 @@ class Files:
         pixels = np.empty((len(rows), form.size, form.size, form.channels), dtype=np.uint8)
         for i, row in enumerate(rows):
             pixels[i] = self.pixels(int(row), form)
-        return crop.apply(pixels, _draws(crop, draws, len(rows)))
+        return crop.apply(pixels, draws)
 
     def pixels(self, row: int, form: Preprocessing) -> NDArray[np.uint8]:
         """One image, stretched: (size, size, channels)"""
@@ -122,7 +122,7 @@ class Arrays:
         return taken
 
     def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
-        return crop.apply(self.pixels, _draws(crop, draws, len(rows)), rows=self.rows[rows])
+        return crop.apply(self.pixels, draws, rows=self.rows[rows])
 
 
 def prepare(
@@ -194,11 +194,3 @@ def _image(array: NDArray[Any]) -> Image.Image:
             f"shape {array.shape}: convert it"
         )
     return Image.fromarray(array)
-
-
-def _draws(crop: Crop, draws: NDArray[np.float64] | None, n: int) -> NDArray[np.float64]:
-    if draws is None:
-        if crop.n_draws:
-            raise ValueError(f"{type(crop).__name__} is random: pass draws, {crop.n_draws} per image, or use CenterCrop")
-        return np.empty((n, 0))
-    return draws

@@ -6,8 +6,8 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from types import UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Any
 
 from facetric.images.dataset import ImageDataset
 from facetric.images.glyphs import load_glyphs
@@ -17,12 +17,17 @@ from facetric.images.readers.csv_file import list_csv, read_csv
 from facetric.images.readers.official import list_cars, list_cub, list_products
 from facetric.text import did_you_mean
 
-__all__ = ["DATASETS", "load_dataset", "load_present"]
-
-_OFFICIAL: dict[str, Callable[..., Listing]] = {"cub": list_cub, "cars": list_cars, "products": list_products}
-_PRESENT: dict[str, Callable[..., Listing]] = {**_OFFICIAL, "folder": list_present, "csv": list_csv}
-_READERS: dict[str, Callable[..., ImageDataset]] = {"folder": read_folder, "csv": read_csv, "glyphs": load_glyphs}
-DATASETS = (*_PRESENT, "glyphs")
+_LISTS: dict[str, Callable[..., Listing]] = {
+    "cub": list_cub,
+    "cars": list_cars,
+    "products": list_products,
+    "folder": list_present,
+    "csv": list_csv,
+}
+DATASETS = (*_LISTS, "glyphs")
+_NUMBER, _TEXT, _WHOLE = ((int, float), "a number"), ((str, os.PathLike), "a text"), (int, "a whole number")
+_FLAG = (bool, "true or false")
+_OPTIONS: dict[str, Any] = {"test_fraction": _NUMBER, "file": _TEXT, "check_counts": _FLAG, "shared_classes": _FLAG}
 
 
 def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> ImageDataset:
@@ -35,17 +40,8 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
       Without a split column, ``test_fraction`` and ``seed`` as for "folder"; ``shared_classes=True`` allows shared classes.
     * "glyphs": built in, needs no root.
     """
-    if name not in DATASETS:
-        raise ValueError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{did_you_mean(str(name), DATASETS)}")
-    if name == "glyphs" and root is not None:
-        raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
-    reader = _READERS.get(name, _read_official)
-    _check_options(name, reader, options)
-    if name == "glyphs":
-        return load_glyphs(**options)
-    if root is None:
-        raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
-    return _read_official(root, name, **options) if name in _OFFICIAL else reader(root, **options)
+    reader = _reader(name, root, options)
+    return reader(**options) if root is None else reader(root, **options)
 
 
 def load_present(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> ImageDataset:
@@ -53,46 +49,44 @@ def load_present(name: str, root: str | os.PathLike[str] | None = None, **option
 
     It is for a run, which knows its splits and says itself what it misses.
     """
-    if name not in _PRESENT or root is None:
+    if name not in _LISTS or root is None:
         return load_dataset(name, root, **options)
-    _check_options(name, _READERS.get(name, _read_official), options)
-    where = {"file": options["file"]} if "file" in options else {}
-    return _PRESENT[name](root, **where).present()
+    _reader(name, root, options)
+    return _LISTS[name](root, **{option: options[option] for option in options if option == "file"}).present()
 
 
-def _read_official(root: str | os.PathLike[str], name: str, *, check_counts: bool = True) -> ImageDataset:
-    return _OFFICIAL[name](root).dataset(check_counts=check_counts)
+def _reader(name: str, root: str | os.PathLike[str] | None, options: dict[str, Any]) -> Callable[..., ImageDataset]:
+    """The function that reads a dataset; a ValueError about what cannot be read so."""
+    if name not in DATASETS:
+        raise ValueError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{did_you_mean(str(name), DATASETS)}")
+    if name == "glyphs" and root is not None:
+        raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
+    if name != "glyphs" and root is None:
+        raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
+    own: dict[str, Callable[..., ImageDataset]] = {"folder": read_folder, "csv": read_csv, "glyphs": load_glyphs}
+    reader = own[name] if name in own else partial(_read_official, _LISTS[name])
+    _check_options(name, reader, options)
+    return reader
+
+
+def _read_official(listed: Callable[..., Listing], root: str | os.PathLike[str], *, check_counts: bool = True) -> ImageDataset:
+    return listed(root).dataset(check_counts=check_counts)
 
 
 def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict[str, Any]) -> None:
     """Refuse options that the reader does not have, and values of another type than it takes."""
-    parameters = inspect.signature(reader).parameters
-    known = [parameter.name for parameter in parameters.values() if parameter.kind is parameter.KEYWORD_ONLY]
-    types = get_type_hints(reader)
+    parameters = inspect.signature(reader).parameters.values()
+    defaults = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     for option, value in options.items():
-        if option not in known:
-            offer = ", ".join(known) or "none"
-            raise ValueError(f"dataset {name!r} has no option {option!r}; it has {offer}{did_you_mean(option, known)}")
-        fits = _is_of(value, types[option])
-        if not fits or (option == "seed" and value is not None and value < 0):
-            default = parameters[option].default
+        if option not in defaults:
+            offer = ", ".join(defaults) or "none"
+            raise ValueError(f"dataset {name!r} has no option {option!r}; it has {offer}{did_you_mean(option, defaults)}")
+        default, (kind, rule) = defaults[option], _OPTIONS.get(option, _WHOLE)
+        fits = isinstance(value, kind) and isinstance(value, bool) == (kind is bool)  # True is no number
+        if option == "test_fraction":
+            fits = fits and abs(value) <= sys.float_info.max
+        if option == "seed" and fits:
+            fits, rule = value >= 0, rule + ", 0 or more"
+        if not fits and not (value is None is default):
             way_out = "leave it out" if default is None else f"{str(default).lower()} is the default"
-            rule = _in_words(types[option]) + (", 0 or more" if fits else "")
             raise ValueError(f"{option} must be {rule}; got {value!r}: {way_out} (--set data.options.{option}=…)")
-
-
-def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value is of a type, or of one of several; an integer is a number, True is not."""
-    if get_origin(kind) is UnionType:
-        return any(_is_of(value, one) for one in get_args(kind))
-    kind = get_origin(kind) or kind
-    if isinstance(value, bool) or kind is bool:
-        return isinstance(value, bool) and kind is bool
-    if kind is float:
-        return isinstance(value, int | float) and abs(value) <= sys.float_info.max
-    return isinstance(value, kind)
-
-
-def _in_words(kind: Any) -> str:
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    return next(words[one] for one in (kind, *get_args(kind)) if one in words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +43,7 @@ class Listing:
     labels: NDArray[np.int64]  # (n,) index into class_names
     class_names: tuple[str, ...]
     splits: NDArray[np.str_]  # (n,)
+    is_from_disk: bool = False  # the paths are those of a folder, not of a table: they exist
 
     def counts(self) -> dict[str, SplitCount]:
         """The size of every split, in order of first appearance."""
@@ -62,6 +63,8 @@ class Listing:
 
     def missing(self) -> list[Path]:
         """The listed images that are not on disk. One listing per folder, not one stat per file: fast on network drives too."""
+        if self.is_from_disk:
+            return []
         present = {folder: _file_names(folder) for folder in {path.parent for path in self.paths}}
         # The second check is for file systems that store a name in another Unicode form than the list.
         return [path for path in self.paths if path.name not in present[path.parent] and not path.is_file()]
@@ -88,10 +91,9 @@ class Listing:
         return ImageDataset(self.name, list(self.paths), self.labels, self.class_names, self.splits, shared_classes)
 
 
-def first_half_trains(listing: Listing) -> Listing:
-    """The paper's protocol: the first half of the classes for training, the second half for testing."""
-    n_train = len(listing.class_names) // 2
-    return replace(listing, splits=np.where(listing.labels < n_train, "train", "test"))
+def first_half_trains(labels: NDArray[np.int64], n_classes: int) -> NDArray[np.str_]:
+    """The splits of the paper's protocol: the first half of the classes for training, the second half for testing."""
+    return np.where(labels < n_classes // 2, "train", "test")
 
 
 def existing_root(root: str | os.PathLike[str], what: str) -> Path:

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from facetric.images.dataset import ImageDataset
-from facetric.images.listing import list_class_folders, sub_folders
+from facetric.images.listing import ClassFolders, list_class_folders, sub_folders
 from facetric.images.readers.annotations import UNDECIDED, Listing, existing_root
 from facetric.text import name_some, printable
 
-_WHAT = "a folder with one sub-folder per class"
+WHAT = "a folder with one sub-folder per class"
 
 
 def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
     """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them test, drawn by ``seed``."""
-    return list_folder(root).dataset().with_test(test_fraction, seed=seed)
-
-
-def list_present(root: str | os.PathLike[str]) -> Listing:
-    """Every image with its class, of the classes that have images; no splits."""
-    return listing_of(list_class_folders(existing_root(root, _WHAT)).images)
-
-
-def list_folder(root: str | os.PathLike[str]) -> Listing:
-    """Every image with its class; no splits yet."""
-    path = existing_root(root, _WHAT)
+    path = existing_root(root, WHAT)
     found = list_class_folders(path)
     if not found.images:
         raise ValueError(
@@ -43,17 +31,17 @@ def list_folder(root: str | os.PathLike[str]) -> Listing:
             f"every class folder must hold images; {len(empty):,} of {len(found.images):,} in {printable(path)} hold none: "
             f"{name_some(empty)}: {way_out}"
         )
-    return listing_of(found.images)
+    return listing_of(found).dataset().with_test(test_fraction, seed=seed)
 
 
-def listing_of(images_by_class: Mapping[str, Sequence[Path]]) -> Listing:
+def list_present(root: str | os.PathLike[str]) -> Listing:
+    """Every image with its class, of the classes that have images; no splits."""
+    return listing_of(list_class_folders(existing_root(root, WHAT)))
+
+
+def listing_of(found: ClassFolders) -> Listing:
     """The images of class folders; classes without images are left out."""
-    classes = {name: images for name, images in images_by_class.items() if images}
-    labels = [label for label, images in enumerate(classes.values()) for _ in images]
-    return Listing(
-        name="folder",
-        paths=tuple(path for images in classes.values() for path in images),
-        labels=np.array(labels, dtype=np.int64),
-        class_names=tuple(classes),
-        splits=np.full(len(labels), UNDECIDED),
-    )
+    classes = {name: images for name, images in found.images.items() if images}
+    labels = np.repeat(np.arange(len(classes)), [len(images) for images in classes.values()])
+    paths = tuple(path for images in classes.values() for path in images)
+    return Listing("folder", paths, labels, tuple(classes), np.full(len(paths), UNDECIDED), is_from_disk=True)

@@ -21,13 +21,7 @@ from typing import Any
 import numpy as np
 
 from facetric.images.listing import sub_folders
-from facetric.images.readers.annotations import (
-    UNDECIDED,
-    Listing,
-    existing_root,
-    first_half_trains,
-    read_lines,
-)
+from facetric.images.readers.annotations import Listing, existing_root, first_half_trains, read_lines
 from facetric.text import name_some, printable
 
 CUB_FILES = ("images.txt", "image_class_labels.txt")
@@ -52,15 +46,10 @@ def list_cub(root: str | os.PathLike[str]) -> Listing:
     position = {str(class_id): label for label, class_id in enumerate(sorted(class_names))}
     if unknown := sorted({classes[i] for i in images} - set(position)):
         raise ValueError(f"classes.txt has no name for class {name_some(unknown)}: unpack the archive again")
-    return first_half_trains(
-        Listing(
-            name="cub",
-            paths=tuple(base / "images" / path for path in images.values()),
-            labels=np.array([position[classes[i]] for i in images], dtype=np.int64),
-            class_names=tuple(class_names[class_id] for class_id in sorted(class_names)),
-            splits=np.full(len(images), UNDECIDED),
-        )
-    )
+    paths = tuple(base / "images" / path for path in images.values())
+    labels = np.array([position[classes[i]] for i in images], dtype=np.int64)
+    names = tuple(class_names[class_id] for class_id in sorted(class_names))
+    return Listing("cub", paths, labels, names, first_half_trains(labels, len(names)))
 
 
 def find_cub(path: Path) -> Path | None:
@@ -159,9 +148,8 @@ def list_cars(root: str | os.PathLike[str]) -> Listing:
         raise ValueError(
             f"the annotations have class {max(labels) + 1} but only {len(names)} names are given: unpack the devkit again"
         )
-    return first_half_trains(
-        Listing("cars", tuple(paths), np.array(labels, dtype=np.int64), names, np.full(len(paths), UNDECIDED))
-    )
+    numbers = np.array(labels, dtype=np.int64)
+    return Listing("cars", tuple(paths), numbers, names, first_half_trains(numbers, len(names)))
 
 
 def has_cars(path: Path) -> bool:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from facetric.images.decoding import is_image_file
-from facetric.images.listing import list_class_folders, sub_folders
+from facetric.images.listing import list_class_folders, sub_folders, visible
 from facetric.images.readers.annotations import Listing, existing_root
-from facetric.images.readers.class_folders import listing_of
+from facetric.images.readers.class_folders import WHAT, listing_of
 from facetric.images.readers.csv_file import find_csv, has_header, list_csv
 from facetric.images.readers.official import find_cub, find_products, has_cars, list_cars, list_cub, list_products
 
@@ -41,19 +41,19 @@ def _listed(listing: Listing) -> Survey:
     """Also reports unlisted files beside listed images: something was added or renamed."""
     listed = set(listing.paths)
     folders = sorted({path.parent for path in listed})
-    inside = (path for folder in folders if folder.is_dir() for path in sorted(folder.iterdir()))
-    return Survey(listing, skipped=tuple(p for p in inside if not p.name.startswith(".") and p not in listed and p.is_file()))
+    inside = (path for folder in folders if folder.is_dir() for path in visible(folder))
+    return Survey(listing, skipped=tuple(p for p in inside if p not in listed and p.is_file()))
 
 
 def _folder(path: Path) -> Survey:
-    found = list_class_folders(existing_root(path, "a folder with one sub-folder per class"))
+    found = list_class_folders(existing_root(path, WHAT))
     empty = tuple(name for name, images in found.images.items() if not images)
-    return Survey(listing_of(found.images), found.strays, found.others, empty, has_classes=bool(found.images))
+    return Survey(listing_of(found), found.strays, found.others, empty, has_classes=bool(found.images))
 
 
 def _files(path: Path) -> Survey:
     """A folder of images without classes: not a dataset yet, but its files can be checked."""
-    inside = sorted(p for p in existing_root(path, "a folder").iterdir() if not p.name.startswith("."))
+    inside = visible(existing_root(path, "a folder"))
     nothing = Listing("files", (), np.empty(0, dtype=np.int64), (), np.empty(0, dtype="<U8"))
     strays = tuple(p for p in inside if is_image_file(p))
     return Survey(nothing, strays, tuple(p for p in inside if not is_image_file(p)), has_classes=False)

@@ -23,7 +23,7 @@ prepare_process()
 from facetric.images import list_images, open_image  # noqa: E402
 from facetric.photos.duplicates import N_SAMPLE, altered, look_alike_groups, similarity_of_copies  # noqa: E402
 from facetric.photos.ingest import drawn, read_looks  # noqa: E402
-from facetric.photos.near import near_groups  # noqa: E402
+from facetric.photos.near import near_groups, sketches  # noqa: E402
 
 
 def compressed(image, quality):
@@ -71,7 +71,7 @@ def main():
     looks, _ = read_looks([listed.root / listed.images[i] for i in chosen], None)
     paths = [path for path, *_ in looks]
     read = time.perf_counter() - start
-    grays, colors = np.array([look.gray for *_, look in looks]), np.array([look.colors for *_, look in looks])
+    grays, colors = sketches([look for *_, look in looks])
     near_groups(grays[:2], colors[:2])  # compiled
     start = time.perf_counter()
     groups = near_groups(grays, colors)

@@ -123,7 +123,7 @@ def test_a_store_killed_while_its_tables_were_made_is_completed(tmp_path):
     assert SqliteStore.recorded(str(tmp_path)) is None
     with SqliteStore(str(tmp_path), MODEL) as store:
         store.add([NewPhoto(Path("a.jpg"), "s", CONTENTS[0], VECTORS[0])])
-        assert store.contents() == {CONTENTS[0]}
+        assert store.known() == {CONTENTS[0]}
 
 
 def test_a_damaged_record_of_an_arrangement_removes_nothing(tmp_path, caplog):

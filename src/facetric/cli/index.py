@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from facetric.cli.errors import one_line_errors, said_if_slow
+from facetric.cli.errors import one_line_errors
 from facetric.cli.options import Device, Index, Json, Model, MovedModel, Photos
 from facetric.cli.photos import RESUME, opened_model, print_problems
 from facetric.progress import steps_shown
 from facetric.text import printable
 
 if TYPE_CHECKING:
-    from facetric.photos import Added, Collection, Match, Status
+    from collections.abc import Sequence
+
+    from facetric.photos import Match
 
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
-_EXAMPLES = (
-    "facetric index add birds.index photos --model runs/birds --labels-from-folders; "
+
+@app.command(
+    epilog="Examples: facetric index add birds.index photos --model runs/birds --labels-from-folders; "
     "facetric index add milvus://host:19530/birds photos"
 )
-
-
-@app.command(epilog=f"Examples: {_EXAMPLES}")
 def add(
     index: Index,
     photos: Photos,
@@ -40,21 +40,13 @@ def add(
 
     Without --model, the model that the index was made with; for a new index, the network that comes with the install.
     """
-    with one_line_errors("index add", when_interrupted=RESUME):
-        opened = _opened(index, model, device)
-        with steps_shown() as progress:
-            done = opened.add(photos, label=label, labels_from_folders=labels_from_folders, progress=progress)
-    _print_change(index, done)
+    _change("add", index, index, model, device, photos, label=label, labels_from_folders=labels_from_folders)
 
 
 @app.command(epilog="Example: facetric index update birds.index photos")
 def update(index: Index, photos: Photos, model: Model = None, device: Device = "auto") -> None:
     """Make the index agree with a folder: embed new and changed photos, remove those whose file is gone."""
-    with one_line_errors("index update", when_interrupted=RESUME):
-        opened = _opened(index, model, device)
-        with steps_shown() as progress:
-            done = opened.update(photos, progress=progress)
-    _print_change(index, done)
+    _change("update", index, index, model, device, photos)
 
 
 @app.command(epilog="Example: facetric index remove birds.index photos/old")
@@ -70,15 +62,22 @@ def remove(index: Index, photos: Photos) -> None:
 @app.command("re-embed", epilog="Example: facetric index re-embed birds.index --model runs/birds-2")
 def re_embed(index: Index, model: Model = None, device: Device = "auto") -> None:
     """Embed all photos of an index with another model. Until it is done, searching uses the old one; labels stay."""
-    with one_line_errors("index re-embed", when_interrupted=RESUME):
-        with said_if_slow("loading the model"):
-            from facetric.embedder import load
-            from facetric.photos import open_collection
+    _change("re-embed", index, None, model, device)
 
-            opened = open_collection(index, load(model, device=device))
+
+def _change(verb: str, index: str, recorded: str | None, model: Path | None, device: str, *photos: Path, **options: Any) -> None:
+    """Call this method of the index and print what it did; the model is the one asked for, or that of the `recorded` index."""
+    with one_line_errors(f"index {verb}", when_interrupted=RESUME):
+        from facetric.photos import open_collection
+
+        opened = open_collection(index, opened_model(recorded, model, device))
         with steps_shown() as progress:
-            done = opened.re_embed(progress=progress)
-    _print_change(index, done)
+            done = getattr(opened, verb.replace("-", "_"))(*photos, **options, progress=progress)
+    n_photos = len(done.contents)
+    counts = {"embedded now": done.n_new, "known": n_photos - done.n_new, "removed": done.n_removed}
+    listed = [f"{count:,} {what}" for what, count in counts.items() if count or what == "embedded now"]
+    typer.echo(f"{printable(index)}: {n_photos:,} photos ({', '.join(listed)})")
+    print_problems(done.problems)
 
 
 @app.command(epilog="Example: facetric index status birds.index")
@@ -88,7 +87,13 @@ def status(index: Index) -> None:
         from facetric.photos import open_collection
 
         found = open_collection(index).status()
-    _print_status(index, found)
+    model = printable(found.model.run or "the packaged network")
+    copies = found.n_photos - found.n_contents
+    typer.echo(f"{printable(index)}: {found.n_photos:,} photos, {copies:,} of them exact copies of others")
+    typer.echo(f"model: {model} ({found.model.fingerprint[:12]}, {found.model.dim} dimensions)")
+    for label, count in found.labels.items():
+        typer.echo(f"  {count:7,}  {printable(label) if label else '(no label)'}")
+    _say_missing(index, found.missing)
 
 
 def search(
@@ -114,50 +119,24 @@ def search(
     Unknown: nothing is similar enough, or the label that the neighbors vote for is more likely wrong than right.
     """
     with one_line_errors("search"):
-        opened = _opened(index, model, device, new=False)
-        found = opened.search(
+        from facetric.photos import open_collection, search_page
+
+        open_collection(index).check()
+        found = open_collection(index, opened_model(index, model, device)).search(
             photos, top=top, label=label, at_least=at_least, classify=classify, unknown_fraction=unknown_fraction
         )
         if page is not None:
             from facetric.files import write_atomically
-            from facetric.photos import search_page
 
             write_atomically(page, search_page(found))
     if as_json:
         typer.echo(json.dumps([_record(match) for match in found], indent=1))
     else:
         _print_matches(found)
-    _warn_missing(index, found)
+    paths = sorted({hit.entry.path for match in found for hit in match.hits})
+    _say_missing(index, [path for path in paths if not Path(path).exists()])
     if page is not None:
         typer.echo(f"Written: {printable(page)}", err=as_json)
-
-
-def _opened(index: str, model: Path | None, device: str, *, new: bool = True) -> Collection:
-    """An index with its model; a ValueError where there is none, unless it may be `new`."""
-    from facetric.photos import open_collection
-
-    if not new:
-        open_collection(index).check()
-    return open_collection(index, opened_model(index, model, device))
-
-
-def _print_change(index: str, done: Added) -> None:
-    n_photos = len(done.contents)
-    counts = {"embedded now": done.n_new, "known": n_photos - done.n_new, "removed": done.n_removed}
-    listed = [f"{count:,} {what}" for what, count in counts.items() if count or what == "embedded now"]
-    typer.echo(f"{printable(index)}: {n_photos:,} photos ({', '.join(listed)})")
-    print_problems(done.problems)
-
-
-def _print_status(index: str, found: Status) -> None:
-    model = printable(found.model.run or "the packaged network")
-    copies = found.n_photos - found.n_contents
-    typer.echo(f"{printable(index)}: {found.n_photos:,} photos, {copies:,} of them exact copies of others")
-    typer.echo(f"model: {model} ({found.model.fingerprint[:12]}, {found.model.dim} dimensions)")
-    for label, count in found.labels.items():
-        typer.echo(f"  {count:7,}  {printable(label) if label else '(no label)'}")
-    if found.missing:
-        _say_missing(index, len(found.missing), found.missing[0])
 
 
 def _print_matches(found: list[Match]) -> None:
@@ -184,16 +163,11 @@ def _record(match: Match) -> dict[str, Any]:
     return record | ({} if match.vote is None else {"vote": vars(match.vote)})
 
 
-def _warn_missing(index: str, found: list[Match]) -> None:
-    missing = {hit.entry.path for match in found for hit in match.hits if not Path(hit.entry.path).exists()}
+def _say_missing(index: str, missing: Sequence[str]) -> None:
     if missing:
-        _say_missing(index, len(missing), min(missing))
-
-
-def _say_missing(index: str, count: int, first: str) -> None:
-    typer.echo(
-        f"{count:,} photos are not where they were, the first is {printable(first)}: if their folder was moved, "
-        f"`facetric index add {printable(index)} NEW_FOLDER`, then `facetric index remove {printable(index)} OLD_FOLDER`; "
-        "nothing is embedded again",
-        err=True,
-    )
+        typer.echo(
+            f"{len(missing):,} photos are not where they were, the first is {printable(missing[0])}: if their folder was moved, "
+            f"`facetric index add {printable(index)} NEW_FOLDER`, then `facetric index remove {printable(index)} OLD_FOLDER`; "
+            "nothing is embedded again",
+            err=True,
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from facetric.embedder import Embedder
     from facetric.images import Problem
-    from facetric.photos import Duplicates, Group, PhotoGroups
 
 RESUME = "stopped; run it again to continue"
 _FOLDERS = "Nothing is moved, deleted or overwritten."
@@ -120,34 +119,31 @@ def cluster(
     How similar the photos of a group are follows from the calibration of the run, or of the network that comes with the install.
     If it is killed, run it again to resume; run it again later, and only new photos are embedded.
     """
-    wanted: tuple[tuple[Path | None, Literal["copy", "link"]], ...] = ((copy_to, "copy"), (link_to, "link"))
-    folders = [(target, how) for target, how in wanted if target is not None]
     with one_line_errors("cluster", when_interrupted=RESUME):
         with said_if_slow("loading the model"):
             from facetric.embedder import load
-            from facetric.photos import Decisions, check_target, cluster_folder
+            from facetric.photos import Decisions, cluster_folder
 
-            for target, how in folders:
-                check_target(photos, target, how)
             kept = Decisions.read_all(decisions or [], photos)
             loaded = load(model, device=device)
         with steps_shown() as progress:
             found = cluster_folder(
-                photos, loaded, output, n_clusters=clusters, finer=finer, coarser=coarser, decisions=kept, progress=progress
+                photos,
+                loaded,
+                output,
+                n_clusters=clusters,
+                finer=finer,
+                coarser=coarser,
+                decisions=kept,
+                copy_to=copy_to,
+                link_to=link_to,
+                progress=progress,
             )
-            for target, how in folders:
-                found.arrange(target, how, progress=progress)
-    _print_groups(found, output, [target for target, _ in folders])
-
-
-def _print_groups(found: PhotoGroups, output: Path, folders: list[Path]) -> None:
     counts, *others = found.summary
-    typer.echo(f"{counts} ({found.n_new:,} embedded now)")
-    for line in others:
+    places = f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}"
+    folders = [f"folders: {folder}" for folder in (copy_to, link_to) if folder is not None]
+    for line in (f"{counts} ({found.n_new:,} embedded now)", *others, places, *folders):
         typer.echo(printable(line))
-    typer.echo(printable(f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}"))
-    for folder in folders:
-        typer.echo(printable(f"folders: {folder}"))
     print_problems(found.problems)
 
 
@@ -169,42 +165,30 @@ def duplicates(
     Each group names the photo to keep: most pixels, then most bytes, then the shortest name. Nothing is deleted.
     """
     with one_line_errors("duplicates"), steps_shown() as progress:
-        from facetric.photos import check_duplicates, find_duplicates
+        from facetric.photos import find_duplicates
 
         collection = None if output is None or output.suffix.lower() == ".csv" or output.is_file() else output
         table = output if collection is None else collection / "duplicates.csv"
-        if table is not None and collection is None:
-            check_duplicates(table, overwrite=overwrite)
         if model is not None and not look_alikes:
             raise ValueError("--model is what look-alikes are compared by: pass --model or --no-look-alikes, not both")
         embedder = opened_model(None if collection is None else str(collection), model, device) if look_alikes else None
-        found = find_duplicates(photos, embedder, collection=collection, progress=progress)
-        if table is not None:
-            found.save(table, overwrite=overwrite)
-    _print_duplicates(found, table)
-
-
-def _print_duplicates(found: Duplicates, output: Path | None) -> None:
+        found = find_duplicates(photos, embedder, collection=collection, table=table, overwrite=overwrite, progress=progress)
     for kind, title in _TITLES.items():
         if groups := found.of_kind(kind):
             typer.echo(f"{title}: {len(groups):,} group{'s' * (len(groups) != 1)}")
             for group in groups[:_SHOWN]:
-                _print_group(group)
+                for photo, suggestion in list(zip(group.photos, group.suggestions, strict=True))[:_MEMBERS]:
+                    size = f"{photo.look.width} × {photo.look.height}, {photo.look.n_bytes / 1000:,.0f} kB"
+                    typer.echo(f"  {'┌' if suggestion == 'keep' else '│'} {suggestion:9}  {printable(photo.path)}  ({size})")
+                if len(group.photos) > _MEMBERS:
+                    typer.echo(f"  │ … and {len(group.photos) - _MEMBERS:,} more")
             if len(groups) > _SHOWN:
-                typer.echo(f"  … and {len(groups) - _SHOWN:,} more{'' if output else '; --output FILE.csv lists all'}")
+                typer.echo(f"  … and {len(groups) - _SHOWN:,} more{'' if table else '; --output FILE.csv lists all'}")
     similarity = "" if found.similarity is None else f"; look-alikes have a cosine similarity of {found.similarity:.3f} or more"
     typer.echo(f"{found.n_photos:,} photos, {found.n_copies:,} of them copies of others{similarity}. Nothing was deleted.")
-    if output is not None:
-        typer.echo(f"Written: {printable(output)}")
+    if table is not None:
+        typer.echo(f"Written: {printable(table)}")
     print_problems(found.problems)
-
-
-def _print_group(group: Group) -> None:
-    for photo, suggestion in list(zip(group.photos, group.suggestions, strict=True))[:_MEMBERS]:
-        size = f"{photo.look.width} × {photo.look.height}, {photo.look.n_bytes / 1000:,.0f} kB"
-        typer.echo(f"  {'┌' if suggestion == 'keep' else '│'} {suggestion:9}  {printable(photo.path)}  ({size})")
-    if len(group.photos) > _MEMBERS:
-        typer.echo(f"  │ … and {len(group.photos) - _MEMBERS:,} more")
 
 
 def opened_model(index: str | None, model: Path | None, device: str) -> Embedder:

@@ -8,9 +8,9 @@ import re
 import shutil
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from facetric.files import checksummed, part_of, read_checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
@@ -20,10 +20,10 @@ from facetric.text import printable
 RECORD = ".facetric-groups.json"  # what was put here, so that a later arrangement can replace it
 _FORMAT = "facetric folders 2"
 _log = logging.getLogger("facetric")
+How = Literal["copy", "link"]
 
 
-@dataclass(frozen=True)
-class Placed:
+class Placed(NamedTuple):
     """A photo that goes into a folder."""
 
     folder: str
@@ -40,62 +40,47 @@ def folder_name(name: str) -> str:
     return re.sub(r'[<>:"/\\|?*\x00-\x1f\x7f]', "_", name).strip(" .") or "_"
 
 
-def arrange(placed: Iterable[Placed], target: Path, how: Literal["copy", "link"], *, progress: Progress | None = None) -> int:
+def arrange(placed: Iterable[Placed], target: Path, how: How, *, progress: Progress | None = None) -> int:
     """Put every photo into its folder below `target`, and say how many are new there.
 
     A name that another file has taken gets a number: "x (2).jpg". Copies and links that an earlier arrangement put elsewhere are
     removed if they are unchanged and their photo has a new place: what is only here stays.
     """
-    placed = list(placed)
     target.mkdir(parents=True, exist_ok=True)
     before = _read_record(target)
     planned: dict[str, str] = {}
-    new: list[tuple[Placed, Path]] = []
-    for one in placed:
-        path, there = _free_place(one, target, how, planned)
-        planned[path.relative_to(target).as_posix()] = one.content
-        if not there:
-            new.append((one, path))
+    new: list[tuple[Path, Path]] = []
+    for folder, photo, content in placed:
+        names = (f"{photo.stem} ({number}){photo.suffix}" if number > 1 else photo.name for number in count(1))
+        free = (path for name in names if (path := target / folder / name).relative_to(target).as_posix() not in planned)
+        path = next(path for path in free if not os.path.lexists(path) or _is(path, photo, content, how))
+        planned[path.relative_to(target).as_posix()] = content
+        if not os.path.lexists(path):
+            new.append((photo, path))
     _write_record(target, before | planned)  # before anything is put there: a kill leaves nothing unknown
     remove_stale_parts(*{path.parent for _, path in new})
-    for n_done, (one, path) in enumerate(new, start=1):
+    for n_done, (photo, path) in enumerate(new, start=1):
         path.parent.mkdir(parents=True, exist_ok=True)
-        _put(one.photo, path, how)
+        _put(photo, path, how)
         if progress is not None:
             progress("Folders", n_done, len(new))
-    kept, contents = dict(before), set(planned.values())
-    for place, content in before.items():
-        if place not in planned and content in contents:
-            _remove(target / place, content)
-            del kept[place]
-    _write_record(target, kept | planned)
+    contents = set(planned.values())
+    moved = {place for place, content in before.items() if place not in planned and content in contents}
+    for place in moved:
+        _remove(target / place, before[place])
+    _write_record(target, {place: content for place, content in before.items() if place not in moved} | planned)
     return len(new)
 
 
-def _free_place(one: Placed, target: Path, how: str, planned: Mapping[str, str]) -> tuple[Path, bool]:
-    """Where the photo goes, and whether it is there already."""
-    folder, name = target / one.folder, one.photo.name
-    number = 1
-    while True:
-        path = folder / (name if number == 1 else f"{one.photo.stem} ({number}){one.photo.suffix}")
-        if path.relative_to(target).as_posix() not in planned:
-            if not os.path.lexists(path):
-                return path, False
-            if _is(path, one, how):
-                return path, True
-        number += 1
-
-
-def _is(path: Path, one: Placed, how: str) -> bool:
+def _is(path: Path, photo: Path, content: str, how: str) -> bool:
     """Whether this is the copy, or the link, that is wanted."""
     if how == "link":
-        return path.is_symlink() and os.readlink(path) == os.path.abspath(one.photo)
+        return path.is_symlink() and os.readlink(path) == os.path.abspath(photo)
     if path.is_symlink() or not path.is_file():
         return False
-    try:
-        return path.stat().st_size == one.photo.stat().st_size and content_hash(path.read_bytes()).hex() == one.content
-    except OSError:
-        return False
+    with suppress(OSError):
+        return path.stat().st_size == photo.stat().st_size and content_hash(path.read_bytes()).hex() == content
+    return False
 
 
 def _put(photo: Path, path: Path, how: str) -> None:
@@ -115,8 +100,6 @@ def _put(photo: Path, path: Path, how: str) -> None:
 def _remove(path: Path, content: str) -> None:
     """Remove a link, or a copy that nobody has changed, and its folder when that is empty."""
     with suppress(OSError):
-        if ".." in path.parts:  # a record that somebody else wrote
-            return
         if path.is_symlink() or content_hash(path.read_bytes()).hex() == content:
             path.unlink()
             path.parent.rmdir()
@@ -126,7 +109,8 @@ def _read_record(target: Path) -> dict[str, str]:
     try:
         record = read_checksummed((target / RECORD).read_bytes())
         if record["format"] == _FORMAT:
-            return {str(place): str(content) for place, content in record["files"].items()}
+            files = {str(place): str(content) for place, content in record["files"].items()}
+            return {place: content for place, content in files.items() if ".." not in Path(place).parts}  # nothing outside
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, AttributeError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from facetric.embedder import Embedder
 from facetric.images import ImageList, list_images
 from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups, group_photos
-from facetric.photos.ingest import Look, Seen, Store, absolute, common_folder, embedded_photos, ingest, listed_photos
+from facetric.photos.ingest import Seen, Store, absolute, common_folder, embedded_photos, ingest, is_sharp, listed_photos
 from facetric.photos.milvus_store import MilvusStore, parsed_address
 from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search
 from facetric.photos.sqlite_store import SqliteStore
@@ -85,7 +85,7 @@ class Collection:
                 folders = {photo: photo.relative_to(listed.root).parts[:-1] for photo in listed.images}
                 names = {photo: label if label is not None else "".join(parts[:1]) for photo, parts in folders.items()}
                 store.set_labels({str(photo): name for photo, name in names.items()})
-            return ingest(listed, self._its_embedder(), store, progress=progress, seen=seen)
+            return ingest(listed, self._its_embedder, store, progress=progress, seen=seen)
 
     def update(self, photos: str | os.PathLike[str], *, progress: Progress | None = None) -> Added:
         """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder
@@ -99,7 +99,7 @@ class Collection:
             )
         listed = listed_photos(photos)
         with self.writing() as store:
-            done = ingest(listed, self._its_embedder(), store, progress=progress)
+            done = ingest(listed, self._its_embedder, store, progress=progress)
             gone = gone_photos(store, absolute(photos), done)
             store.remove(entry.path for entry in gone)
         return replace(done, n_removed=len(gone))
@@ -126,7 +126,7 @@ class Collection:
                     f"forget them with `{self._command('remove', missing[0].parent)}`"
                 )
             with self._type(self.address, self._own_model()) as store:
-                done = ingest(ImageList(Path("/"), tuple(paths)), self._its_embedder(), store, progress=progress)
+                done = ingest(ImageList(Path("/"), tuple(paths)), self._its_embedder, store, progress=progress)
                 store.make_current()
         self.close()
         return done
@@ -166,7 +166,7 @@ class Collection:
         check_search(top, at_least, unknown_fraction)
         listed = list_images(photos).not_empty()
         self._existing()
-        paths, vectors = embedded_photos(self._its_embedder(), [listed.root / photo for photo in listed.images])
+        paths, vectors = embedded_photos(self._its_embedder, [listed.root / photo for photo in listed.images])
         limit = self.near_enough if at_least is None else at_least
         found = self.nearest(vectors, top=top, label=label)
         if label is not None and not any(found):
@@ -206,7 +206,7 @@ class Collection:
         `finer` and `coarser` move the calibration's threshold by steps. Decisions are kept to: these, or those of the collection.
         Paths are those below the folder that holds all photos.
         """
-        clusterer = self._its_embedder().clusterer(n_clusters, coarser - finer)
+        clusterer = self._its_embedder.clusterer(n_clusters, coarser - finer)
         with self._guard:
             decisions = self.decisions() if decisions is None else decisions
             entries = self._store().entries()
@@ -230,14 +230,8 @@ class Collection:
     def thumbnail(self, content: bytes) -> bytes | None:
         """A small JPEG of a photo by its content; None where the store keeps none, or one of a coarser decoding only."""
         with self._guard:
-            found = self._store().looks([content])
-        look = Look.unpacked(found[content]) if found else None
-        return look.thumbnail if look is not None and look.is_sharp else None
-
-    def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
-        """The vectors of photos by their content, which must be here: (n, dim)"""
-        with self._guard:
-            return self._store().vectors(contents)
+            look = self._store().looks([content]).get(content)
+        return look.thumbnail if look is not None and is_sharp(look) else None
 
     def version(self) -> int:
         """Another number when photos or labels have changed."""
@@ -260,8 +254,7 @@ class Collection:
         self._type.recorded(self.address, any_folder=below is not None)  # refused before anything is made
         with self._type.alone(self.address):
             before = self._type.recorded(self.address, any_folder=below is not None)
-            if before is not None and before.fingerprint != own.fingerprint:
-                self._refuse_model(before, below)
+            self._check_model(before, below)
             with self._type(self.address, own) as store:
                 if before is None:
                     store.make_current()
@@ -284,36 +277,36 @@ class Collection:
 
     def _existing(self) -> Model:
         found = self.check()
-        if self._embedder is not None and found.fingerprint != self._embedder.fingerprint:
-            self._refuse_model(found)
+        if self._embedder is not None:
+            self._check_model(found, None)
         return found
 
+    @property
     def _its_embedder(self) -> Embedder:
         if self._embedder is None:
             raise ValueError("this needs an embedder: open_collection(address, facetric.load())")
         return self._embedder
 
     def _own_model(self) -> Model:
-        embedder = self._its_embedder()
-        return Model(embedder.fingerprint, embedder.dim, embedder.run)
+        return Model(self._its_embedder.fingerprint, self._its_embedder.dim, self._its_embedder.run)
 
-    def _refuse_model(self, found: Model, below: Path | None = None) -> None:
-        """A ValueError unless all photos lie below this folder, and so can be embedded again."""
+    def _check_model(self, found: Model | None, below: Path | None) -> None:
+        """A ValueError where vectors are another model's, unless all photos lie below this folder and can be embedded again."""
         own = self._own_model()
-        option = f"--model {shlex.quote(own.run)}" if own.run else ""
-        again = f"facetric index re-embed {shlex.quote(self.address)} {option}".rstrip()
-        if self._type is not SqliteStore:
-            again = f"facetric index add {self.address}_2 PHOTOS {option}".rstrip()
+        if found is None or found.fingerprint == own.fingerprint:
+            return
+        verb = f"re-embed {shlex.quote(self.address)}" if self._type is SqliteStore else f"add {self.address}_2 PHOTOS"
+        again = f"`facetric index {verb}{f' --model {shlex.quote(own.run)}' if own.run else ''}`"
         if below is None:
             raise ValueError(
                 f"{printable(self.address)} holds vectors of another model ({found.fingerprint[:12]}; this one is "
-                f"{own.fingerprint[:12]}): embed its photos again with `{again}`"
+                f"{own.fingerprint[:12]}): embed its photos again with {again}"
             )
         with self._type(self.address, found, read_only=True) as store:
             if any(not Path(entry.path).is_relative_to(below) for entry in store.entries()):
                 raise ValueError(
                     f"{printable(self.address)} holds other photos too, by another model: choose another --output, or embed all "
-                    f"of them again with `{again}`"
+                    f"of them again with {again}"
                 )
 
     def _command(self, verb: str, photos: object) -> str:

@@ -234,7 +234,7 @@ class Decisions:
         )
 
 
-def joined(pairs: Sequence[tuple[int, int]], n: int) -> NDArray[np.int64]:
+def joined(pairs: Sequence[tuple[int, int]] | NDArray[np.int64], n: int) -> NDArray[np.int64]:
     """Points that pairs join, directly or through others, have one number. (n,)"""
     ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
@@ -22,10 +20,11 @@ from facetric.files import write_atomically
 from facetric.images import ImageError, Problem, list_images, open_image
 from facetric.metrics import unit_rows
 from facetric.photos.collection import open_collection
-from facetric.photos.ingest import Look, absolute, read_looks, unchanged
-from facetric.photos.near import join, near_groups, roots
+from facetric.photos.decisions import joined
+from facetric.photos.ingest import absolute, read_looks, unchanged
+from facetric.photos.near import near_groups, sketches
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import check_ours
+from facetric.photos.store import Look, check_ours, csv_table
 from facetric.progress import Progress
 from facetric.text import printable, readable
 
@@ -76,18 +75,16 @@ class Duplicates:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a CSV table, a row per photo of a group; another file is replaced with `overwrite` only."""
-        check_duplicates(Path(path), overwrite=overwrite)
-        text = io.StringIO(newline="")
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(COLUMNS)
+        _check_table(Path(path), overwrite=overwrite)
+        rows: list[Sequence[object]] = [COLUMNS]
         for number, group in enumerate(self.groups, start=1):
             for photo, suggestion in zip(group.photos, group.suggestions, strict=True):
                 size = (photo.look.width, photo.look.height, photo.look.n_bytes)
-                rows.writerow((number, group.kind, suggestion, readable(photo.path), *size, photo.content.hex()))
-        write_atomically(Path(path), text.getvalue().encode())
+                rows.append((number, group.kind, suggestion, readable(photo.path), *size, photo.content.hex()))
+        write_atomically(Path(path), csv_table(rows))
 
 
-def check_duplicates(path: Path, *, overwrite: bool) -> None:
+def _check_table(path: Path, *, overwrite: bool) -> None:
     """A ValueError if the table must not, or cannot, be written here."""
     if not path.parent.is_dir():
         raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place (--output)")
@@ -100,6 +97,8 @@ def find_duplicates(
     embedder: Embedder | None = None,
     *,
     collection: str | os.PathLike[str] | None = None,
+    table: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
     progress: Progress | None = None,
 ) -> Duplicates:
     """Groups of duplicates among all photos in a folder: exact and near copies, and look-alikes to the embedder if one is given.
@@ -108,14 +107,16 @@ def find_duplicates(
     with the most pixels, then the most bytes (the least compressed), then the shortest name (copies are called "x (1)").
 
     What a collection, such as an output of `facetric cluster`, holds of these photos is not decoded or embedded again; with an
-    embedder, new photos are added to it.
+    embedder, new photos are added to it. A `table`, if one is wanted, is written as `Duplicates.save` does.
     """
+    if table is not None and collection is None:  # whose folder is made if need be
+        _check_table(Path(table), overwrite=overwrite)
     listed = list_images(photos)
     root = absolute(listed.root)
     paths = [root / photo for photo in listed.images]
-    sample = _Sample(paths, embedder)
+    sample = None if embedder is None else _Sample(paths, embedder)
     with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
-        if embedder is not None and listed.images:
+        if sample is not None and paths:
             open_collection(address, embedder).add(photos, progress=progress, seen=sample.see)
         model = open_collection(address).model
         with nullcontext() if model is None else SqliteStore(address, model, read_only=True) as store:
@@ -125,21 +126,24 @@ def find_duplicates(
                     f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some"
                 )
             found.sort(key=_preference)  # the first of a group is the one to keep
-            contents = _groups("exact", found, _first_of([photo.content for photo in found]))
+            contents = _groups("exact", found, [photo.content for photo in found])
             firsts = [group.photos[0] for group in contents]
-            grays, colors = np.array([x.look.gray for x in firsts]), np.array([x.look.colors for x in firsts])
-            images = _groups("near", firsts, near_groups(grays, colors, progress=progress))
+            near = near_groups(*sketches([photo.look for photo in firsts]), progress=progress)
+            images = _groups("near", firsts, near.tolist())
             alike: list[Group] = []
             similarity = None
-            if embedder is not None and store is not None:
+            if sample is not None and store is not None:
                 known = store.known({group.photos[0].content for group in images})
                 firsts = [group.photos[0] for group in images if group.photos[0].content in known]  # others changed meanwhile
                 similarity = sample.similarity(store, len(firsts))
                 vectors = store.vectors([photo.content for photo in firsts])
-                alike = _groups("look-alike", firsts, look_alike_groups(vectors, similarity, progress=progress))
+                alike = _groups("look-alike", firsts, look_alike_groups(vectors, similarity, progress=progress).tolist())
     n_photos = sum(len(group.photos) for group in contents)
     groups = tuple(group for group in (*contents, *images, *alike) if len(group.photos) > 1)
-    return Duplicates(n_photos, n_photos - len(images), groups, (*listed.problems, *problems), similarity)
+    result = Duplicates(n_photos, n_photos - len(images), groups, (*listed.problems, *problems), similarity)
+    if table is not None:
+        result.save(table, overwrite=overwrite)
+    return result
 
 
 def _photos(
@@ -148,7 +152,7 @@ def _photos(
     """Those that the store holds from there, the others from their files."""
     contents = {} if store is None else unchanged(store, paths)
     looks = {} if store is None else store.looks(set(contents.values()))
-    known = [(path, content, Look.unpacked(looks[content])) for path, content in contents.items() if content in looks]
+    known = [(path, content, looks[content]) for path, content in contents.items() if content in looks]
     more, problems = read_looks([path for path in paths if contents.get(path) not in looks], progress)
     return [Photo(path.relative_to(root), content, look) for path, content, look in known + more], problems
 
@@ -160,7 +164,7 @@ class _Sample:
     is the similarity that most of them reach. Photos that are decoded for their vectors are not decoded again for this.
     """
 
-    def __init__(self, photos: Sequence[Path], embedder: Embedder | None) -> None:
+    def __init__(self, photos: Sequence[Path], embedder: Embedder) -> None:
         places = np.linspace(0, max(len(photos) - 1, 0), N_SAMPLE).astype(np.int64).tolist()
         self._paths = {photos[place] for place in places if photos}
         self._embedder = embedder
@@ -168,12 +172,11 @@ class _Sample:
 
     def see(self, path: Path, image: Image.Image) -> None:
         """A photo was decoded."""
-        if path in self._paths and self._embedder is not None:
+        if path in self._paths:
             self._copies[path] = self._embedder.preprocessing.pixels(altered(image))
 
     def similarity(self, store: SqliteStore, n_photos: int) -> float:
         """What counts as alike; noted in the store until there are twice as many photos."""
-        assert self._embedder is not None
         name = f"look-alikes {self._embedder.fingerprint}"
         n_then, known = json.loads(store.noted(name) or "[0, 0]")
         if n_then <= n_photos < 2 * n_then:
@@ -206,35 +209,24 @@ def altered(image: Image.Image) -> Image.Image:
 
 def look_alike_groups(vectors: NDArray[np.float32], threshold: float, *, progress: Progress | None = None) -> NDArray[np.int64]:
     """For every vector (n, dim) the first one that it is linked to by cosine similarities of at least `threshold`."""
-    directions = unit_rows(vectors)
-    parents = np.arange(len(vectors))
-    for start in range(0, len(vectors), _BLOCK):
-        similarities = directions[start : start + _BLOCK] @ directions[start:].T  # (block, n − start)
-        first, second = np.nonzero(similarities >= threshold)
-        _join_all(parents, first + start, second + start)
+    directions, n = unit_rows(vectors), len(vectors)
+    groups = np.arange(n)
+    for start in range(0, n, _BLOCK):
+        pairs = np.argwhere(directions[start : start + _BLOCK] @ directions[start:].T >= threshold) + start
+        groups = joined(groups[pairs], n)[groups]
         if progress is not None:
-            progress("Comparing vectors", min(start + _BLOCK, len(vectors)), len(vectors))
-    return roots(parents)
+            progress("Comparing vectors", min(start + _BLOCK, n), n)
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    return first[inverse]
 
 
-@njit(cache=True)
-def _join_all(parents: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]) -> None:
-    for i in range(len(first)):
-        join(parents, first[i], second[i])
-
-
-def _groups(kind: str, photos: Sequence[Photo], first: NDArray[np.int64]) -> list[Group]:
-    """A group for every photo that is related to no earlier one; `first` (n,) is the first photo that each belongs to."""
-    members: dict[int, list[Photo]] = {}
-    for photo, number in zip(photos, first.tolist(), strict=True):
-        members.setdefault(number, []).append(photo)
+def _groups(kind: str, photos: Sequence[Photo], keys: Sequence[Hashable]) -> list[Group]:
+    """Photos that have one key are a group."""
+    members: dict[Hashable, list[Photo]] = {}
+    for photo, key in zip(photos, keys, strict=True):
+        members.setdefault(key, []).append(photo)
     return [Group(kind, tuple(own)) for own in members.values()]
 
 
 def _preference(photo: Photo) -> tuple[int, int, int, bytes]:
     return -photo.look.width * photo.look.height, -photo.look.n_bytes, len(photo.path.name), os.fsencode(photo.path)
-
-
-def _first_of(contents: Sequence[bytes]) -> NDArray[np.int64]:
-    first: dict[bytes, int] = {}
-    return np.array([first.setdefault(content, i) for i, content in enumerate(contents)], dtype=np.int64)

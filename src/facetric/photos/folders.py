@@ -6,8 +6,6 @@ be searched and served. Beside it lie clusters.csv, clusters.html and the thumbn
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import re
 import shlex
@@ -22,14 +20,15 @@ from numpy.typing import NDArray
 from facetric.embedder import Embedder, Vectors
 from facetric.files import remove_stale_parts, write_atomically, write_unsynced
 from facetric.images import ImageList, Problem, content_hash
+from facetric.photos.arrangement import How
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions
-from facetric.photos.groups import PhotoGroups, check_table, group_photos
-from facetric.photos.ingest import Look, absolute, ingest, listed_photos
-from facetric.photos.near import near_groups
+from facetric.photos.groups import PhotoGroups, check_table, check_target, group_photos
+from facetric.photos.ingest import absolute, ingest, listed_photos
+from facetric.photos.near import near_groups, sketches
 from facetric.photos.pages import MARK, write_page
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import Added, Model, check_ours, is_ours
+from facetric.photos.store import Added, Model, check_ours, csv_table, is_ours
 from facetric.progress import Progress
 from facetric.text import printable, readable
 
@@ -47,14 +46,21 @@ def cluster_folder(
     finer: int = 0,
     coarser: int = 0,
     decisions: Decisions | None = None,
+    copy_to: str | os.PathLike[str] | None = None,
+    link_to: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> PhotoGroups:
     """Add the photos of a folder to the collection in `output`, forget those that are gone and have no label, and group those of
-    the folder, as `Collection.cluster` does; clusters.csv and clusters.html are written there.
+    the folder, as `Collection.cluster` does; clusters.csv and clusters.html are written there, and folders as
+    `PhotoGroups.arrange` makes them to `copy_to` and `link_to`.
 
     Given decisions take the place of those in the collection. A kill at any time loses nothing: run it again.
     """
     place, folder = Path(output).expanduser(), absolute(photos)
+    targets: dict[How, str | os.PathLike[str] | None] = {"copy": copy_to, "link": link_to}
+    folders = [(Path(target), how) for how, target in targets.items() if target is not None]
+    for target, how in folders:
+        check_target(folder, target, how)
     if place.exists() and not place.is_dir():
         raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
     clusterer = embedder.clusterer(n_clusters, coarser - finer)
@@ -76,12 +82,13 @@ def cluster_folder(
         groups = replace(groups, problems=done.problems, n_new=done.n_new)
         if given is not None:
             store.replace_decisions(given)
-        packed = store.looks(unique)
-        looks = [Look.unpacked(packed[content]) for content in unique]
-        copies = near_groups(np.array([x.gray for x in looks]), np.array([x.colors for x in looks]), progress=progress)
-        _write_thumbnails({content.hex(): look.thumbnail for content, look in zip(unique, looks, strict=True)}, place)
+        looks = store.looks(unique)
+        copies = near_groups(*sketches([looks[content] for content in unique]), progress=progress)
+        _write_thumbnails({content.hex(): looks[content].thumbnail for content in unique}, place)
         write_page(groups, copies, place / PAGE, thumbnails=THUMBNAILS)
         _write_table(groups, place / TABLE, store)
+    for target, how in folders:
+        groups.arrange(target, how, progress=progress)
     return groups
 
 
@@ -208,12 +215,8 @@ def _existing(output: Path, embedder: Embedder, *, overwrite: bool) -> dict[byte
 def _write_problems(path: Path, problems: Sequence[Problem], root: Path) -> None:
     """A table path,problem; no file if there are none."""
     if problems:
-        text = io.StringIO(_PROBLEMS.decode(), newline="")
-        text.seek(0, os.SEEK_END)
-        rows = csv.writer(text, lineterminator="\n")
-        for one in problems:
-            below = Path(os.path.relpath(root / one.path, root))
-            rows.writerow((readable(below), printable(one.reason.encode("utf-8", "backslashreplace").decode())))
-        write_atomically(path, text.getvalue().encode())
+        paths = [readable(Path(os.path.relpath(root / one.path, root))) for one in problems]
+        reasons = [printable(one.reason.encode("utf-8", "backslashreplace").decode()) for one in problems]
+        write_atomically(path, _PROBLEMS + csv_table(zip(paths, reasons, strict=True)))
     elif is_ours(path, _PROBLEMS):
         path.unlink(missing_ok=True)

@@ -5,27 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
+from facetric.clustering import AverageLinkage, FacilityLocation
 from facetric.photos.decisions import Constraints, joined
 from facetric.progress import Progress
 
 _BLOCK = 512  # groups whose distances to all others are held at a time
-
-
-class Clusterer(Protocol):
-    """`AverageLinkage` or `FacilityLocation`."""
-
-    labels_: NDArray[np.int64]
-    ambiguity_: NDArray[np.float64]
-
-    def fit(
-        self, X: NDArray[np.float32], y: None = None, *, must_link: object, cannot_link: object, progress: Progress | None
-    ) -> object: ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +42,11 @@ class Grouping:
 
 
 def grouped(
-    vectors: NDArray[np.float32], clusterer: Clusterer, constraints: Constraints, *, progress: Progress | None = None
+    vectors: NDArray[np.float32],
+    clusterer: AverageLinkage | FacilityLocation,
+    constraints: Constraints,
+    *,
+    progress: Progress | None = None,
 ) -> Grouping:
     """Cluster the points (n, d) that were not rejected, and say where a person should look."""
     used = np.array([i for i in range(len(vectors)) if i not in constraints.rejected], dtype=np.int64)

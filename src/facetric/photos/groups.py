@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, ExpectedPrecision
+from facetric.clustering import AverageLinkage, Calibration, ExpectedPrecision, FacilityLocation
 from facetric.files import write_atomically
 from facetric.images import Problem
-from facetric.photos.arrangement import Placed, arrange, folder_name
+from facetric.photos.arrangement import How, Placed, arrange, folder_name
 from facetric.photos.decisions import Decisions
-from facetric.photos.grouping import Clusterer, Question, grouped
-from facetric.photos.store import check_ours
+from facetric.photos.grouping import Question, grouped
+from facetric.photos.store import check_ours, csv_table
 from facetric.progress import Progress
 from facetric.text import printable, readable
 
@@ -52,12 +50,10 @@ class PhotoGroups:
         return np.bincount(self.clusters[self.clusters >= 0], minlength=len(self.medoids))
 
     @property
-    def first_of_each_content(self) -> list[int]:
+    def first_of_each_content(self) -> NDArray[np.int64]:
         """Photos, one for each distinct content, in the order in which contents appear."""
-        first: dict[str, int] = {}
-        for row, content in enumerate(self.contents):
-            first.setdefault(content, row)
-        return list(first.values())
+        first: NDArray[np.int64] = np.sort(np.unique(self.contents, return_index=True)[1])
+        return first
 
     @property
     def n_groups(self) -> int:
@@ -71,17 +67,14 @@ class PhotoGroups:
     @property
     def summary(self) -> tuple[str, ...]:
         """Lines: how many there are, what to expect of them if that is known, and what made them."""
-        rejected, expected = int((self.clusters < 0).sum()), self.expected
-        counts = f"{len(self.photos):,} photos: {self.n_groups:,} groups, {self.n_alone:,} alone"
-        likely = (
-            ()
-            if expected is None
-            else (
-                f"expected: of two photos in one group {expected.precision} belong together; of two that belong together about "
-                f"{expected.recall:.0%} are in one group",
-            )
-        )
-        return counts + (f", {rejected:,} rejected" if rejected else ""), *likely, self.made_by
+        rejected = int((self.clusters < 0).sum())
+        lines = [f"{len(self.photos):,} photos: {self.n_groups:,} groups, {self.n_alone:,} alone"]
+        lines[0] += f", {rejected:,} rejected" if rejected else ""
+        if self.expected is not None:
+            precision, recall = self.expected.precision, self.expected.recall
+            chances = f"{precision} belong together; of two that belong together about {recall:.0%} are in one group"
+            lines.append(f"expected: of two photos in one group {chances}")
+        return *lines, self.made_by
 
     def members(self, cluster: int) -> list[Path]:
         """The photos of a cluster, the medoid first, then the most ambiguous."""
@@ -91,26 +84,24 @@ class PhotoGroups:
 
     def record(self) -> dict[str, Any]:
         """Groups by the hashes of their photos, for JSON; the medoid comes first, then the most ambiguous."""
-        first = np.array(self.first_of_each_content)
+        first = self.first_of_each_content
         is_medoid = np.isin(first, self.medoids)
         first = first[np.lexsort((-self.ambiguity[first], ~is_medoid, self.clusters[first]))]
         members: dict[int, list[dict[str, Any]]] = {}
         for row in first.tolist():
             photo = {"id": self.contents[row], "ambiguity": round(float(self.ambiguity[row]), 4)}
             members.setdefault(int(self.clusters[row]), []).append(photo)
-        rejected, expected = members.pop(-1, []), self.expected
+        rejected, expected = members.pop(-1, []), None
+        if self.expected is not None:
+            precision = self.expected.precision
+            limits = (precision.low, precision.high)
+            expected = {"precision": precision.value, "precision_range": limits, "recall": self.expected.recall}
         return {
             "n_photos": len(self.photos),
             "n_groups": self.n_groups,
             "n_alone": self.n_alone,
             "made_by": self.made_by,
-            "expected": None
-            if expected is None
-            else {
-                "precision": expected.precision.value,
-                "precision_range": (expected.precision.low, expected.precision.high),
-                "recall": expected.recall,
-            },
+            "expected": expected,
             "clusters": [{"name": self.names.get(cluster), "photos": members[cluster]} for cluster in sorted(members)],
             "rejected": [photo["id"] for photo in rejected],
             "questions": [
@@ -128,18 +119,13 @@ class PhotoGroups:
         """What `save_table` writes there."""
         start = os.path.relpath(self.root.resolve(), path.resolve().parent)
         paths = [readable(Path(start) / photo) for photo in self.photos]
-        text = io.StringIO(newline="")
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow((*COLUMNS, "name") if self.names else COLUMNS)
-        for path_, cluster, ambiguity in zip(paths, self.clusters.tolist(), self.ambiguity.tolist(), strict=True):
-            rejected = cluster < 0
-            row = (path_, "", "", "") if rejected else (path_, cluster + 1, paths[self.medoids[cluster]], f"{ambiguity:.4f}")
-            rows.writerow((*row, self.names.get(cluster, "")) if self.names else row)
-        return text.getvalue().encode()
+        rows: list[Sequence[object]] = [(*COLUMNS, "name")]
+        for own, cluster, ambiguity in zip(paths, self.clusters.tolist(), self.ambiguity.tolist(), strict=True):
+            row = ("", "", "") if cluster < 0 else (cluster + 1, paths[self.medoids[cluster]], f"{ambiguity:.4f}")
+            rows.append((own, *row, self.names.get(cluster, "")))
+        return csv_table(rows if self.names else [row[:-1] for row in rows])
 
-    def arrange(
-        self, target: str | os.PathLike[str], how: Literal["copy", "link"] = "copy", *, progress: Progress | None = None
-    ) -> int:
+    def arrange(self, target: str | os.PathLike[str], how: How = "copy", *, progress: Progress | None = None) -> int:
         """A folder for every group, with copies of its photos or links to them; how many of them are new there.
 
         Originals stay where they are, and no file is overwritten. Rejected photos are left out.
@@ -164,7 +150,7 @@ def group_photos(
     root: Path,
     photos: Mapping[Path, bytes],
     vectors: NDArray[np.float32],
-    clusterer: Clusterer,
+    clusterer: AverageLinkage | FacilityLocation,
     calibration: Calibration | None,
     made_by: str,
     *,
@@ -196,7 +182,7 @@ def group_photos(
     )
 
 
-def check_target(root: Path, target: Path, how: Literal["copy", "link"]) -> None:
+def check_target(root: Path, target: Path, how: How) -> None:
     """A ValueError if groups cannot become folders below `target`."""
     if target.expanduser().resolve().is_relative_to(root.expanduser().resolve()):
         raise ValueError(

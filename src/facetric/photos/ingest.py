@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import os
-import struct
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -20,17 +19,14 @@ from facetric.images import ImageError, ImageList, Problem, content_hash, decode
 from facetric.machine import made_ahead
 from facetric.photos.milvus_store import MilvusStore
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import Added, NewPhoto
+from facetric.photos.store import Added, Look, NewPhoto
 from facetric.progress import Progress
 from facetric.text import printable
 
 _THUMBNAIL_SIDE = 240  # pixels of the longer side
 _QUALITY = 80
 _BATCH = 32  # photos in a transaction
-_SIDE, _COLOR_SIDE = 32, 4  # of the gray image, of the two color channels
-_HEAD = struct.Struct("<IIQ")
 _GLANCE = 128  # a JPEG that is only looked at is decoded at no less than this
-_N_GRAY, _N_COLORS = _SIDE * _SIDE, _COLOR_SIDE * _COLOR_SIDE * 2
 _log = logging.getLogger("facetric")
 
 Store = SqliteStore | MilvusStore  # tests/photos/test_store_contract.py holds both to the same
@@ -38,50 +34,25 @@ Seen = Callable[[Path, Image.Image], None]  # called with every photo that is de
 _Read = tuple[NewPhoto, NDArray[np.uint8] | None]  # a photo without a vector, and its pixels unless they are not needed
 
 
-@dataclass(frozen=True, eq=False)
-class Look:
-    """What a photo looks like at a glance: its size, a thumbnail, and what copies are found by."""
+def look_of(image: Image.Image, data: bytes, kind: str, *, thumbnail: bool = True) -> Look:
+    """Of a decoded, upright RGB image, the bytes of its file and their format."""
+    with Image.open(io.BytesIO(data), formats=(kind,)) as header:
+        width, height = header.size
+    gray, colors = drawn(image)
+    return Look(width, height, len(data), gray.tobytes(), colors.tobytes(), _thumbnail(image) if thumbnail else b"")
 
-    width: int
-    height: int
-    n_bytes: int  # of the file
-    gray: NDArray[np.uint8]  # (32, 32)
-    colors: NDArray[np.uint8]  # (4, 4, 2), Cb and Cr
-    thumbnail: bytes = b""  # a JPEG
 
-    @classmethod
-    def of(cls, image: Image.Image, data: bytes, kind: str, *, thumbnail: bool = True) -> Look:
-        """Of a decoded, upright RGB image, the bytes of its file and their format."""
-        with Image.open(io.BytesIO(data), formats=(kind,)) as header:
-            width, height = header.size
-        return cls(width, height, len(data), *drawn(image), _thumbnail(image) if thumbnail else b"")
-
-    def packed(self) -> bytes:
-        """As a store keeps it."""
-        head = _HEAD.pack(self.width, self.height, self.n_bytes)
-        return head + self.gray.tobytes() + self.colors.tobytes() + self.thumbnail
-
-    @classmethod
-    def unpacked(cls, data: bytes) -> Look:
-        """What `packed` gave."""
-        values = np.frombuffer(data, dtype=np.uint8)
-        start, stop = _HEAD.size + _N_GRAY, _HEAD.size + _N_GRAY + _N_COLORS
-        gray = values[_HEAD.size : start].reshape(_SIDE, _SIDE)
-        width, height, n_bytes = _HEAD.unpack_from(data)
-        return cls(width, height, n_bytes, gray, values[start:stop].reshape(_COLOR_SIDE, _COLOR_SIDE, 2), data[stop:])
-
-    @property
-    def is_sharp(self) -> bool:
-        """Whether the thumbnail is as large as one of the whole photo: a small network decodes less of a JPEG."""
-        with Image.open(io.BytesIO(self.thumbnail), formats=("JPEG",)) as image:
-            return max(image.size) >= min(_THUMBNAIL_SIDE, max(self.width, self.height))
+def is_sharp(look: Look) -> bool:
+    """Whether the thumbnail is as large as one of the whole photo: a small network decodes less of a JPEG."""
+    with Image.open(io.BytesIO(look.thumbnail), formats=("JPEG",)) as image:
+        return max(image.size) >= min(_THUMBNAIL_SIDE, max(look.width, look.height))
 
 
 def drawn(image: Image.Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """The gray image (32, 32) and the coarse colors (4, 4, 2) of an upright RGB image."""
-    small = image.resize((_SIDE, _SIDE), Image.Resampling.BOX).convert("YCbCr")
+    small = image.resize((32, 32), Image.Resampling.BOX).convert("YCbCr")
     gray = np.asarray(small.getchannel("Y"))
-    colors = np.asarray(small.resize((_COLOR_SIDE, _COLOR_SIDE), Image.Resampling.BOX))[:, :, 1:]
+    colors = np.asarray(small.resize((4, 4), Image.Resampling.BOX))[:, :, 1:]
     return gray, np.ascontiguousarray(colors)
 
 
@@ -105,7 +76,7 @@ def ingest(
     waiting = [photo for photo in listed.images if photo not in contents]
     problems, n_new = list(listed.problems), 0
     embedder.prepare(len(waiting))
-    for read, broken in _batches(waiting, embedder, store.contents(), looks=store.keeps_looks, seen=seen):
+    for read, broken in _batches(waiting, embedder, store.known(), looks=store.keeps_looks, seen=seen):
         known = store.known({photo.content for photo, pixels in read if pixels is not None})
         new = {photo.content: pixels for photo, pixels in read if pixels is not None and photo.content not in known}
         vectors = dict(zip(new, embedder.encode(list(new.values())), strict=True))
@@ -124,7 +95,7 @@ def read_looks(photos: Sequence[Path], progress: Progress | None) -> tuple[list[
     looks: list[tuple[Path, bytes, Look]] = []
     problems: list[Problem] = []
     for read, broken in _batches(photos, None, frozenset(), looks=True, seen=None):
-        looks += [(photo.path, photo.content, Look.unpacked(photo.look)) for photo, _ in read]
+        looks += [(photo.path, photo.content, photo.look) for photo, _ in read if photo.look is not None]
         problems += broken
         if progress is not None:
             progress("Reading photos", len(looks) + len(problems), len(photos))
@@ -168,7 +139,7 @@ def _read(embedder: Embedder | None, known: Set[bytes], looks: bool, seen: Seen 
         image, kind = decode_image(io.BytesIO(data), photo, at_least=_GLANCE if form is None else form.at_least)
         if seen is not None:
             seen(photo, image)
-        look = Look.of(image, data, kind, thumbnail=form is not None).packed() if looks else b""
+        look = look_of(image, data, kind, thumbnail=form is not None) if looks else None
         return NewPhoto(photo, state, content, look=look), None if form is None else form.pixels(image)
     except ImageError as error:
         return Problem(photo, str(error))

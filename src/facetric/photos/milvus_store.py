@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from facetric.metrics import nearest, unit_rows
 from facetric.photos.decisions import Decisions
-from facetric.photos.store import Entry, Hit, Model, NewPhoto
+from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto
 from facetric.text import printable
 
 _FORMAT, _PROPERTY = "facetric collection 1", "facetric"
@@ -108,11 +108,8 @@ class MilvusStore:
         rows = self._at("path", (_encoded(str(photo)) for photo in photos), "path", "state", "content")
         return {_decoded(row["path"]): (row["state"], bytes.fromhex(row["content"])) for row in rows}
 
-    def contents(self) -> set[bytes]:
-        return set()  # a hundred million hashes would not fit; `known` is asked batch by batch
-
-    def known(self, contents: Iterable[bytes]) -> set[bytes]:
-        return set(self._known(contents))
+    def known(self, contents: Iterable[bytes] | None = None) -> set[bytes]:
+        return set(self._known(contents or ()))  # not all: a hundred million hashes would not fit
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         contents = list(contents)
@@ -157,7 +154,7 @@ class MilvusStore:
     def entries(self) -> list[Entry]:
         return sorted(map(_entry, self._rows("", "path", "content", "label")), key=lambda entry: os.fsencode(entry.path))
 
-    def looks(self, contents: Iterable[bytes]) -> dict[bytes, bytes]:
+    def looks(self, contents: Iterable[bytes]) -> dict[bytes, Look]:
         return {}
 
     def decisions(self) -> Decisions:

@@ -8,12 +8,15 @@ stroke that the other has not. `benchmarks/duplicates.py` measures recall and fa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 from scipy.fft import dctn  # type: ignore[import-untyped]
 from scipy.ndimage import gaussian_filter  # type: ignore[import-untyped]
 
+from facetric.photos.store import Look
 from facetric.progress import Progress
 
 MAX_BITS = 30  # of 99 that may differ
@@ -42,7 +45,13 @@ def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, progress
         _link(codes, images, comparable, flat_colors, parents, start, min(start + _ROWS, n))
         if progress is not None:
             progress("Comparing photos", min(start + _ROWS, n), n)
-    return roots(parents)
+    return np.array([_find(parents, i) for i in range(n)], dtype=np.int64)
+
+
+def sketches(looks: Sequence[Look]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """The gray images (n, 32, 32) and coarse colors (n, 4, 4, 2) of looks."""
+    grays, colors = (b"".join(parts) for parts in ((look.gray for look in looks), (look.colors for look in looks)))
+    return np.frombuffer(grays, np.uint8).reshape(-1, 32, 32), np.frombuffer(colors, np.uint8).reshape(-1, 4, 4, 2)
 
 
 def hash_codes(grays: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -75,20 +84,9 @@ def _edges(image: NDArray[np.float32]) -> float:
     return float(first * first / second / image.size)
 
 
-def roots(parents: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The root of every element of a forest, which is its smallest element."""
-    return np.array([_find(parents, i) for i in range(len(parents))], dtype=np.int64)
-
-
-@njit(cache=True)
-def join(parents: NDArray[np.int64], first: int, second: int) -> None:
-    """Make one tree of two; the smaller root stays."""
-    a, b = _find(parents, first), _find(parents, second)
-    parents[max(a, b)] = min(a, b)
-
-
 @njit(cache=True)
 def _find(parents: NDArray[np.int64], i: int) -> int:
+    """The root of an element of a forest, which is the smallest of its tree."""
     while parents[i] != i:
         parents[i] = parents[parents[i]]
         i = parents[i]
@@ -112,12 +110,14 @@ def _link(
         for j in range(i + 1, len(codes)):
             if _n_bits(codes[i, 0] ^ codes[j, 0]) + _n_bits(codes[i, 1] ^ codes[j, 1]) > MAX_BITS:
                 continue
-            if not comparable[j] or _find(parents, i) == _find(parents, j):
+            a, b = _find(parents, i), _find(parents, j)
+            if not comparable[j] or a == b:
                 continue
             if np.abs(colors[i] - colors[j]).mean() > MAX_COLOR_DIFFERENCE:
                 continue
-            if are_copies(images[i], images[j]):
-                join(parents, i, j)
+            correlation, difference = aligned(images[i], images[j])
+            if correlation >= MIN_CORRELATION and difference <= MAX_DIFFERENCE:
+                parents[max(a, b)] = min(a, b)
 
 
 @njit(cache=True)
@@ -126,13 +126,6 @@ def _n_bits(word: np.uint64) -> np.uint64:
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
-
-
-@njit(cache=True)
-def are_copies(fixed: NDArray[np.float32], moving: NDArray[np.float32]) -> bool:
-    """Whether `moving`, laid over `fixed`, shows the same image."""
-    correlation, difference = aligned(fixed, moving)
-    return correlation >= MIN_CORRELATION and difference <= MAX_DIFFERENCE
 
 
 @njit(cache=True)

@@ -12,6 +12,7 @@ import json
 import os
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -28,22 +29,6 @@ from facetric.text import printable, readable
 
 MARK = b'<meta name="generator" content="facetric cluster">'
 _SIZE = 320  # pixels of the longer side
-_SEARCH_PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Search results</title>
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.4 system-ui, sans-serif }}
-body {{ max-width: 1400px; margin: auto; padding: 1rem; overflow-wrap: anywhere }}
-section {{ border-top: 1px solid #8888; padding: 1rem 0 }}
-.photos {{ display: grid; grid-template-columns: repeat(auto-fill, minmax(9rem, 1fr)); gap: .75rem }}
-figure {{ margin: 0 }} img {{ width: 100%; aspect-ratio: 1; object-fit: contain; background: #8882 }}
-.query img {{ outline: 3px solid teal }} a:focus-visible {{ outline: 3px solid }}
-figcaption {{ font-size: .85rem; overflow: hidden; text-overflow: ellipsis; white-space: nowrap }}
-</style>
-<h1>Search results</h1>
-{sections}
-</html>
-"""
 
 
 def write_page(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, *, thumbnails: str) -> None:
@@ -96,7 +81,8 @@ def _digest(value: object) -> str:
 
 def search_page(matches: Sequence[Match]) -> bytes:
     """A section per photo that was searched for: the photo, then what was found, with links to the originals."""
-    return _SEARCH_PAGE.format(sections="\n".join(map(_section, matches))).encode("utf-8", "backslashreplace")
+    page = (files("facetric.photos") / "template" / "search.html").read_text(encoding="utf-8")
+    return page.replace("{sections}", "\n".join(map(_section, matches))).encode("utf-8", "backslashreplace")
 
 
 def _section(match: Match) -> str:

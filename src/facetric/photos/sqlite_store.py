@@ -25,7 +25,7 @@ from facetric.files import checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
 from facetric.metrics import nearest, unit_rows
 from facetric.photos.decisions import Decision, Decisions
-from facetric.photos.store import Entry, Hit, Model, NewPhoto, StoreError, store_errors
+from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, StoreError, store_errors
 from facetric.text import printable
 
 FILE, DECISIONS, BEFORE = "collection.sqlite", "decisions.json", "decisions-before.json"
@@ -35,7 +35,7 @@ _SCHEMA = """
     CREATE TABLE models (number INTEGER PRIMARY KEY, fingerprint TEXT UNIQUE NOT NULL, dim INTEGER NOT NULL, run TEXT);
     CREATE TABLE photos (path TEXT PRIMARY KEY, state TEXT NOT NULL, content BLOB NOT NULL);
     CREATE TABLE vectors (model INTEGER NOT NULL, content BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (model, content));
-    CREATE TABLE looks (content BLOB PRIMARY KEY, look BLOB NOT NULL);
+    CREATE TABLE looks (content BLOB PRIMARY KEY, width, height, n_bytes, gray BLOB, colors BLOB, thumbnail BLOB);
     CREATE TABLE labels (path TEXT PRIMARY KEY, label TEXT NOT NULL) WITHOUT ROWID;
     CREATE TABLE decisions (number INTEGER PRIMARY KEY, decision TEXT NOT NULL)
 """
@@ -133,14 +133,12 @@ class SqliteStore:
         rows = self._found(query, map(os.fsencode, photos), self._number, mark="CAST(? AS TEXT)")
         return {path: (state, content) for path, state, content in rows}
 
-    def contents(self) -> set[bytes]:
-        """Contents that need not be decoded: all that have a vector."""
-        return {content for (content,) in self._rows("SELECT content FROM vectors WHERE model = ?", self._number)}
-
-    def known(self, contents: Iterable[bytes]) -> set[bytes]:
-        """Those that have a vector."""
-        query = "SELECT content FROM vectors WHERE content IN ({}) AND model = ?"
-        return {content for (content,) in self._found(query, contents, self._number)}
+    def known(self, contents: Iterable[bytes] | None = None) -> set[bytes]:
+        """Those that have a vector, and need not be decoded; of all, where none are given."""
+        query, among = "SELECT content FROM vectors WHERE {}model = ?", "content IN ({}) AND "
+        if contents is None:
+            return {content for (content,) in self._rows(query.format(""), self._number)}
+        return {content for (content,) in self._found(query.format(among), contents, self._number)}
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """Of known contents, in their order: (n, dim)"""
@@ -154,9 +152,10 @@ class SqliteStore:
             vectors[row] = np.frombuffer(found[content], dtype="<f4")
         return vectors
 
-    def looks(self, contents: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The packed looks of those that have one."""
-        return dict(self._found("SELECT content, look FROM looks WHERE content IN ({})", contents))
+    def looks(self, contents: Iterable[bytes]) -> dict[bytes, Look]:
+        """Of those that have one."""
+        rows = self._found("SELECT * FROM looks WHERE content IN ({})", contents)
+        return {content: Look(*look) for content, *look in rows}
 
     def add(self, photos: Iterable[NewPhoto], vectors: Mapping[bytes, NDArray[np.float32]] | None = None) -> None:
         """Insert photos or replace those of the same path, all or none; one whose content is known needs no vector. `vectors` by
@@ -169,8 +168,8 @@ class SqliteStore:
             self._connection.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?, ?)", rows)
             places = [(os.fsencode(photo.path), photo.state, photo.content) for photo in photos]
             self._connection.executemany("INSERT OR REPLACE INTO photos VALUES (CAST(? AS TEXT), ?, ?)", places)
-            looks = [(photo.content, photo.look) for photo in photos if photo.look]
-            self._connection.executemany("INSERT OR IGNORE INTO looks VALUES (?, ?)", looks)
+            looks = [(photo.content, *vars(photo.look).values()) for photo in photos if photo.look is not None]
+            self._connection.executemany("INSERT OR IGNORE INTO looks VALUES (?, ?, ?, ?, ?, ?, ?)", looks)
 
     def set_labels(self, labels: Mapping[str, str]) -> None:
         """Label photos by path, also those that are added later; an empty label takes it away."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +69,18 @@ class Status:
 
 
 @dataclass(frozen=True)
+class Look:
+    """What a photo looks like at a glance: its size, what copies are found by, and a thumbnail."""
+
+    width: int
+    height: int
+    n_bytes: int  # of the file
+    gray: bytes  # (32, 32)
+    colors: bytes  # (4, 4, 2), Cb and Cr
+    thumbnail: bytes  # a JPEG; empty where only copies are looked for
+
+
+@dataclass(frozen=True)
 class NewPhoto:
     """What is known of one photo after it was read."""
 
@@ -74,7 +88,7 @@ class NewPhoto:
     state: str  # of the file: see `file_state`
     content: bytes  # the hash of its bytes
     vector: NDArray[np.float32] | None = None  # None when the content is known already
-    look: bytes = b""  # a packed `Look`, from the same decoding; empty where the store keeps none
+    look: Look | None = None  # from the same decoding; None where the store keeps none
 
 
 class StoreError(OSError):
@@ -91,6 +105,13 @@ def store_errors(path: Path) -> Iterator[None]:
         way_out = "it is damaged: restore a copy" if damaged else "free some space, check its permissions"
         reason = " ".join(str(error).split())  # a schema that cannot be read is quoted with its line breaks
         raise StoreError(f"{printable(path)}: {reason}: {way_out}, or remove it") from error
+
+
+def csv_table(rows: Iterable[Sequence[object]]) -> bytes:
+    """The rows as a CSV file."""
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue().encode()
 
 
 def check_ours(path: Path, mark: bytes, command: str, or_else: str = "") -> None:

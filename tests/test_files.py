@@ -16,7 +16,6 @@ from facetric.files import (
     refuse_links,
     remove_stale_parts,
     write_atomically,
-    write_unsynced,
 )
 
 
@@ -80,7 +79,7 @@ def test_an_error_names_the_file_that_was_wanted(tmp_path):
 
 def write_too_much(path):
     try:
-        write_unsynced(Path(path), bytes(20_000))
+        write_atomically(Path(path), bytes(20_000), sync=False)
     except OSError as error:
         print(error.filename)
 

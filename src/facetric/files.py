@@ -18,27 +18,12 @@ _PART = re.compile(rf"^\..+\.{_HOST}\.(\d+)\.part$")  # of this machine: those o
 _LONGEST = 120  # bytes of a name that become part of a temporary one; file systems allow 255 in all
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     """The file has its old content or all of the new, whatever happens: a temporary file, fsync, rename, fsync of the folder.
 
-    A symbolic link in its place is replaced, never followed. What killed writers of the same file left is removed.
+    A symbolic link in its place is replaced, never followed. What killed writers of the same file left is removed. Without `sync`
+    a power cut may leave a broken file: for what can be made again.
     """
-    _replace(path, data, sync=True)
-    _remove_stale(path.parent, part_of(path).name.removesuffix(f"{os.getpid()}.part"))
-    if os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
-        handle = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
-def write_unsynced(path: Path, data: bytes) -> None:
-    """As `write_atomically`, but a power cut may leave a broken file: for what can be made again, and has a checksum."""
-    _replace(path, data, sync=False)
-
-
-def _replace(path: Path, data: bytes, *, sync: bool) -> None:
     part = part_of(path)
     try:
         with part.open("wb") as file:
@@ -51,6 +36,14 @@ def _replace(path: Path, data: bytes, *, sync: bool) -> None:
         raise OSError(error.errno, error.strerror, str(path)) from error  # the file that was wanted, not the temporary one
     finally:
         part.unlink(missing_ok=True)  # after the rename there is nothing to remove
+    if sync:
+        _remove_stale(path.parent, part.name.removesuffix(f"{os.getpid()}.part"))
+    if sync and os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def part_of(path: Path) -> Path:

@@ -26,7 +26,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
-from facetric.files import write_unsynced
+from facetric.files import write_atomically
 from facetric.machine import installed_version
 from facetric.progress import Progress, steps_shown
 
@@ -92,7 +92,7 @@ class MappedArray:
             )
         n_before, self._step, self._progress = len(self.values), step, progress
         try:
-            write_unsynced(self.path.with_suffix(".json"), json.dumps(record, indent=1).encode())
+            write_atomically(self.path.with_suffix(".json"), json.dumps(record, indent=1).encode(), sync=False)
             for suffix in (".rows", ".keys"):
                 self.path.with_suffix(suffix).touch()
             with self.path.open("r+b") as self._file, self.path.with_suffix(".keys").open("r+b") as self._known:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.embedder import Embedder, Vectors
-from facetric.files import remove_stale_parts, write_atomically, write_unsynced
+from facetric.files import remove_stale_parts, write_atomically
 from facetric.images import ImageList, Problem, content_hash
 from facetric.photos.arrangement import How
 from facetric.photos.collection import gone_photos, open_collection
@@ -119,7 +119,7 @@ def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:
             (folder / name).unlink(missing_ok=True)
     for name, data in wanted.items():
         if name not in there or (folder / name).read_bytes() != data:
-            write_unsynced(folder / name, data)
+            write_atomically(folder / name, data, sync=False)
 
 
 def _check_edits(table: Path, root: Path, decisions: Decisions, store: SqliteStore) -> None:

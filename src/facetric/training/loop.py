@@ -6,20 +6,18 @@ import os
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
 
 from facetric.images import ImageDataset
-from facetric.runs import DivergedError, Run, TrainConfig, new_images, open_run
+from facetric.runs import Run, TrainConfig, new_images, open_run
 from facetric.training.choice import check_choice, choose
 from facetric.training.display import Display
-from facetric.training.health import CALMER, CollapseWatch, save_batch
 from facetric.training.loggers import describe_environment, require_loggers, say_differences
 from facetric.training.processes import Interruption, Processes
 from facetric.training.session import Session, start_fabric, torch_settings
-from facetric.training.step import Step, StepClock, take_steps
+from facetric.training.step import StepClock, take_steps
 from facetric.training.validation import Scores, check_metric, check_validation
 from facetric.training.writer import History, OnTrainingStep, OnValidation, Writer
 
@@ -97,7 +95,12 @@ def _run(
         display = Display(console, n_steps=config.run.steps, silent=not processes.is_first)
         # Configuration errors are found before the folder is created; the long work comes after.
         with processes.fail_together():
-            dataset = _images(config, run, dataset, display, is_new=is_new, accept_changes=accept_changes)
+            if is_new:
+                dataset = new_images(config.data, validate=config.run.validate_every > 0, dataset=dataset)
+            else:
+                dataset, changes = run.images_to_resume(accept_changes=accept_changes)
+                for line in changes.lines():
+                    display.warn(line)
             session = Session(config, dataset, fabric, processes)
             if config.run.choose_minutes:
                 check_choice(session, dataset)
@@ -145,52 +148,21 @@ def _run(
     return _conclude(config, run, display, history, signal_number)
 
 
-def _images(
-    config: TrainConfig, run: Run, dataset: ImageDataset | None, display: Display, *, is_new: bool, accept_changes: bool
-) -> ImageDataset:
-    """The dataset of a new run, or that of the manifest as it is now."""
-    if is_new:
-        return new_images(config.data, validate=config.run.validate_every > 0, dataset=dataset)
-    dataset, changes = run.images_to_resume(accept_changes=accept_changes)
-    for line in changes.lines():
-        display.warn(line)
-    return dataset
-
-
 def _train_steps(session: Session, history: History, writer: Writer | None, *, each_step: bool) -> int:
     """The loop. Returns the number of the signal that stopped it, or came in its last step; 0 for none."""
     run, processes, clock = session.config.run, session.processes, StepClock(session.fabric.device)
-    watch = CollapseWatch(loss_name=session.config.loss.name)
-    n_unlogged, signal_number = 0, 0
+    signal_number = 0
     with processes.fail_together():
         if history.step == 0 and writer is not None:
             writer.validate(session)
     with Interruption() as interruption:
         for done in take_steps(session, clock, after=history.step):
-            if not done.is_finite:
-                with processes.fail_together():
-                    _refuse_non_finite(writer, done)
             step = history.step = done.number
             is_last = step == run.steps
-            n_unlogged += 1
-
             due = is_last or step % run.log_every == 0
-            with processes.fail_together() if due or each_step else ExitStack():
+            with processes.fail_together() if due or each_step or not done.is_finite else ExitStack():
                 if writer is not None:
-                    with clock.part("logging"):
-                        for warning in (watch.idle(done.loss > 0), watch.spread(done.embeddings) if due else None):
-                            if warning is not None:
-                                writer.display.warn(f"step {step}: {warning}")
-                        writer.stepped(step, done.loss)
-                    if due:
-                        timing = clock.row(n_steps=n_unlogged, batch_size=session.config.batches.size)
-                        with clock.part("logging"):
-                            row = {**_row(session, done), "timing": timing}
-                            writer.append(row)
-                            writer.display.logged(row)
-                if due:
-                    n_unlogged = 0
-
+                    writer.stepped(session, done, clock, due=due)
             if run.validate_every and (is_last or step % run.validate_every == 0):
                 with processes.fail_together():
                     if writer is not None:
@@ -210,31 +182,6 @@ def _checkpoint(session: Session, writer: Writer | None) -> None:
     with session.processes.fail_together():
         if writer is not None:
             writer.checkpoint(session, state)
-
-
-def _refuse_non_finite(writer: Writer | None, done: Step) -> None:
-    """Save the batch that gave no finite loss, and stop."""
-    if writer is None:
-        return
-    what = "loss is" if torch.isfinite(done.embeddings).all() else "embeddings are"
-    tensors = {"inputs": done.batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
-    with writer.run.writing():
-        path = save_batch(writer.run.path, done.number, {**tensors, "image_ids": torch.from_numpy(done.batch.image_ids)})
-    raise DivergedError(f"the {what} not finite in step {done.number}; the batch is in {path}: {CALMER}")
-
-
-def _row(session: Session, done: Step) -> dict[str, Any]:
-    """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
-    explained = getattr(session.loss, "last", None)  # F, F̃, Δ, the NMI of the clusters, γ
-    terms = ("facility_score", "oracle_score", "margin", "nmi", "margin_weight")
-    rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
-    return {
-        "step": done.number,
-        "loss": done.loss,
-        **{term: getattr(explained, term, None) for term in terms},
-        "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
-        "head_lr": rates["head"],
-    }
 
 
 def _conclude(config: TrainConfig, run: Run, display: Display, history: History, signal_number: int) -> RunResult:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
+
+import torch
 
 from facetric.embedder import Network, WeightsError, load
-from facetric.runs import Run, TrainConfig
+from facetric.runs import DivergedError, Run, TrainConfig
 from facetric.training.display import HEADINGS, Display
-from facetric.training.health import refuse_non_finite_weights
+from facetric.training.health import CALMER, CollapseWatch, refuse_non_finite_weights, save_batch
 from facetric.training.loggers import start_loggers
 from facetric.training.session import Session
+from facetric.training.step import Step, StepClock
 from facetric.training.validation import Scores, scores_of
 
 OnTrainingStep = Callable[[int, float], None]  # called with the step and its loss
@@ -68,14 +71,29 @@ class Writer:
         self.config, self.run, self.display, self.history = config, run, display, history
         self.on_step, self.on_validation = on_step, on_validation
         self.loggers = start_loggers(config, run, from_step=history.step)
+        self.watch, self._n_unlogged = CollapseWatch(loss_name=config.loss.name), 0
         self._used: tuple[int, Network | None] = (-1, None)
         display.start(history.step)
 
-    def stepped(self, step: int, loss: float) -> None:
-        """After every step."""
-        self.display.stepped(step)
-        if self.on_step is not None:
-            self.on_step(step, loss)
+    def stepped(self, session: Session, done: Step, clock: StepClock, *, due: bool) -> None:
+        """After every step; when it is due, a row of metrics.jsonl."""
+        if not done.is_finite:
+            self._refuse_non_finite(done)
+        self._n_unlogged += 1
+        with clock.part("logging"):
+            for warning in (self.watch.idle(done.loss > 0), self.watch.spread(done.embeddings) if due else None):
+                if warning is not None:
+                    self.display.warn(f"step {done.number}: {warning}")
+            self.display.stepped(done.number)
+            if self.on_step is not None:
+                self.on_step(done.number, done.loss)
+        if due:
+            timing = clock.row(n_steps=self._n_unlogged, batch_size=self.config.batches.size)
+            self._n_unlogged = 0
+            with clock.part("logging"):
+                row = {**_row(session, done), "timing": timing}
+                self.append(row)
+                self.display.logged(row)
 
     def append(self, row: dict[str, Any]) -> None:
         self.run.log(row)
@@ -125,7 +143,29 @@ class Writer:
             self._used = self.history.step, embedder
         return embedder
 
+    def _refuse_non_finite(self, done: Step) -> NoReturn:
+        """Save the batch that gave no finite loss, and stop."""
+        what = "loss is" if torch.isfinite(done.embeddings).all() else "embeddings are"
+        tensors = {"inputs": done.batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
+        with self.run.writing():
+            path = save_batch(self.run.path, done.number, {**tensors, "image_ids": torch.from_numpy(done.batch.image_ids)})
+        raise DivergedError(f"the {what} not finite in step {done.number}; the batch is in {path}: {CALMER}")
+
     def close(self) -> None:
         self.display.stop()
         for logger in self.loggers:
             logger.close()
+
+
+def _row(session: Session, done: Step) -> dict[str, Any]:
+    """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
+    explained = getattr(session.loss, "last", None)  # F, F̃, Δ, the NMI of the clusters, γ
+    terms = ("facility_score", "oracle_score", "margin", "nmi", "margin_weight")
+    rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
+    return {
+        "step": done.number,
+        "loss": done.loss,
+        **{term: getattr(explained, term, None) for term in terms},
+        "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
+        "head_lr": rates["head"],
+    }

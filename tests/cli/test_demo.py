@@ -16,9 +16,9 @@ from facetric.embedder import encode
 from facetric.embedder.heads import closed_form_head
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.runs import open_run, read_config
-from facetric.runs.baselines import start_network
+from facetric.runs.manifest import new_images
 from facetric.runs.recipes import recipe
-from facetric.runs.splits import new_images
+from facetric.runs.scoring import start_network
 from facetric.training.feed import split_images
 
 FEW = ("data.options.min_images=17", "batches.size=24", "model.dim=16", "run.threads=1", "run.log_every=1")

@@ -20,7 +20,7 @@ from facetric.images.readers import load_dataset
 from facetric.photos import open_collection
 from facetric.runs import Manifest, Run, open_run
 from facetric.runs.config_file import parse_config
-from facetric.runs.splits import new_images
+from facetric.runs.manifest import new_images
 
 
 @pytest.fixture(scope="module")

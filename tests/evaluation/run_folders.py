@@ -11,7 +11,7 @@ from facetric.evaluation.clusterings import KMeansClusterings
 from facetric.metrics import ClusteringScores
 from facetric.runs import Manifest, Run
 from facetric.runs.config_file import parse_config
-from facetric.runs.splits import new_images
+from facetric.runs.manifest import new_images
 
 
 def make_pictures(root, *, n_classes=12, n_images=4):

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from facetric.clustering import calibrate
 from facetric.runs import ConfigError, Run, RunFolderError, open_run, read_config
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
-from facetric.runs.states import MetricsLog, read_rows
+from facetric.runs.states import append_row, cut_rows, read_rows
 from facetric.training.loggers import say_differences
 
 
@@ -88,15 +89,13 @@ def test_a_damaged_environment_is_said(run):
 
 def test_a_damaged_row_is_left_out_and_cuts_nothing(tmp_path):
     path = tmp_path / "metrics.jsonl"
-    log = MetricsLog(path, from_step=0)
     for step in range(1, 8):
-        log.append({"step": step, "loss": step / 8})
-    log.close()
+        append_row(path, {"step": step, "loss": step / 8})
     lines = path.read_text().splitlines(keepends=True)
     lines[2] = lines[2].replace('"step": 3', '"step" 9')
     lines[4] = lines[4].replace("}", "")
     path.write_text("".join(lines))
-    MetricsLog(path, from_step=7).close()
+    cut_rows(path, after=7)
     rows, n_damaged = read_rows(path)
     assert ([row["step"] for row in rows], n_damaged) == ([1, 2, 4, 6, 7], 2)
     assert path.read_text() == "".join(lines)
@@ -114,14 +113,10 @@ def test_a_number_of_too_many_digits_in_the_configuration_is_said(run):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no disk that is always full")
-def test_a_row_that_cannot_be_written_names_the_file(tmp_path):
-    log = MetricsLog(tmp_path / "metrics.jsonl", from_step=0)
-    log.close()
-    log._file = open("/dev/full", "ab")  # noqa: SIM115
+def test_a_row_that_cannot_be_written_names_the_file():
     with pytest.raises(OSError, match="No space left on device") as caught:
-        log.append({"step": 1})
-    assert caught.value.filename == str(tmp_path / "metrics.jsonl")
-    log.close()
+        append_row(Path("/dev/full"), {"step": 1})
+    assert caught.value.filename == "/dev/full"
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "figures", "wandb", "checkpoints/last.safetensors", "evaluation.json"])

@@ -13,8 +13,8 @@ from facetric.embedder import build_network, encode
 from facetric.embedder.heads import closed_form_head
 from facetric.images import ImageDataset
 from facetric.runs import Run, read_config
+from facetric.runs.manifest import new_images
 from facetric.runs.recipes import recipe
-from facetric.runs.splits import new_images
 from facetric.training import resume, train
 from facetric.training.choice import Record, decide, difference, halves, is_clear, summary
 from facetric.training.choice_candidates import (

@@ -19,9 +19,9 @@ from facetric.embedder.activations import cached_activations
 from facetric.embedder.checkpoint import load_network
 from facetric.embedder.heads import closed_form_head
 from facetric.runs import DivergedError, RunFolderError, open_run, read_config
-from facetric.runs.baselines import start_network
-from facetric.runs.splits import new_images
-from facetric.runs.states import DamagedStateError, MetricsLog, read_state, states, write_state
+from facetric.runs.manifest import new_images
+from facetric.runs.scoring import start_network
+from facetric.runs.states import append_row, cut_rows, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
 from facetric.training.health import (
@@ -430,9 +430,8 @@ def test_collapse_is_reported_once():
 def test_rows_beyond_the_checkpoint_are_cut(tmp_path):
     path = tmp_path / "metrics.jsonl"
     path.write_bytes(b'{"step": 1}\n{"step": 2}\n{"step": 3}\n{"step": 4, "lo')
-    log = MetricsLog(path, from_step=2)
-    log.append({"step": 3, "again": True})
-    log.close()
+    cut_rows(path, after=2)
+    append_row(path, {"step": 3, "again": True})
     assert path.read_text() == '{"step": 1}\n{"step": 2}\n{"step": 3, "again": true}\n'
 
 
@@ -440,7 +439,7 @@ def test_states_hold_no_code(tmp_path):
     write_state(tmp_path, 5, {"numbers": [1, 2.5], "tensor": torch.arange(3)})
     assert read_state(tmp_path / "state_00000005.pt")["numbers"] == [1, 2.5]
     write_state(tmp_path, 6, {"code": History()})
-    with pytest.raises(DamagedStateError, match="more than tensors and plain containers"):
+    with pytest.raises(ValueError, match="more than tensors and plain containers"):
         read_state(tmp_path / "state_00000006.pt")
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from evaluation.run_folders import make_pictures
 from facetric.runs.config import DataTable
 from facetric.runs.config_file import parse_config
-from facetric.runs.splits import new_images
+from facetric.runs.manifest import new_images
 from facetric.training import train
 from facetric.training.feed import split_images
 

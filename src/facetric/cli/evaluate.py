@@ -38,8 +38,7 @@ def evaluate(
     with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as progress:
         from facetric.runs import open_run
 
-        opened = open_run(run)
-        report = opened.evaluate(
+        report = open_run(run).evaluate(
             split=split,
             checkpoint=checkpoint,
             ks=k,
@@ -55,10 +54,7 @@ def evaluate(
     if json:
         typer.echo(report.to_json(), nl=False)
     else:
-        from facetric.text import printable
-
         typer.echo(str(report))
-        typer.echo(printable(f"Written: {opened.evaluation_file(split)}, {opened.embeddings_file(split)}"))
 
 
 def compare(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from facetric.evaluation import EvaluationReport
 from facetric.metrics import Metric, unit_rows
 from facetric.report.cards import Panel, panels, score_section
-from facetric.runs import Run, read_rows
+from facetric.runs import Run
 
 _N_NEIGHBORS = 10
 
@@ -80,7 +80,7 @@ def read_run(folder: Path) -> RunRecord:
         dataset=dataset,
         images=_images(run, metric, notes),
         scores={} if evaluation is None else score_section(evaluation, dataset=dataset, run_name=title, chosen=chosen),
-        panels=_panels(run.metrics_file, notes, may_lack_validation=bool(chosen)),
+        panels=_panels(run, notes, may_lack_validation=bool(chosen)),
         config=config,
         environment=environment,
         command=_command(known.get("command", "")),
@@ -152,8 +152,9 @@ def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
         return None
 
 
-def _panels(path: Path, notes: list[str], *, may_lack_validation: bool) -> tuple[Panel, ...]:
-    rows, n_broken = read_rows(path) if path.is_file() else ([], 0)
+def _panels(run: Run, notes: list[str], *, may_lack_validation: bool) -> tuple[Panel, ...]:
+    path = run.metrics_file
+    rows, n_broken = run.rows() if path.is_file() else ([], 0)
     if n_broken:
         notes.append(f"{n_broken} line{'s' * (n_broken > 1)} of {path.name} cannot be read and were left out.")
     made = panels(rows)

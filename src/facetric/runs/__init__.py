@@ -13,11 +13,10 @@ from facetric.runs.config_file import (
     resolve_paths,
     set_key,
 )
-from facetric.runs.manifest import Manifest
+from facetric.runs.manifest import Manifest, new_images
 from facetric.runs.recipes import FEWEST_TO_CHOOSE, PAPER_RATIOS, batch_shape, recipe
-from facetric.runs.run import Run, StaleResultError, open_run
-from facetric.runs.splits import new_images
-from facetric.runs.states import DivergedError, RunFolderError, read_rows
+from facetric.runs.run import Run, open_run
+from facetric.runs.states import DivergedError, RunFolderError
 
 __all__ = [
     "FEWEST_TO_CHOOSE",
@@ -32,7 +31,6 @@ __all__ = [
     "Run",
     "RunFolderError",
     "RunTable",
-    "StaleResultError",
     "TrainConfig",
     "batch_shape",
     "compare_runs",
@@ -43,7 +41,6 @@ __all__ = [
     "parse_config",
     "parse_override",
     "read_config",
-    "read_rows",
     "real_paths",
     "recipe",
     "resolve_paths",

@@ -37,18 +37,13 @@ from facetric.images import ImageDataset
 from facetric.runs import states
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, resolve_paths, to_toml
-from facetric.runs.manifest import Manifest
+from facetric.runs.manifest import Manifest, resumed_images, run_images
 from facetric.runs.scoring import evaluate_run
-from facetric.runs.splits import resumed_images, run_images
-from facetric.runs.states import MetricsLog, RunFolderError
+from facetric.runs.states import RunFolderError
 
 
 class RunExistsError(RunFolderError, ValueError):
     """The folder of a new run is taken."""
-
-
-class StaleResultError(ValueError):
-    """A file of the run was made from other versions of the files beside it."""
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
@@ -73,7 +68,6 @@ class Run:
         self.wandb = self.path / "wandb"
         self.figures = self.path / "figures"
         self.report_file = self.path / "report.html"
-        self._resumed_step = 0
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -176,8 +170,6 @@ class Run:
             remove_stale_parts(self.path, self.checkpoints, self.figures)
             yield
         finally:
-            if (log := self.__dict__.pop("_log", None)) is not None:
-                log.close()
             lock.release()
 
     def refuse_links(self) -> None:
@@ -273,25 +265,26 @@ class Run:
         with self.writing():
             save_network(network, self.network_file(name))
             if state is not None:
-                self._log.sync()
+                with self.metrics_file.open("ab") as rows:
+                    os.fsync(rows.fileno())
                 states.write_state(self.checkpoints, state["step"], state)
 
     def log(self, row: dict[str, Any]) -> None:
-        """A row of metrics.jsonl, by who has locked the run."""
+        """A row of metrics.jsonl."""
         with self.writing():
-            self._log.append(row)
+            states.append_row(self.metrics_file, row)
 
-    @cached_property
-    def _log(self) -> MetricsLog:
-        return MetricsLog(self.metrics_file, from_step=self._resumed_step)
+    def rows(self) -> tuple[list[dict[str, Any]], int]:
+        """Those of metrics.jsonl, and the number of lines that are damaged (the last one may be half written)."""
+        return states.read_rows(self.metrics_file)
 
     def state_to_resume(self) -> dict[str, Any] | None:
         """The newest intact resume state; None when none was saved. What a process that was killed left beside it is removed."""
         state = states.read_newest_state(self.checkpoints)
-        if state is not None:
-            self._resumed_step = state["step"]
-            with self.writing():
-                states.remove_earlier_states(self.checkpoints, state["step"])
+        step = 0 if state is None else state["step"]
+        with self.writing():
+            states.remove_earlier_states(self.checkpoints, step)
+            states.cut_rows(self.metrics_file, after=step)
         return state
 
     def n_steps(self) -> int:
@@ -300,7 +293,8 @@ class Run:
 
     def remove_states(self) -> None:
         """For a finished run that will not be resumed: only its networks are kept."""
-        states.remove_states(self.checkpoints)
+        for _, path in states.states(self.checkpoints):
+            path.unlink()
 
     def embeddings_file(self, split: str = "test") -> Path:
         return self.path / f"embeddings{_ending(split)}.npz"
@@ -309,7 +303,7 @@ class Run:
         return self.path / f"evaluation{_ending(split)}.json"
 
     def embeddings(self, split: str = "test") -> Vectors:
-        """The saved embeddings of a split; a StaleResultError if they are of another checkpoint."""
+        """The saved embeddings of a split; a ValueError if they are of another checkpoint."""
         path = self.embeddings_file(split)
         if not path.is_file():
             raise ValueError(f"{self.path} has no {path.name}: run `{self.evaluate_command(split)}` first")
@@ -318,7 +312,7 @@ class Run:
         return found
 
     def evaluation(self, split: str = "test") -> EvaluationReport:
-        """The saved scores of a split; a StaleResultError if they are of other embeddings or another checkpoint."""
+        """The saved scores of a split; a ValueError if they are of other embeddings or another checkpoint."""
         path = self.evaluation_file(split)
         if not path.is_file():
             raise ValueError(f"{self.path} is not evaluated, {path.name} is missing: run `{self.evaluate_command(split)}` first")
@@ -327,7 +321,7 @@ class Run:
         embeddings = self.embeddings_file(split)
         known = report.source.get("embeddings")
         if known is not None and embeddings.is_file() and Vectors.load(embeddings).fingerprint != known:
-            raise StaleResultError(
+            raise ValueError(
                 f"{path} holds the scores of other embeddings than those in {embeddings.name}: run "
                 f"`{self.evaluate_command(split)}` again"
             )
@@ -335,10 +329,10 @@ class Run:
 
     def _refuse_other_checkpoint(self, path: Path, source: dict[str, Any], split: str) -> None:
         if "manifest" in source and self.manifest_file.is_file() and source["manifest"] != self.manifest.fingerprint:
-            raise StaleResultError(f"{path} was made with another manifest: run `{self.evaluate_command(split)}` again")
+            raise ValueError(f"{path} was made with another manifest: run `{self.evaluate_command(split)}` again")
         weights = self.checkpoints / str(source.get("checkpoint", ""))
         if "model" in source and weights.is_file() and network_fingerprint(weights) != source["model"]:
-            raise StaleResultError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")
+            raise ValueError(f"{path} was made from an earlier {weights.name}: run `{self.evaluate_command(split)}` again")
 
     def report_is_current(self) -> bool:
         """Whether report.html was made from the scores that are there now."""

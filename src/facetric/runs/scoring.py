@@ -1,33 +1,40 @@
-"""`Run.evaluate`, from top to bottom: the images as they are now, their vectors, the scores, the scores without training."""
+"""`Run.evaluate`, from top to bottom: the images as they are now, their vectors, the scores, the scores without training.
+
+Without training there are the pretrained features, computed once for an image and shared by all runs on it, and a closed-form
+head on them. A network that starts from random weights has no such features; it is scored as it starts, and so are the pixels,
+with and without a closed-form head.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.clustering import Calibration, calibrate
-from facetric.embedder import Embedder, Network, Vectors, load
+from facetric.embedder import WHOLE, Embedder, Network, Vectors, build_network, closed_form_vectors, load
 from facetric.evaluation import EvaluationReport, evaluate
-from facetric.images import ImageDataset
+from facetric.images import SPLITS, ImageDataset
 from facetric.metrics import Metric, checked_ks
-from facetric.runs.baselines import baselines_of
-from facetric.runs.splits import SPLITS
+from facetric.progress import Progress
 from facetric.runs.states import DivergedError
+from facetric.text import printable
 
 if TYPE_CHECKING:
     from facetric.runs.run import Run
 
 MIN_CLASSES = 4  # what `calibrate` asks for
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
-Progress = Callable[[str, int, int], None]
+FEATURES, CLOSED_FORM = "pretrained features", "closed-form head"
+PIXELS, UNTRAINED, CLOSED_FORM_ON_PIXELS = "raw pixels", "untrained network", "closed-form head on pixels"
+Baseline = tuple[str, NDArray[np.float32], dict[str, Any]]  # name, vectors (n, d) to compare by cosine, source
 _log = logging.getLogger("facetric")
 
 
@@ -59,7 +66,7 @@ def evaluate_run(
     `baselines`: also score what there was before training, in the report's `baselines`.
     """
     if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
+        raise ValueError(f"split must be one of {', '.join(reversed(SPLITS))}; got {split!r}: choose one of these")
     if not facility and n_restarts == 0:
         raise ValueError(
             "there are no clusters to score with facility=False and n_restarts=0: ask for at least one of them (leave out "
@@ -115,6 +122,7 @@ def evaluate_run(
         report = replace(report, source={**source, "embeddings": embeddings.fingerprint}, baselines=without_training)
         with run.writing():
             report.save(run.evaluation_file(split))
+    _log.info("written: %s, %s", printable(run.evaluation_file(split)), printable(run.embeddings_file(split)))
     return report
 
 
@@ -168,3 +176,72 @@ def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress | 
 def _tell(progress: Progress | None, step: str, done: int) -> None:
     if progress is not None:
         progress(step, done, 1)
+
+
+def baselines_of(run: Run, dataset: ImageDataset, *, device: Any, progress: Progress | None) -> Iterator[Baseline]:
+    """What a run is compared with, on the images of `dataset` (one center crop each).
+
+    What cannot be computed any more (weights or training images are gone) is left out with a warning.
+    """
+    try:
+        network = _built(run, dim=None).to(device)
+        if network.freeze_batchnorm:
+            yield from _pretrained(run, network, dataset, progress)
+        else:
+            yield from _untrained(run, start_network(run).to(device), dataset, progress)
+    except (OSError, ValueError) as error:
+        _log.warning("not all that there was before training can be scored: %s", error)
+
+
+def start_network(run: Run) -> Network:
+    """The run's network before its first step, frozen as a whole. A head that is fitted to features is left at random."""
+    model = run.config.model
+    kind = "default" if model.head_init == "default" else "orthogonal"
+    return _built(run, dim=model.dim).with_head(kind=kind, seed=run.config.run.seed)
+
+
+def _built(run: Run, *, dim: int | None) -> Network:
+    """Without `dim` its vectors are the features."""
+    model, data = run.config.model, run.config.data
+    return build_network(
+        model.backbone,
+        dim=dim,
+        weights=model.weights,
+        image_size=model.image_size,
+        size=data.size,
+        pad=data.pad,
+        normalize=dim is not None,
+        pooling=model.pooling,
+        freeze_through=WHOLE,
+        seed=run.config.run.seed,
+    )
+
+
+def _pretrained(run: Run, network: Network, dataset: ImageDataset, progress: Progress | None) -> Iterator[Baseline]:
+    source = {"backbone": network.name, "views": "center crop", "pooling": network.pooling}
+    features = Vectors.of(network, dataset.source, step="Pretrained features", progress=progress).vectors
+    yield FEATURES, features, source
+    training, _ = run.images("train")
+    known = Vectors.of(network, training.source, step="Pretrained features of training images", progress=progress).vectors
+    vectors, shrinkage = closed_form_vectors(known, training.labels, features, run.config.model.dim)
+    yield CLOSED_FORM, vectors, {**source, "shrinkage": shrinkage}
+
+
+def _untrained(run: Run, network: Network, dataset: ImageDataset, progress: Progress | None) -> Iterator[Baseline]:
+    in_memory = isinstance(dataset.images, np.ndarray)  # images of one size
+    if in_memory:
+        yield PIXELS, _pixels(dataset, network), {}
+    found = Vectors.of(network, dataset.source, step="Untrained network", progress=progress)
+    yield UNTRAINED, found.vectors, {"backbone": network.name, "views": "center crop"}
+    if in_memory:
+        training, _ = run.images("train")
+        known, pixels = (_pixels(part, network) for part in (training, dataset))
+        vectors, shrinkage = closed_form_vectors(known, training.labels, pixels, run.config.model.dim)
+        yield CLOSED_FORM_ON_PIXELS, vectors, {"shrinkage": shrinkage}
+
+
+def _pixels(dataset: ImageDataset, network: Network) -> NDArray[np.float32]:
+    """Of images in memory, with the black border that the network sees."""
+    pad = (network.preprocessing.pad, network.preprocessing.pad)
+    pixels = np.pad(np.asarray(dataset.images, dtype=np.float32), ((0, 0), pad, pad))
+    return pixels.reshape(len(pixels), -1)

@@ -13,11 +13,8 @@ import hashlib
 import io
 import json
 import logging
-import os
 import pickle
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +34,6 @@ class DivergedError(RuntimeError):
 
 class RunFolderError(OSError):
     """The run folder cannot be created, read or written; the message is one line that says where, why and what to do."""
-
-
-class DamagedStateError(ValueError):
-    """A damaged resume state."""
 
 
 def write_state(folder: Path, step: int, state: dict[str, Any]) -> None:
@@ -65,7 +58,7 @@ def read_newest_state(folder: Path) -> dict[str, Any] | None:
     for _, path in reversed(found):
         try:
             return read_state(path)
-        except (DamagedStateError, OSError) as error:
+        except (ValueError, OSError) as error:
             _log.warning("%s is damaged (%s): using the one before it", path.name, error)
     if found:
         raise RunFolderError(f"none of the {len(found)} resume states in {folder} can be read: train again under another name")
@@ -73,24 +66,18 @@ def read_newest_state(folder: Path) -> dict[str, Any] | None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """The state in this file, or a DamagedStateError."""
+    """The state in this file, or a ValueError."""
     raw = path.read_bytes()
     start = len(_MAGIC) + 32
     if not raw.startswith(_MAGIC):
-        raise DamagedStateError("it is not a resume state")
+        raise ValueError("it is not a resume state")
     if hashlib.sha256(memoryview(raw)[start:]).digest() != raw[len(_MAGIC) : start]:
-        raise DamagedStateError("its checksum is wrong")
+        raise ValueError("its checksum is wrong")
     try:
         state: dict[str, Any] = torch.load(io.BytesIO(raw[start:]), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise DamagedStateError("it holds more than tensors and plain containers") from error
+        raise ValueError("it holds more than tensors and plain containers") from error
     return state
-
-
-def remove_states(folder: Path) -> None:
-    """For a finished run that will not be resumed: only its embedders are kept."""
-    for _, path in states(folder):
-        path.unlink()
 
 
 def states(folder: Path) -> list[tuple[int, Path]]:
@@ -100,43 +87,25 @@ def states(folder: Path) -> list[tuple[int, Path]]:
     return sorted((int(match[1]), path) for path in folder.iterdir() if (match := _NAME.match(path.name)))
 
 
-class MetricsLog:
-    """The rows of a run in training. Rows beyond the step that a resumed run starts from are cut off, nothing else."""
+def append_row(path: Path, row: dict[str, Any]) -> None:
+    """A row of metrics.jsonl, flushed at once: it survives the end of this process."""
+    try:
+        with path.open("ab") as file:
+            file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
+    except OSError as error:  # the system names no file when it cannot write to an open one
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
-    def __init__(self, path: Path, *, from_step: int) -> None:
-        with path.open("ab+") as file:  # "a" creates it, reading finds where to cut
-            file.seek(0)
-            keep = 0
-            for line in file:
-                step = _step_of(line)
-                if not line.endswith(b"\n") or from_step == 0 or (step is not None and step > from_step):
-                    break
-                keep += len(line)  # a damaged row in between stays as it is
-            file.truncate(keep)
-        self.path, self._file = path, path.open("ab")
 
-    def append(self, row: dict[str, Any]) -> None:
-        """One row, flushed at once: it survives the end of this process."""
-        with self._named_errors():
-            self._file.write(json.dumps(row, allow_nan=False).encode() + b"\n")
-            self._file.flush()
-
-    def sync(self) -> None:
-        """Flush to disk, before a checkpoint that relies on it."""
-        with self._named_errors():
-            os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        with suppress(OSError):  # a full disk has been reported by append
-            self._file.close()
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        """The system names no file when it cannot write to an open one."""
-        try:
-            yield
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.path)) from error
+def cut_rows(path: Path, *, after: int) -> None:
+    """Drop the rows beyond the step that a resumed run starts from, and one that is half written; nothing else."""
+    with path.open("ab+") as file:  # "a" creates it
+        file.seek(0)
+        keep = 0
+        for line in file:
+            if not line.endswith(b"\n") or after == 0 or _step_of(line) > after:
+                break
+            keep += len(line)  # a damaged row in between stays as it is
+        file.truncate(keep)
 
 
 def read_rows(path: Path) -> tuple[list[dict[str, Any]], int]:
@@ -155,9 +124,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
     return row if isinstance(row, dict) else None
 
 
-def _step_of(line: bytes) -> float | None:
+def _step_of(line: bytes) -> float:
     row = _row(line)
     try:
-        return None if row is None else float(row["step"])
+        return 0.0 if row is None else float(row["step"])
     except (ValueError, KeyError, TypeError, OverflowError):
-        return None
+        return 0.0

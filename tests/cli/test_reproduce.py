@@ -20,7 +20,7 @@ HEAD = ("--setting", "head", "--trials", 1, "--seeds", 1, "--steps", 10)
 SMALL = ("--set", "data.size=72", "--set", "model.image_size=64")  # pixels
 SETTINGS = ("--set", "data.validation_fraction=0.25", "--set", "run.checkpoint_every=5", "--set", "optimizer.name=adamw", *SMALL)
 
-OTHER = ("--set", "data.pad=1", "--method", "triplet_semihard", "--output", "study")
+OTHER = ("--set", "data.flip=false", "--method", "triplet_semihard", "--output", "study")
 
 
 def facetric(*arguments):
@@ -112,7 +112,7 @@ def test_finished_runs_survive_any_spelling_of_the_root(place, command, finished
         (("folder", "--root", "photos", *HEAD, *SETTINGS, "--method", "npairs"), "no loss is left to study: npairs"),
         (
             ("folder", "--root", "photos", *HEAD, *SETTINGS, *OTHER),
-            "was begun with another data.pad: 0 there, 1 here",
+            "was begun with another data.flip: True there, False here",
         ),
     ],
 )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import count, takewhile
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from statistics import mean, stdev
+from typing import NamedTuple
 
 from facetric.evaluation import CITATION, PUBLISHED, Comparison, EvaluationReport, Row, Score
 from facetric.runs.run import Run, open_run
@@ -17,8 +18,7 @@ from facetric.text import printable
 _IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "loggers"}
 
 
-@dataclass(frozen=True)
-class _Member:
+class _Member(NamedTuple):
     folder: Path
     seed: int
     report: EvaluationReport
@@ -41,14 +41,13 @@ def compare_runs(
     folders = list({Path(run).resolve(): Path(run) for run in runs}.values())
     groups: dict[tuple[str, int], list[_Member]] = {}
     datasets: dict[str, Path] = {}
-    sizes: dict[str, Path] = {}
-    images: dict[frozenset[tuple[str, str]], Path] = {}
+    images: dict[tuple[frozenset[tuple[str, str]], str], str] = {}
     for folder in folders:
         run = open_run(folder)
         report = run.evaluation(split)
         datasets.setdefault(_dataset(run), folder)
-        sizes.setdefault(f"{report.n_images:,} images of {report.n_classes:,} classes", folder)
-        images.setdefault(run.manifest.names_with_classes(split), folder)
+        size = f"{report.n_images:,} images of {report.n_classes:,} classes"
+        images.setdefault((run.manifest.names_with_classes(split), size), f"{size} ({folder})")
         member = _Member(folder, run.config.run.seed, report)
         for copy in count():  # of the same seed: it has a row of its own
             members = groups.setdefault((_identity(run, report), copy), [])
@@ -58,21 +57,14 @@ def compare_runs(
     if len(datasets) > 1:
         found = ", ".join(f"{name} ({folder})" for name, folder in datasets.items())
         raise ValueError(f"runs of different datasets cannot share a table; got {found}: compare those of one dataset")
-    if len(sizes) > 1:
-        found = ", ".join(f"{size} ({folder})" for size, folder in sizes.items())
-        raise ValueError(
-            f"runs that were scored on different images cannot share a table; got {found}: compare those of one split"
-        )
     if len(images) > 1:
-        one, other, *_ = images.values()
         seed = "data.validation_seed" if split == "validation" else "data.options.seed"
         raise ValueError(
-            f"runs that were scored on different images cannot share a table; {one} and {other} have as many of them, but "
-            f"not the same, as their splits were drawn differently: train them with the same --set {seed}=…"
+            f"runs that were scored on different images cannot share a table; got {', '.join(images.values())}: compare those of "
+            f"one split, or train them with the same --set {seed}=…"
         )
     dataset = run.config.data.name
-    rows = [_row(members) for members in groups.values()]
-    rows = [*_baseline_rows(groups.values()), *rows]
+    rows = [*_baseline_rows(groups.values()), *(_row(members) for members in groups.values())]
     notes = ["± is the standard deviation over seeds, n − 1."] if any(row.n_runs > 1 for row in rows) else []
     if published and split == "test" and dataset in PUBLISHED:
         rows = [*PUBLISHED[dataset], *rows]
@@ -153,8 +145,7 @@ def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 def _common_start(names: list[str]) -> str:
     """What the names of seeds have in common, without the dangling "-seed" of `runs/cub-seed0`."""
-    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
-    start = "".join(letters[0] for letters in same).rstrip("0123456789").rstrip("-_.+")
+    start = os.path.commonprefix(names).rstrip("0123456789").rstrip("-_.+")  # noqa: RUF071  letters are meant
     for ending in ("seed", "run", "s"):
         if start.lower().endswith(("-" + ending, "_" + ending)):
             start = start[: -len(ending) - 1]

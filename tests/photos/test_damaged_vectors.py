@@ -104,11 +104,12 @@ def test_vectors_of_several_models_live_in_one_file(folder):
         np.testing.assert_array_equal(store.vectors(CONTENTS), VECTORS)
 
 
-def test_a_file_of_another_version_is_refused_in_one_line(folder):
+@pytest.mark.parametrize("version", [1, 9])
+def test_a_file_of_another_version_is_refused_in_one_line(folder, version):
     with sqlite3.connect(folder / "collection.sqlite") as connection:
-        connection.execute("UPDATE about SET value = 'facetric collection 9' WHERE name = 'format'")
+        connection.execute("UPDATE about SET value = ? WHERE name = 'format'", (f"facetric collection {version}",))
     with pytest.raises(
-        ValueError, match=r"is of another version \(facetric collection 9\): make a new one with `facetric index add"
+        ValueError, match=rf"is of another version \(facetric collection {version}\): make a new one with `facetric index add"
     ):
         SqliteStore.recorded(str(folder))
 

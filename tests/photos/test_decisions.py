@@ -92,6 +92,7 @@ def test_a_file_holds_every_photo_once_and_reads_back(tmp_path):
     [
         "{",
         "[]",
+        "null",
         '{"format": "facetric decisions 9"}',
         START + "}",
         START + ', "decisions": [{"do": "same", "photos": [0, 1]}]}',
@@ -105,6 +106,18 @@ def test_another_file_is_refused_in_one_line_with_the_option(tmp_path, text):
     with pytest.raises(ValueError, match=r"decisions\.json .*--decisions") as caught:
         Decisions.read(tmp_path / "decisions.json")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("record", [None, [], "facetric decisions 1", {}])
+def test_what_is_no_record_of_decisions_is_refused_in_one_line(record):
+    with pytest.raises(ValueError, match='must be a JSON object with "format": "facetric decisions 1"; got'):
+        Decisions.from_dict(record)
+
+
+@pytest.mark.parametrize(("do", "names"), [("same", "a"), ("different", "abc"), ("name", ""), ("eat", "ab")])
+def test_a_decision_that_means_nothing_cannot_be_made(do, names):
+    with pytest.raises(ValueError, match=r"has (a|the unknown) decision '"):
+        Decision(do, photos(names))
 
 
 def test_a_flipped_bit_in_the_file_of_a_service_is_noticed(tmp_path):

@@ -226,7 +226,8 @@ def test_a_decision_that_cannot_be_written_is_not_acknowledged(tmp_path):
     with own_service(tmp_path) as web:
         ids = ids_of(web)
         with closing(sqlite3.connect(tmp_path / "colors.index" / "collection.sqlite")) as connection:
-            connection.execute("CREATE TRIGGER full BEFORE INSERT ON decisions BEGIN SELECT RAISE(FAIL, 'disk is full'); END")
+            refusal = "BEFORE INSERT ON about WHEN NEW.name = 'decisions' BEGIN SELECT RAISE(FAIL, 'disk is full'); END"
+            connection.execute(f"CREATE TRIGGER full {refusal}")
         assert web.post("/decisions", json=change(("same", ids[:2]))).status_code == 503
         assert web.get("/decisions").json()["decisions"] == []
 

@@ -91,7 +91,7 @@ class Collection:
         """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder
         whose file is gone are removed. A photo that was moved keeps its vector, not its label.
         """
-        self._existing()
+        self.check()
         if not absolute(photos).exists():
             raise ValueError(
                 f"{printable(absolute(photos))} is not there: if it was moved, `{self._command('add', 'NEW_FOLDER')}` takes it "
@@ -106,7 +106,7 @@ class Collection:
 
     def remove(self, photos: str | os.PathLike[str]) -> int:
         """Forget a photo, or all below a folder, which need not exist any more; the number of photos. Files are not touched."""
-        model, folder = self._existing(), absolute(photos)
+        model, folder = self.check(), absolute(photos)
         with self._type.alone(self.address), self._type(self.address, model) as store:
             paths = [entry.path for entry in store.entries() if Path(entry.path).is_relative_to(folder)]
             if not paths:
@@ -116,7 +116,7 @@ class Collection:
 
     def re_embed(self, *, progress: Progress | None = None) -> Added:
         """Embed all photos with this model, which then is the collection's; until that is done, the old one is."""
-        before = self.check()
+        before = Collection(self.address).check()
         with self._type.alone(self.address):
             with self._type(self.address, before, read_only=True) as store:
                 paths = [Path(entry.path) for entry in store.entries()]
@@ -165,7 +165,7 @@ class Collection:
         """
         check_search(top, at_least, unknown_fraction)
         listed = list_images(photos).not_empty()
-        self._existing()
+        self.check()
         paths, vectors = embedded_photos(self._its_embedder, [listed.root / photo for photo in listed.images])
         limit = self.near_enough if at_least is None else at_least
         found = self.nearest(vectors, top=top, label=label)
@@ -264,19 +264,15 @@ class Collection:
 
     def _store(self) -> Store:
         if self._reader is None:
-            self._reader = self._type(self.address, self._existing(), read_only=True)
+            self._reader = self._type(self.address, self.check(), read_only=True)
         return self._reader
 
     def check(self) -> Model:
-        """Whose vectors are searched; a ValueError where there is no collection."""
+        """Whose vectors are searched; a ValueError where there is no collection, or one of another model than the embedder's."""
         found = self.model
         if found is None:
             way_out = f"make it with `{self._command('add', 'PHOTOS')}`"
             raise ValueError(f"there is no index {printable(self.address)}: {way_out}")
-        return found
-
-    def _existing(self) -> Model:
-        found = self.check()
         if self._embedder is not None:
             self._check_model(found, None)
         return found

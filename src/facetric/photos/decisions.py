@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -57,19 +56,17 @@ class Decision:
     photos: tuple[DecidedPhoto, ...]
     name: str = ""
 
+    def __post_init__(self) -> None:
+        if self.do not in _LENGTHS:
+            raise ValueError(f"has the unknown decision {self.do!r}; known are {', '.join(_LENGTHS)}: save it on the page again")
+        least, most = _LENGTHS[self.do]
+        if not least <= len(self.photos) <= (most or len(self.photos)):
+            raise ValueError(f"has a decision {self.do!r} about {len(self.photos)} photos: save it on the page again")
+
     @property
     def key(self) -> tuple[str, tuple[str, ...], str]:
         """Paths change; what was decided about which contents does not."""
         return self.do, tuple(photo.content for photo in self.photos), self.name
-
-    def as_text(self) -> str:
-        """As a store keeps it."""
-        return json.dumps([self.do, [[photo.content, photo.path] for photo in self.photos], self.name])
-
-    @classmethod
-    def from_text(cls, text: str) -> Decision:
-        do, photos, name = json.loads(text)
-        return cls(do, tuple(DecidedPhoto(*photo) for photo in photos), name)
 
 
 @dataclass(frozen=True)
@@ -148,7 +145,7 @@ class Decisions:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Decisions:
         """What :meth:`as_dict` gave."""
-        if (found := record.get("format")) != FORMAT:
+        if (found := record.get("format") if isinstance(record, Mapping) else type(record).__name__) != FORMAT:
             raise ValueError(f'must be a JSON object with "format": "{FORMAT}"; got {found!r}: save it on the page again')
         try:
             photos = [DecidedPhoto(str(photo["content"]), str(photo["path"])) for photo in record["photos"]]
@@ -212,16 +209,17 @@ class Decisions:
             else:
                 links[decision.do] += [(first, other) for other in others]
         names = {point: name for point, name in given.items() if name}
-        _check_names(names, joined(links["same"], len(number)), label)
+        parts, known = joined(links["same"], len(number)), dict[int, int]()
+        for point, name in names.items():
+            if names[other := known.setdefault(int(parts[point]), point)] != name:
+                two = f"{label[other]} is named {printable(names[other])!r} and {label[point]} {printable(name)!r}"
+                raise _contradiction(f"{two}, but they are the same")
         anchors: dict[str, int] = {}
         links["same"] += [(anchors.setdefault(name, point), point) for point, name in names.items()]
         parts = joined(links["same"], len(number))
         for a, b in links["different"]:
             if parts[a] == parts[b]:
-                raise ValueError(
-                    f"decisions contradict each other: {label[a]} and {label[b]} are different, and also the same, directly or "
-                    "through others: remove one of these decisions on the page"
-                )
+                raise _contradiction(f"{label[a]} and {label[b]} are different, and also the same")
         here = [point for point in range(n) if point not in rejected]
         leader = dict(zip(parts[here[::-1]].tolist(), here[::-1], strict=True))  # the first of each
         led: list[int] = [leader.get(part, -1) for part in parts.tolist()]  # −1: nobody of them is here
@@ -242,26 +240,13 @@ def joined(pairs: Sequence[tuple[int, int]] | NDArray[np.int64], n: int) -> NDAr
     return parts
 
 
-def _check_names(names: Mapping[int, str], parts: NDArray[np.int64], label: Mapping[int, str]) -> None:
-    known: dict[int, int] = {}
-    for point, name in names.items():
-        other = known.setdefault(int(parts[point]), point)
-        if names[other] != name:
-            raise ValueError(
-                f"decisions contradict each other: {label[other]} is named {printable(names[other])!r} and {label[point]} "
-                f"{printable(name)!r}, but they are the same, directly or through others: remove one of these decisions on the "
-                "page"
-            )
+def _contradiction(what: str) -> ValueError:
+    way_out = "remove one of these decisions on the page"
+    return ValueError(f"decisions contradict each other: {what}, directly or through others: {way_out}")
 
 
 def _decision(row: Mapping[str, Any], photos: Sequence[DecidedPhoto]) -> Decision:
     do, name = row["do"], row.get("name", "")
-    if do not in _LENGTHS:
-        raise ValueError(f"has the unknown decision {do!r}; known are {', '.join(_LENGTHS)}: save it on the page again")
     if not isinstance(name, str) or min(row["photos"], default=-1) < 0:
         raise TypeError(row)
-    chosen = tuple(photos[place] for place in dict.fromkeys(row["photos"]))
-    least, most = _LENGTHS[do]
-    if len(chosen) < least or (most is not None and len(chosen) > most):
-        raise ValueError(f"has a decision {do!r} about {len(chosen)} photos: save it on the page again")
-    return Decision(do, chosen, " ".join(name.split()))
+    return Decision(do, tuple(photos[place] for place in dict.fromkeys(row["photos"])), " ".join(name.split()))

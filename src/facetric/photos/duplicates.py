@@ -33,6 +33,7 @@ QUANTILE = 0.1  # of the similarities to their copies: nine of ten copies are fo
 _CROP, _DARKER, _QUALITY = 0.05, 0.9, 50  # of each side; brightness; JPEG
 _BLOCK = 1024
 COLUMNS = ("group", "kind", "suggestion", "path", "width", "height", "bytes", "content")
+_MARK = ",".join(COLUMNS).encode()  # how a table begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,21 +76,13 @@ class Duplicates:
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write a CSV table, a row per photo of a group; another file is replaced with `overwrite` only."""
-        _check_table(Path(path), overwrite=overwrite)
+        check_ours(Path(path), _MARK, "duplicates", overwrite=overwrite)
         rows: list[Sequence[object]] = [COLUMNS]
         for number, group in enumerate(self.groups, start=1):
             for photo, suggestion in zip(group.photos, group.suggestions, strict=True):
                 size = (photo.look.width, photo.look.height, photo.look.n_bytes)
                 rows.append((number, group.kind, suggestion, readable(photo.path), *size, photo.content.hex()))
         write_atomically(Path(path), csv_table(rows))
-
-
-def _check_table(path: Path, *, overwrite: bool) -> None:
-    """A ValueError if the table must not, or cannot, be written here."""
-    if not path.parent.is_dir():
-        raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place (--output)")
-    if not overwrite:
-        check_ours(path, ",".join(COLUMNS).encode(), "duplicates", ", or pass --overwrite")
 
 
 def find_duplicates(
@@ -110,7 +103,7 @@ def find_duplicates(
     embedder, new photos are added to it. A `table`, if one is wanted, is written as `Duplicates.save` does.
     """
     if table is not None and collection is None:  # whose folder is made if need be
-        _check_table(Path(table), overwrite=overwrite)
+        check_ours(Path(table), _MARK, "duplicates", overwrite=overwrite)
     listed = list_images(photos)
     root = absolute(listed.root)
     paths = [root / photo for photo in listed.images]

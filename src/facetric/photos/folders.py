@@ -23,7 +23,7 @@ from facetric.images import ImageList, Problem, content_hash
 from facetric.photos.arrangement import How
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions
-from facetric.photos.groups import PhotoGroups, check_table, check_target, group_photos
+from facetric.photos.groups import TABLE_MARK, PhotoGroups, check_target, group_photos
 from facetric.photos.ingest import absolute, ingest, listed_photos
 from facetric.photos.near import near_groups, sketches
 from facetric.photos.pages import MARK, write_page
@@ -65,7 +65,7 @@ def cluster_folder(
         raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
     clusterer = embedder.clusterer(n_clusters, coarser - finer)
     listed = _without(listed_photos(photos), place / THUMBNAILS)
-    check_table(place / TABLE)
+    check_ours(place / TABLE, TABLE_MARK, "cluster")
     check_ours(place / PAGE, MARK, "cluster")
     with open_collection(place, embedder).writing(below=folder) as store:
         assert isinstance(store, SqliteStore)
@@ -168,11 +168,8 @@ def embed_folder(
     Vectors.format_of(output)
     if output.is_dir():
         raise ValueError(f"{printable(output)} is a folder: pass a file such as {printable(output / 'vectors.npz')} (--output)")
-    if not output.parent.is_dir():
-        raise ValueError(f"the folder {printable(output.parent)} does not exist: create it, or choose another place (--output)")
+    check_ours(beside, _PROBLEMS, "embed", overwrite=overwrite)
     kept = _existing(output, embedder, overwrite=overwrite)
-    if not overwrite:
-        check_ours(beside, _PROBLEMS, "embed", ", or pass --overwrite")
     listed = listed_photos(photos)
     with SqliteStore.alone(str(place)):
         with SqliteStore(str(place), Model(embedder.fingerprint, embedder.dim, embedder.run)) as store:
@@ -195,21 +192,14 @@ def _existing(output: Path, embedder: Embedder, *, overwrite: bool) -> dict[byte
         return {}
     try:
         found = Vectors.load(output)
+        if found.model == embedder.fingerprint and found.hashes:
+            return dict(zip(map(bytes.fromhex, found.hashes), found.vectors, strict=True))
+        reason = f"holds vectors of another model ({found.model[:12]}; this one is {embedder.fingerprint[:12]})"
     except ValueError:
-        if overwrite:
-            return {}
-        raise ValueError(
-            f"{printable(output)} exists and was not written by `facetric embed`, or is damaged: choose another --output, or "
-            "pass --overwrite"
-        ) from None
-    if found.model == embedder.fingerprint and found.hashes:
-        return dict(zip(map(bytes.fromhex, found.hashes), found.vectors, strict=True))
+        reason = "exists and was not written by `facetric embed`, or is damaged"
     if overwrite:
         return {}
-    raise ValueError(
-        f"{printable(output)} holds vectors of another model ({found.model[:12]}; this one is {embedder.fingerprint[:12]}): "
-        "choose another --output, or pass --overwrite"
-    )
+    raise ValueError(f"{printable(output)} {reason}: choose another --output, or pass --overwrite")
 
 
 def _write_problems(path: Path, problems: Sequence[Problem], root: Path) -> None:

@@ -36,10 +36,6 @@ class Grouping:
     names: Mapping[int, str]  # of groups that have one
     questions: tuple[Question, ...]  # the most ambiguous first, about two groups and about a member in turn
 
-    @property
-    def sizes(self) -> NDArray[np.int64]:
-        return np.bincount(self.labels[self.labels >= 0], minlength=len(self.medoids))
-
 
 def grouped(
     vectors: NDArray[np.float32],

@@ -22,6 +22,7 @@ from facetric.progress import Progress
 from facetric.text import printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
+TABLE_MARK = b"path,cluster,medoid,"  # how a table begins, also an older one
 MOST_QUESTIONS = 2000  # on a page
 LONELY = "alone"  # the folder of photos that are alone
 
@@ -48,12 +49,6 @@ class PhotoGroups:
     def sizes(self) -> NDArray[np.int64]:
         """(n_clusters,)"""
         return np.bincount(self.clusters[self.clusters >= 0], minlength=len(self.medoids))
-
-    @property
-    def first_of_each_content(self) -> NDArray[np.int64]:
-        """Photos, one for each distinct content, in the order in which contents appear."""
-        first: NDArray[np.int64] = np.sort(np.unique(self.contents, return_index=True)[1])
-        return first
 
     @property
     def n_groups(self) -> int:
@@ -84,7 +79,7 @@ class PhotoGroups:
 
     def record(self) -> dict[str, Any]:
         """Groups by the hashes of their photos, for JSON; the medoid comes first, then the most ambiguous."""
-        first = self.first_of_each_content
+        first = np.sort(np.unique(self.contents, return_index=True)[1])  # of each content
         is_medoid = np.isin(first, self.medoids)
         first = first[np.lexsort((-self.ambiguity[first], ~is_medoid, self.clusters[first]))]
         members: dict[int, list[dict[str, Any]]] = {}
@@ -112,7 +107,7 @@ class PhotoGroups:
 
     def save_table(self, path: str | os.PathLike[str]) -> None:
         """Write path,cluster,medoid,ambiguity and, if there are names, name: a row per photo, paths from the table's folder."""
-        check_table(Path(path))
+        check_ours(Path(path), TABLE_MARK, "cluster")
         write_atomically(Path(path), self.table(Path(path)))
 
     def table(self, path: Path) -> bytes:
@@ -191,8 +186,3 @@ def check_target(root: Path, target: Path, how: How) -> None:
         )
     if target.expanduser().is_file():
         raise ValueError(f"{printable(target)} is a file: pass a folder (--{how}-to)")
-
-
-def check_table(path: Path) -> None:
-    """A ValueError if there is something else in the place of the table."""
-    check_ours(path, b"path,cluster,medoid,", "cluster")

@@ -56,14 +56,14 @@ def drawn(image: Image.Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     return gray, np.ascontiguousarray(colors)
 
 
-def thumbnail_of(data: bytes) -> bytes:
+def thumbnail_of(data: bytes, side: int = _THUMBNAIL_SIDE) -> bytes:
     """A small JPEG of the bytes of a photo; an ImageError if they are none."""
-    return _thumbnail(decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * _THUMBNAIL_SIDE)[0])
+    return _thumbnail(decode_image(io.BytesIO(data), Path("the photo"), at_least=2 * side)[0], side)
 
 
-def _thumbnail(image: Image.Image) -> bytes:
+def _thumbnail(image: Image.Image, side: int = _THUMBNAIL_SIDE) -> bytes:
     small, buffer = image.copy(), io.BytesIO()
-    small.thumbnail((_THUMBNAIL_SIDE, _THUMBNAIL_SIDE), Image.Resampling.BOX)
+    small.thumbnail((side, side), Image.Resampling.BOX)
     small.save(buffer, "JPEG", quality=_QUALITY)
     return buffer.getvalue()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -21,9 +20,10 @@ from numpy.typing import NDArray
 
 from facetric.files import write_atomically
 from facetric.html_page import html_page
-from facetric.images import ImageError, open_image
+from facetric.images import ImageError, open_file
 from facetric.photos.decisions import Decisions
 from facetric.photos.groups import MOST_QUESTIONS, PhotoGroups
+from facetric.photos.ingest import thumbnail_of
 from facetric.photos.query import Match
 from facetric.text import printable, readable
 
@@ -95,14 +95,11 @@ def _section(match: Match) -> str:
 
 def _figure(path: str, caption: str, kind: str) -> str:
     try:
-        image = open_image(path, at_least=_SIZE)
-    except ImageError:
+        with open_file(Path(path)) as file:
+            data = base64.b64encode(thumbnail_of(file.read(), _SIZE)).decode()
+    except (ImageError, OSError):
         shown = "<p>the file is not there</p>"
     else:
-        image.thumbnail((_SIZE, _SIZE))
-        buffer = io.BytesIO()
-        image.save(buffer, "JPEG", quality=85)
-        data = base64.b64encode(buffer.getvalue()).decode()
         shown = f'<img loading="lazy" alt="{escape(printable(Path(path).name))}" src="data:image/jpeg;base64,{data}">'
     link = escape(Path(path).absolute().as_uri())
     text = escape(printable(caption))

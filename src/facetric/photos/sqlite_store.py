@@ -6,13 +6,13 @@ and a look belong to a content, so a file that was moved or copied is not read a
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -24,20 +24,19 @@ from numpy.typing import NDArray
 from facetric.files import checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
 from facetric.metrics import nearest, unit_rows
-from facetric.photos.decisions import Decision, Decisions
+from facetric.photos.decisions import Decisions
 from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, StoreError, store_errors
 from facetric.text import printable
 
 FILE, DECISIONS, BEFORE = "collection.sqlite", "decisions.json", "decisions-before.json"
-_FORMAT = "facetric collection 1"
+_FORMAT = "facetric collection 2"
 _SCHEMA = """
     CREATE TABLE about (name TEXT PRIMARY KEY, value TEXT NOT NULL);
     CREATE TABLE models (number INTEGER PRIMARY KEY, fingerprint TEXT UNIQUE NOT NULL, dim INTEGER NOT NULL, run TEXT);
     CREATE TABLE photos (path TEXT PRIMARY KEY, state TEXT NOT NULL, content BLOB NOT NULL);
     CREATE TABLE vectors (model INTEGER NOT NULL, content BLOB NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (model, content));
     CREATE TABLE looks (content BLOB PRIMARY KEY, width, height, n_bytes, gray BLOB, colors BLOB, thumbnail BLOB);
-    CREATE TABLE labels (path TEXT PRIMARY KEY, label TEXT NOT NULL) WITHOUT ROWID;
-    CREATE TABLE decisions (number INTEGER PRIMARY KEY, decision TEXT NOT NULL)
+    CREATE TABLE labels (path TEXT PRIMARY KEY, label TEXT NOT NULL) WITHOUT ROWID
 """
 _HAS_VECTOR = "EXISTS (SELECT 1 FROM vectors WHERE model = ? AND vectors.content = photos.content)"
 _AT_ONCE = 500  # values in one query
@@ -57,7 +56,7 @@ class SqliteStore:
         self._entries: list[Entry] = []
         self._units = np.empty((0, model.dim), dtype=np.float32)  # their vectors, of length one
         self._version = -1  # of these two
-        self._decisions = -1, Decisions()  # as they were when the file had this version
+        self._decided = "", Decisions()  # as they were kept, and what that says
         self._connection = _connected(self.path, "rw" if read_only else "rwc")
         try:
             if not read_only:
@@ -231,10 +230,7 @@ class SqliteStore:
         if file.is_file() and self.noted(DECISIONS) != (digest := content_hash(file.read_bytes()).hex()):
             self.replace_decisions(Decisions.read(file))
             self.note(DECISIONS, digest)
-        version = self._one("PRAGMA data_version")  # changes with what other connections write
-        if version != self._decisions[0]:
-            self._decisions = version, Decisions(tuple(map(Decision.from_text, self._decided().values())))
-        return self._decisions[1]
+        return self._kept_decisions()
 
     def replace_decisions(self, given: Decisions) -> Decisions:
         """Keep these instead; those that are lost by that are written to decisions-before.json."""
@@ -249,18 +245,15 @@ class SqliteStore:
     def decide(self, change: Callable[[Decisions], Decisions]) -> Decisions:
         """Replace the decisions by what `change` makes of them, in one step that is on the disk when this returns."""
         with self._transaction():
-            before = self._decided()
-            changed = change(Decisions(tuple(map(Decision.from_text, before.values()))))
-            after = [decision.as_text() for decision in changed.decisions]
-            pairs = zip(before.values(), after, strict=False)
-            same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))  # of the first decisions, which stay
-            self._connection.executemany("DELETE FROM decisions WHERE number = ?", [(n,) for n in list(before)[same:]])
-            self._connection.executemany("INSERT INTO decisions (decision) VALUES (?)", [(text,) for text in after[same:]])
-        self._decisions = -1, changed
+            changed = change(self._kept_decisions())
+            self._decided = json.dumps(changed.as_dict()), changed
+            self.note("decisions", self._decided[0])
         return changed
 
-    def _decided(self) -> dict[int, str]:
-        return dict(self._rows("SELECT number, decision FROM decisions ORDER BY number"))
+    def _kept_decisions(self) -> Decisions:
+        if (text := self.noted("decisions")) != self._decided[0]:  # another process changed them
+            self._decided = text, Decisions.from_dict(json.loads(text)) if text else Decisions()
+        return self._decided[1]
 
     def noted(self, name: str) -> str:
         """What `note` kept under this name; empty without."""

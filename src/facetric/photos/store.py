@@ -114,9 +114,15 @@ def csv_table(rows: Iterable[Sequence[object]]) -> bytes:
     return text.getvalue().encode()
 
 
-def check_ours(path: Path, mark: bytes, command: str, or_else: str = "") -> None:
-    """A ValueError if there is something else in the place of a file that a command writes, which begins with this `mark`."""
-    if path.exists() and not is_ours(path, mark):
+def check_ours(path: Path, mark: bytes, command: str, *, overwrite: bool | None = None) -> None:
+    """A ValueError if there is something else in the place of a file that a command writes, which begins with this `mark`.
+
+    `overwrite`: what the option of the command says, whose output goes into a folder that is there; None if it has none.
+    """
+    if overwrite is not None and not path.parent.is_dir():
+        raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place (--output)")
+    if not overwrite and path.exists() and not is_ours(path, mark):
+        or_else = "" if overwrite is None else ", or pass --overwrite"
         raise ValueError(
             f"{printable(path)} exists and was not written by `facetric {command}`: choose another --output{or_else}"
         )

@@ -2,7 +2,7 @@
 
 from facetric.clustering.calibration import Calibration, calibrate
 from facetric.clustering.expected import Estimate, ExpectedPrecision
-from facetric.clustering.facility_clustering import FacilityLocation, kmeans_from_medoids
+from facetric.clustering.facility_clustering import FacilityLocation
 from facetric.clustering.kmeans import KMeans, kmeans
 from facetric.clustering.linkage import AverageLinkage
 
@@ -15,5 +15,4 @@ __all__ = [
     "KMeans",
     "calibrate",
     "kmeans",
-    "kmeans_from_medoids",
 ]

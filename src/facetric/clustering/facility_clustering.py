@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.kmeans import KMeans, two_nearest
+from facetric.clustering.kmeans import two_nearest
 from facetric.clustering.knn import SQUARED, Metric, check_distance, check_options, kind_of, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
@@ -190,12 +190,6 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         if self.opening_cost is not None:
             check_distance("opening_cost", self.opening_cost)
         check_options(self.metric, get_args(Metric), n_neighbors=self.n_neighbors, max_iter=self.max_iter)
-
-
-def kmeans_from_medoids(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
-    """k-means from the medoids of squared distances, without a random start: `FacilityLocation(n_clusters)` as a record."""
-    found = FacilityLocation(n_clusters).fit(rows)
-    return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
 
 
 def _checked_number(n_clusters: Any, n: int, links: Links) -> int:

@@ -26,7 +26,7 @@ from facetric.clustering.contraction import (
 )
 from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
 from facetric.clustering.knn import SQUARED, fill_costs, in_blocks, neighbor_graph, pair_cost
-from facetric.clustering.links import Links, one_sided, solve_apart
+from facetric.clustering.links import Links, solve_apart
 from facetric.clustering.medoids import Medoids
 from facetric.clustering.state import Problem, Sparse, unserved_cost
 from facetric.progress import Progress
@@ -124,7 +124,9 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
         return groups, sparse_group_problem(costs, opening_cost)
     cap = unserved_cost(cloud.graph.client_costs) if opening_cost is None else opening_cost
     problem = cloud.graph._replace(caps=np.full(len(links.codes), cap))
-    return groups, one_sided(problem) if len(links.cannot) else problem
+    if len(links.cannot):  # its two sides must share no memory, so that one direction of an edge can be forbidden
+        problem = problem._replace(facility_costs=problem.facility_costs.copy(), client_costs=problem.client_costs.copy())
+    return groups, problem
 
 
 def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Problem]:

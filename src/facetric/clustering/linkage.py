@@ -86,7 +86,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         total).
         """
         vectors = self._vectors(X, reset=True)
-        limit = self._limit(self.threshold)
+        limit = self._limit()
         links = Links.parse(must_link, cannot_link, len(vectors))
         tree = average_linkage(vectors, limit, n_neighbors=self.n_neighbors, links=links, progress=progress)
         self.labels_ = tree.cut(limit)
@@ -102,7 +102,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         """The nearest cluster; −1 where its members are farther than the threshold on average: none of these clusters."""
         check_is_fitted(self)
         found = two_nearest(_raised(self._vectors(X, reset=False)), _centers(self._blobs))
-        return np.where(found.near_costs <= self._limit(self.threshold), found.near, -1)
+        return np.where(found.near_costs <= self._limit(), found.near, -1)
 
     def _vectors(self, X: Any, *, reset: bool) -> NDArray[np.float32]:
         check_options(self.metric, ("euclidean", "cosine"), n_neighbors=self.n_neighbors)
@@ -111,10 +111,10 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
             self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
         return prepared(X, self._shift, cosine=self.metric == "cosine")
 
-    def _limit(self, threshold: float) -> float:
+    def _limit(self) -> float:
         """The threshold as a mean squared distance; for unit vectors ‖x − y‖² = 2·(1 − cos)."""
-        check_distance("threshold", threshold)
-        return 2 * float(threshold) if self.metric == "cosine" else min(float(threshold), 1e150) ** 2
+        check_distance("threshold", self.threshold)
+        return 2 * float(self.threshold) if self.metric == "cosine" else min(float(self.threshold), 1e150) ** 2
 
     def _ambiguity(
         self, vectors: NDArray[np.float32], squares: NDArray[np.float64], tree: Tree, limit: float

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from facetric.clustering.medoids import Medoids, solve
-from facetric.clustering.state import Dense, Problem, Sparse
+from facetric.clustering.state import Dense, Problem
 
 _MAX_ROUNDS = 50  # searches after which conflicts are settled where the medoids are
 
@@ -123,8 +123,3 @@ def _forbid(problem: Problem, *, facility: int, client: int) -> None:
     for first, others, costs, row, other in sides:
         row_slice = slice(first[row], first[row + 1])
         costs[row_slice][others[row_slice] == other] = np.inf
-
-
-def one_sided(problem: Sparse) -> Sparse:
-    """A problem whose two sides share no memory, so that one direction of an edge can be forbidden."""
-    return problem._replace(facility_costs=problem.facility_costs.copy(), client_costs=problem.client_costs.copy())

@@ -24,7 +24,6 @@ _ROUNDING = 1e-5  # of sums in float32, with a margin
 class Tree:
     """Merges of n points in the order in which they were found, each with its link: a mean squared distance."""
 
-    n: int
     joined: NDArray[np.int64]  # (n,) must-linked points share a code
     merges: NDArray[np.int64]  # (n_merges, 2) a point of either part
     links: NDArray[np.float64]  # (n_merges,) never below those of the parts
@@ -73,7 +72,7 @@ def average_linkage(
             near = _near(blobs, limit, n_neighbors, None)
         else:
             near = contracted(near, position, len(kept))
-    return Tree(n, links.codes, np.concatenate(merges), np.concatenate(found), neighbors)
+    return Tree(links.codes, np.concatenate(merges), np.concatenate(found), neighbors)
 
 
 def summaries(vectors: NDArray[np.float32], codes: NDArray[np.int64]) -> Blobs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.encode import batch_size_for, encode, inference, outputs_in_order
 from facetric.embedder.network import WHOLE, Network
-from facetric.images import CenterCrop, Crop, ImageSource, MappedArray, Preprocessing, RandomCrop, mapped_array
+from facetric.images import CenterCrop, Crop, ImageSource, RandomCrop, mapped_array
 from facetric.progress import Progress
 
 _log = logging.getLogger("facetric")
@@ -87,13 +87,14 @@ def cached_activations(
             f"center={center}: 4 views are usual (--set model.cached_views=4)"
         )
     transform = RandomCrop(network.preprocessing) if transform is None else transform
-    total = n_views + center
+    total, form = n_views + center, transform.preprocessing
+    blank = torch.zeros(1, form.channels, form.crop, form.crop, device=network.device)
     settings = {"trunk": _trunk(network), "crop": transform, "n_views": n_views, "center": center, "seed": seed}
     with mapped_array(
         source.hashes,
         f"trunk-{network.name}",
         "activations",
-        (total, *_shape(network, transform.preprocessing)),
+        (total, *network.trunk(blank).shape[1:]),
         "float16" if n_views else "float32",
         detail=f"{network.name} through {network.freeze_through}, {total} view{'s' * (total > 1)}",
         settings=settings,
@@ -106,7 +107,19 @@ def cached_activations(
                 len(kept.missing), total, "s" * (total > 1), network.freeze_through, len(kept.missing) * kept.row_bytes / 1e6,
                 kept.path,
             )  # fmt: skip
-        _compute(network, kept, partial(_crops, source, transform, n_views, center, seed))
+        n_block = max(1, batch_size_for(network) // total)
+        blocks = [kept.missing[start : start + n_block] for start in range(0, len(kept.missing), n_block)]
+        crops = [partial(_crops, source, transform, n_views, center, seed, rows) for rows in blocks]
+        with inference(network) as fast:
+            for rows, found in zip(blocks, outputs_in_order(fast, crops, fast.trunk), strict=True):
+                block = found.to(getattr(torch, kept.dtype)).numpy()  # NumPy warns where this overflows
+                if not np.isfinite(block).all():
+                    raise ValueError(
+                        f"activations through {network.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed "
+                        f"{kept.dtype}'s range: freeze through another module (--set model.freeze_through=…) or train without "
+                        "the cache (--set model.cached_views=0)"
+                    )
+                kept.write(block.reshape(len(rows), *kept.shape))
     return Activations(kept.values, kept.rows, source.names, source.hashes, n_views, n_views if center else None)
 
 
@@ -139,37 +152,18 @@ def cached_vectors(
     return np.asarray(kept.values[kept.rows])
 
 
-def _compute(network: Network, kept: MappedArray, crops: Callable[[NDArray[np.int64]], NDArray[np.float32]]) -> None:
-    """Write the activations of the images that are missing, in blocks."""
-    n_block = max(1, batch_size_for(network) // kept.shape[0])
-    blocks = [kept.missing[start : start + n_block] for start in range(0, len(kept.missing), n_block)]
-    with inference(network) as fast:
-        outputs = outputs_in_order(fast, [partial(crops, rows) for rows in blocks], fast.trunk)
-        for rows, found in zip(blocks, outputs, strict=True):
-            block = found.to(getattr(torch, kept.dtype)).numpy()  # NumPy warns where this overflows
-            if not np.isfinite(block).all():
-                raise ValueError(
-                    f"activations through {network.freeze_through!r} of images {rows[0]} to {rows[-1]} exceed {kept.dtype}'s "
-                    "range: freeze through another module (--set model.freeze_through=…) or train without the cache "
-                    "(--set model.cached_views=0)"
-                )
-            kept.write(block.reshape(len(rows), *kept.shape))
-
-
 def _crops(
     source: ImageSource, transform: Crop, n_views: int, center: bool, seed: int, rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
     """All views of these images, image by image: (len(rows) · (n_views + center), channels, crop, crop)"""
-    draws = np.stack([_view_draws(seed, source.hashes[row], n_views, transform.n_draws) for row in rows])  # (n, n_views, k)
+    draws = np.empty((len(rows), n_views, transform.n_draws))
+    for i, row in enumerate(rows):
+        counter = [0, *source.hashes[row].view("<u8").tolist(), 3]
+        draws[i] = np.random.Generator(np.random.Philox(key=seed, counter=counter)).random(draws.shape[1:])
     made = [source.inputs(rows, transform, draws[:, view]) for view in range(n_views)]
     if center:
         made.append(source.inputs(rows, CenterCrop(transform.preprocessing)))
     return np.stack(made, axis=1).reshape(-1, *made[0].shape[1:])
-
-
-def _view_draws(seed: int, content: NDArray[np.uint8], n_views: int, n_draws: int) -> NDArray[np.float64]:
-    first, second = content.view("<u8").tolist()
-    return np.random.Generator(np.random.Philox(key=seed, counter=[0, first, second, 3])).random((n_views, n_draws))
 
 
 def _trunk(network: Network) -> str:
@@ -180,7 +174,3 @@ def _trunk(network: Network) -> str:
     for name, tensor in network.trunk_state().items():
         digest.update(name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _shape(network: Network, form: Preprocessing) -> tuple[int, ...]:
-    return tuple(network.trunk(torch.zeros(1, form.channels, form.crop, form.crop, device=network.device)).shape[1:])

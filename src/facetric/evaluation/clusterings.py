@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, KMeans, kmeans, kmeans_from_medoids
+from facetric.clustering import Calibration, FacilityLocation, KMeans, kmeans
 from facetric.metrics import ClusteringScores, clustering_scores
 from facetric.progress import Progress
 
@@ -60,8 +60,9 @@ class CalibratedClustering:
 
 
 def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
-    """The clustering that is scored first: `FacilityLocation` with means, fitted to the rows."""
-    return kmeans_from_medoids(rows, n_clusters)
+    """The clustering that is scored first: k-means from the medoids of `FacilityLocation`, without a random start."""
+    found = FacilityLocation(n_clusters).fit(rows)
+    return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
 
 
 def clusterings(

@@ -14,8 +14,7 @@ from facetric.clustering import Calibration
 from facetric.evaluation.clusterings import clusterings
 from facetric.evaluation.record import EvaluationReport
 from facetric.machine import installed_version
-from facetric.metrics import Metric, validated_vectors
-from facetric.metrics import retrieval as retrieval_scores
+from facetric.metrics import Metric, score_retrieval, validated_vectors
 from facetric.progress import Progress
 
 
@@ -64,11 +63,10 @@ def evaluate(
     if not retrieval and not clustering:
         raise ValueError("retrieval and clustering are both False, so there is nothing to score: leave one of them True")
     n_restarts, seed = int(n_restarts), int(seed)  # NumPy's integers are no JSON
+    rows, classes = validated_vectors(vectors, labels, metric)
     found: dict[str, Any] = {}
     if retrieval:
-        limits: dict[str, Any] = {"query": query, "gallery": gallery, "memory_gib": memory_gib}
-        found |= asdict(retrieval_scores(vectors, labels, ks=ks, metric=metric, **limits, progress=progress))
-    rows, classes = validated_vectors(vectors, labels, metric)
+        found |= asdict(score_retrieval(rows, classes, ks, metric, query, gallery, memory_gib, progress))
     if clustering:
         starts: dict[str, Any] = {"facility": facility, "n_restarts": n_restarts, "seed": seed}
         found |= clusterings(rows, classes, **starts, calibration=calibration, progress=progress or (lambda *_: None))

@@ -89,17 +89,19 @@ def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, pr
         finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
         return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
     files = list(dict.fromkeys((*found.listing.paths, *found.strays)))
-    facts: dict[Path, _Facts] = {}
-    for file, fact in zip(files, made_ahead(partial(_inspect, file) for file in files), strict=True):
-        facts[file] = fact
-        if progress is not None:
-            progress("Opening images", len(facts), len(files))
     base = root if root.is_dir() else root.parent
+    digests: dict[Path, str] = {}
+    of_files: list[Finding] = []
+    for file, (digest, inside) in zip(files, made_ahead(partial(_inspect, file, base) for file in files), strict=True):
+        digests[file] = digest
+        of_files += inside
+        if progress is not None:
+            progress("Opening images", len(digests), len(files))
     findings = [
         *_count_findings(found.listing),
         *_class_findings(found),
-        *_file_findings(facts, base),
-        *_duplicate_findings(found.listing, facts, base),
+        *of_files,
+        *_duplicate_findings(found.listing, digests, base),
         *_beside_findings(found, base),
     ]
     findings.sort(key=lambda finding: finding.severity != PROBLEM)  # stable: the order above within each
@@ -150,22 +152,13 @@ def _class_findings(found: Survey) -> Iterator[Finding]:
         )
 
 
-def _file_findings(facts: dict[Path, _Facts], base: Path) -> Iterator[Finding]:
-    for path, fact in facts.items():
-        if fact.fault:
-            detail = fact.message.removeprefix(printable(path)).strip()
-            yield Finding(PROBLEM, fact.fault, _shown(path, base), detail)
-        for suspicion in fact.suspicions:
-            yield Finding(REMARK, "suspicious", _shown(path, base), suspicion)
-
-
-def _duplicate_findings(listing: Listing, facts: dict[Path, _Facts], base: Path) -> Iterator[Finding]:
+def _duplicate_findings(listing: Listing, digests: dict[Path, str], base: Path) -> Iterator[Finding]:
     """Files with the same bytes: a leak between splits, a contradiction between classes, or a plain duplicate."""
     home = {path: image_id for image_id, path in enumerate(listing.paths)}
     same: dict[str, list[Path]] = defaultdict(list)
-    for path, fact in facts.items():
-        if fact.digest and fact.fault != "empty":
-            same[fact.digest].append(path)
+    for path, digest in digests.items():
+        if digest:
+            same[digest].append(path)
     for paths in same.values():
         if len(paths) < 2:
             continue
@@ -200,29 +193,22 @@ def _shown(path: Path, base: Path) -> str:
     return printable(path.relative_to(base) if path.is_relative_to(base) else path)
 
 
-@dataclass(frozen=True)
-class _Facts:
-    """What was found out about one file."""
+def _inspect(path: Path, base: Path) -> tuple[str, list[Finding]]:
+    """The SHA-256 of a file, empty when it cannot be read, and what is wrong with it.
 
-    digest: str = ""  # SHA-256 of the file, empty when it cannot be read
-    fault: str = ""  # why it cannot be opened, a key of images.WAYS_OUT; empty when it does
-    message: str = ""  # the ImageError of the fault
-    suspicions: tuple[str, ...] = ()
-
-
-def _inspect(path: Path) -> _Facts:
-    """Decode the whole image, as training will, so that a file cut short is found wherever it was cut."""
-    digest = ""
+    The whole image is decoded, as training will, so that a file cut short is found wherever it was cut.
+    """
+    digest, shown = "", _shown(path, base)
     try:
         with open_file(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
             file.seek(0)
             image, format_name = decode_image(file, path)
-            return _Facts(digest, suspicions=tuple(_suspicions(path, file, image, format_name)))
+            return digest, [Finding(REMARK, "suspicious", shown, why) for why in _suspicions(path, file, image, format_name)]
     except ImageError as error:
-        return _Facts(digest, error.fault, str(error))
+        return digest, [Finding(PROBLEM, error.fault, shown, str(error).removeprefix(printable(path)).strip())]
     except OSError as error:  # a read error of the disk, after the file was opened
-        return _Facts(digest, "unreadable", f"{printable(path)} cannot be read ({error.strerror}): check the disk")
+        return digest, [Finding(PROBLEM, "unreadable", shown, f"cannot be read ({error.strerror}): check the disk")]
 
 
 def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: str) -> Iterator[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -88,10 +87,6 @@ def look_alike_pairs(
     look. The rest is decided in integers, hence the same on every machine.
     """
     n, size = len(images), images.shape[1]
-    if images.shape != (n, size, size) or size % 8:
-        raise ValueError(f"images must have shape (n, size, size), size a multiple of 8; got {images.shape}: resize them first")
-    if not 0 < threshold < 1:
-        raise ValueError(f"threshold must lie between 0 (only equal images) and 1; got {threshold}: {LOOK_ALIKE} is typical")
     flat = images.reshape(n, -1)
     energy = np.einsum("ij,ij->i", flat, flat, dtype=np.int64)  # (n,) |a|²
     order = np.argsort(energy, kind="stable")
@@ -107,26 +102,13 @@ def look_alike_pairs(
         distances = squares[start:stop, None] + squares[None, start:end] - 2 * cells[start:stop] @ cells[start:end].T
         near = distances < (threshold**2 + 1e-5) * energy[None, start:end]  # the slack covers rounding
         first, second = np.nonzero(np.triu(near, 1))
-        found.extend(_confirm(flat, energy, order, first + start, second + start, threshold))
+        for part in range(0, len(first), 4096):
+            a, b = first[part : part + 4096] + start, second[part : part + 4096] + start
+            difference = flat[order[a]].astype(np.int32) - flat[order[b]]
+            alike = np.einsum("ij,ij->i", difference, difference, dtype=np.int64) < threshold**2 * energy[b]
+            found.append(np.column_stack([order[a[alike]], order[b[alike]]]))
     pairs = np.sort(np.concatenate(found), axis=1)
     return pairs[:, 0], pairs[:, 1]
-
-
-def _confirm(
-    flat: NDArray[np.uint8],
-    energy: NDArray[np.int64],
-    order: NDArray[np.int64],
-    first: NDArray[np.int64],
-    second: NDArray[np.int64],
-    threshold: float,
-) -> Iterator[NDArray[np.int64]]:
-    """Of the candidate pairs, positions in `order` with the larger energy second, those that do look alike: (k, 2) each."""
-    for start in range(0, len(first), 4096):
-        a, b = first[start : start + 4096], second[start : start + 4096]
-        difference = flat[order[a]].astype(np.int32) - flat[order[b]]
-        distances = np.einsum("ij,ij->i", difference, difference, dtype=np.int64)
-        alike = distances < threshold**2 * energy[b]
-        yield np.column_stack([order[a[alike]], order[b[alike]]])
 
 
 def _choose(

@@ -17,7 +17,15 @@ from facetric.metrics.agreement import (
 from facetric.metrics.contingency import bcubed, contingency, label_codes, pairwise, precision_recall
 from facetric.metrics.exact_nearest import nearest
 from facetric.metrics.neighbors import Metric
-from facetric.metrics.retrieval import checked_ks, map_at_r, r_precision, recall_at_k, retrieval, retrieval_by_class
+from facetric.metrics.retrieval import (
+    checked_ks,
+    map_at_r,
+    r_precision,
+    recall_at_k,
+    retrieval,
+    retrieval_by_class,
+    score_retrieval,
+)
 from facetric.metrics.vectors import unit_rows, validated_vectors
 
 __all__ = [
@@ -42,6 +50,7 @@ __all__ = [
     "recall_at_k",
     "retrieval",
     "retrieval_by_class",
+    "score_retrieval",
     "unit_rows",
     "validated_vectors",
     "vmeasure",

@@ -200,7 +200,7 @@ def matched_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike | None = Non
     return score_contingency(ZERO_ONE, contingency(labels_true, labels_pred))
 
 
-def purity(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
+def purity(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> float:
     """Fraction of points in the majority class of their cluster (classes are rows, clusters are columns). Not symmetric.
 
     >>> purity([[3, 1], [0, 4]])
@@ -208,10 +208,7 @@ def purity(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> floa
     >>> purity([0, 0, 0, 1], [5, 5, 5, 5]), purity([5, 5, 5, 5], [0, 0, 0, 1])
     (0.75, 1.0)
     """
-    return _purity(contingency(labels_true, labels_pred))
-
-
-def _purity(table: Contingency) -> float:
+    table = contingency(labels_true, labels_pred)
     largest = np.zeros(len(table.columns), dtype=np.int64)
     np.maximum.at(largest, table.cell_columns, table.cells)
     return float(largest.sum()) / table.n_points
@@ -243,5 +240,5 @@ def clustering_scores(labels_true: ArrayLike, labels_pred: ArrayLike | None = No
     table = contingency(labels_true, labels_pred)
     scores = [score_contingency(score, table) for score in (NMI, VMEASURE, AMI, ARI)]
     pairs, points = precision_recall(table)
-    scores += [*pairs, pairs.f1, *points, points.f1, _purity(table)]
+    scores += [*pairs, pairs.f1, *points, points.f1, purity(table)]
     return ClusteringScores(*scores)

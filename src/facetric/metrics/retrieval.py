@@ -53,6 +53,20 @@ def retrieval(
     ({1: 0.8, 2: 0.8}, 0.8, 0.8)
     """
     rows, classes = validated_vectors(vectors, labels, metric)
+    return score_retrieval(rows, classes, ks, metric, query, gallery, memory_gib, progress)
+
+
+def score_retrieval(
+    rows: NDArray[np.float32],
+    classes: NDArray[np.int64],
+    ks: Sequence[int],
+    metric: Metric,
+    query: ArrayLike | None,
+    gallery: ArrayLike | None,
+    memory_gib: float,
+    progress: Progress | None,
+) -> RetrievalScores:
+    """:func:`retrieval` of what `validated_vectors` gave."""
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images")
     query_rows, gallery_rows = _split(len(rows), query, gallery)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,10 @@ def list_csv(root: str | os.PathLike[str], *, file: str | os.PathLike[str] | Non
     table, base = find_csv(root, file)
     rows = _rows(table)
     paths = [base / row["path"] for row in rows]
-    _refuse_repeats(table, paths)
+    if repeated := [path for path, n in Counter(paths).items() if n > 1]:
+        raise ValueError(
+            f"{printable(table)} must list every image once; listed again: {name_some(repeated)}: remove the extra rows"
+        )
     class_names = sorted({row["label"] for row in rows})
     label_of = {name: label for label, name in enumerate(class_names)}
     return Listing(
@@ -91,17 +95,14 @@ def has_header(path: Path) -> bool:
         first = next(csv.reader(read_lines(path)[:1]), [])
     except (ValueError, csv.Error):
         return False
-    return {"path", "label"} <= set(_header(first))
+    return {"path", "label"} <= set(_header(first)[0])
 
 
-def _header(first: list[str]) -> list[str]:
-    """The names of the columns; in a table of groups, "name" is the label."""
+def _header(first: list[str]) -> tuple[list[str], bool]:
+    """The names of the columns, and whether the table is one of groups: there, "name" is the label."""
     header = [name.strip().lower() for name in first]
-    return ["label" if name == "name" else name for name in header] if _is_of_groups(header) else header
-
-
-def _is_of_groups(header: list[str]) -> bool:
-    return {"path", "cluster", "medoid"} <= set(header) and "label" not in header
+    of_groups = {"path", "cluster", "medoid"} <= set(header) and "label" not in header
+    return ["label" if of_groups and name == "name" else name for name in header], of_groups
 
 
 def _rows(table: Path) -> list[dict[str, str]]:
@@ -109,8 +110,7 @@ def _rows(table: Path) -> list[dict[str, str]]:
         rows = list(csv.reader(read_lines(table), strict=True))
     except csv.Error as error:
         raise ValueError(f"{printable(table)} is not a CSV file that can be read ({error}): correct it") from None
-    of_groups = bool(rows) and _is_of_groups([name.strip().lower() for name in rows[0]])
-    header = _header(rows[0]) if rows else []
+    header, of_groups = _header(rows[0] if rows else [])
     if of_groups and "label" not in header:
         raise ValueError(
             f"{printable(table)} has no names to train on: name some groups on the page clusters.html, save decisions.json, and "
@@ -141,12 +141,3 @@ def _rows(table: Path) -> list[dict[str, str]]:
     if not found:
         raise ValueError(f"{printable(table)} lists no image: add rows below the header")
     return found
-
-
-def _refuse_repeats(table: Path, paths: list[Path]) -> None:
-    if len(set(paths)) < len(paths):
-        seen: set[Path] = set()
-        repeated = dict.fromkeys(path for path in paths if path in seen or seen.add(path))  # type: ignore[func-returns-value]
-        raise ValueError(
-            f"{printable(table)} must list every image once; listed again: {name_some(repeated)}: remove the extra rows"
-        )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from facetric.embedder import Vectors
-from facetric.photos.arrangement import RECORD, Placed, arrange
+from facetric.photos.arrangement import RECORD, arrange
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Model, NewPhoto, StoreError
 
@@ -132,10 +132,10 @@ def test_a_damaged_record_of_an_arrangement_removes_nothing(tmp_path, caplog):
 
     photo = tmp_path / "a.jpg"
     photo.write_bytes(b"picture")
-    placed = Placed("first", photo, content_hash(b"picture").hex())
-    arrange([placed], tmp_path / "sorted", "copy")
+    content = content_hash(b"picture").hex()
+    arrange([("first", photo, content)], tmp_path / "sorted", "copy")
     record = tmp_path / "sorted" / RECORD
     record.write_text(record.read_text().replace("first", "fjrst"))
-    arrange([Placed("second", photo, placed.content)], tmp_path / "sorted", "copy")
+    arrange([("second", photo, content)], tmp_path / "sorted", "copy")
     assert (tmp_path / "sorted" / "first" / "a.jpg").exists()
     assert "is damaged (its checksum is wrong)" in caplog.text

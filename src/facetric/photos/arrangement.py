@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from facetric.files import checksummed, part_of, read_checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
@@ -23,14 +23,6 @@ _log = logging.getLogger("facetric")
 How = Literal["copy", "link"]
 
 
-class Placed(NamedTuple):
-    """A photo that goes into a folder."""
-
-    folder: str
-    photo: Path
-    content: str
-
-
 def folder_name(name: str) -> str:
     """A name that every system takes as that of a folder.
 
@@ -40,8 +32,8 @@ def folder_name(name: str) -> str:
     return re.sub(r'[<>:"/\\|?*\x00-\x1f\x7f]', "_", name).strip(" .") or "_"
 
 
-def arrange(placed: Iterable[Placed], target: Path, how: How, *, progress: Progress | None = None) -> int:
-    """Put every photo into its folder below `target`, and say how many are new there.
+def arrange(placed: Iterable[tuple[str, Path, str]], target: Path, how: How, *, progress: Progress | None = None) -> int:
+    """Put every photo into its folder below `target`, and say how many are new there. `placed`: folder, photo, content of each.
 
     A name that another file has taken gets a number: "x (2).jpg". Copies and links that an earlier arrangement put elsewhere are
     removed if they are unchanged and their photo has a new place: what is only here stays.

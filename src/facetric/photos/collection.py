@@ -83,8 +83,7 @@ class Collection:
         with self.writing() as store:
             if label is not None or labels_from_folders:
                 folders = {photo: photo.relative_to(listed.root).parts[:-1] for photo in listed.images}
-                names = {photo: label if label is not None else "".join(parts[:1]) for photo, parts in folders.items()}
-                store.set_labels({str(photo): name for photo, name in names.items()})
+                store.set_labels({str(p): "".join(parts[:1]) if label is None else label for p, parts in folders.items()})
             return ingest(listed, self._its_embedder, store, progress=progress, seen=seen)
 
     def update(self, photos: str | os.PathLike[str], *, progress: Progress | None = None) -> Added:
@@ -117,6 +116,8 @@ class Collection:
     def re_embed(self, *, progress: Progress | None = None) -> Added:
         """Embed all photos with this model, which then is the collection's; until that is done, the old one is."""
         before = Collection(self.address).check()
+        if self._type is MilvusStore:
+            self._check_model(before, None)  # a collection on Milvus keeps its model
         with self._type.alone(self.address):
             with self._type(self.address, before, read_only=True) as store:
                 paths = [Path(entry.path) for entry in store.entries()]
@@ -293,17 +294,15 @@ class Collection:
             return
         verb = f"re-embed {shlex.quote(self.address)}" if self._type is SqliteStore else f"add {self.address}_2 PHOTOS"
         again = f"`facetric index {verb}{f' --model {shlex.quote(own.run)}' if own.run else ''}`"
-        if below is None:
-            raise ValueError(
-                f"{printable(self.address)} holds vectors of another model ({found.fingerprint[:12]}; this one is "
-                f"{own.fingerprint[:12]}): embed its photos again with {again}"
-            )
-        with self._type(self.address, found, read_only=True) as store:
-            if any(not Path(entry.path).is_relative_to(below) for entry in store.entries()):
-                raise ValueError(
-                    f"{printable(self.address)} holds other photos too, by another model: choose another --output, or embed all "
-                    f"of them again with {again}"
-                )
+        if below is not None:
+            with self._type(self.address, found, read_only=True) as store:
+                if all(Path(entry.path).is_relative_to(below) for entry in store.entries()):
+                    return
+            again += ", or choose another --output"
+        raise ValueError(
+            f"{printable(self.address)} holds {'' if below is None else 'other photos too, with '}vectors of another model "
+            f"({found.fingerprint[:12]}; this one is {own.fingerprint[:12]}): embed its photos again with {again}"
+        )
 
     def _command(self, verb: str, photos: object) -> str:
         return f"facetric index {verb} {shlex.quote(self.address)} {shlex.quote(str(photos))}"

@@ -69,8 +69,7 @@ def cluster_folder(
     check_ours(place / PAGE, MARK, "cluster")
     with open_collection(place, embedder).writing(below=folder) as store:
         assert isinstance(store, SqliteStore)
-        given = decisions if decisions is not None and decisions.decisions else None
-        kept = store.decisions() if given is None else given
+        kept = decisions if decisions is not None and decisions.decisions else store.decisions()
         _check_edits(place / TABLE, listed.root, kept, store)
         done = ingest(listed, embedder, store, progress=progress)
         _refuse_none(done, listed, "opened")
@@ -80,8 +79,8 @@ def cluster_folder(
         vectors = store.vectors(unique)
         groups = group_photos(listed.root, done.contents, vectors, *clusterer, decisions=kept, progress=progress)
         groups = replace(groups, problems=done.problems, n_new=done.n_new)
-        if given is not None:
-            store.replace_decisions(given)
+        if kept is decisions:
+            store.replace_decisions(kept)
         looks = store.looks(unique)
         copies = near_groups(*sketches([looks[content] for content in unique]), progress=progress)
         _write_thumbnails({content.hex(): looks[content].thumbnail for content in unique}, place)

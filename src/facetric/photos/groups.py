@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from facetric.clustering import AverageLinkage, Calibration, ExpectedPrecision, FacilityLocation
 from facetric.files import write_atomically
 from facetric.images import Problem
-from facetric.photos.arrangement import How, Placed, arrange, folder_name
+from facetric.photos.arrangement import How, arrange, folder_name
 from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import Question, grouped
 from facetric.photos.store import check_ours, csv_table
@@ -23,7 +23,7 @@ from facetric.text import printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
 TABLE_MARK = b"path,cluster,medoid,"  # how a table begins, also an older one
-MOST_QUESTIONS = 2000  # on a page
+MOST_QUESTIONS = 2000  # that are worth asking
 LONELY = "alone"  # the folder of photos that are alone
 
 
@@ -101,7 +101,7 @@ class PhotoGroups:
             "rejected": [photo["id"] for photo in rejected],
             "questions": [
                 {"first": self.contents[q.first], "second": self.contents[q.second], "ambiguity": round(q.ambiguity, 4)}
-                for q in self.questions[:MOST_QUESTIONS]
+                for q in self.questions
             ],
         }
 
@@ -129,7 +129,7 @@ class PhotoGroups:
         check_target(self.root, folder, how)
         return arrange(self._placed(), folder, how, progress=progress)
 
-    def _placed(self) -> Iterator[Placed]:
+    def _placed(self) -> Iterator[tuple[str, Path, str]]:
         sizes, digits = self.sizes, len(str(self.n_groups))
         taken: dict[str, int] = {}
         for photo, content, cluster in zip(self.photos, self.contents, self.clusters.tolist(), strict=True):
@@ -138,7 +138,7 @@ class PhotoGroups:
             folder = folder_name(self.names.get(cluster, LONELY if sizes[cluster] == 1 else f"group {cluster + 1:0{digits}}"))
             if folder != LONELY and taken.setdefault(folder, cluster) != cluster:  # names that differ in characters left out
                 folder = f"{folder} ({cluster + 1})"
-            yield Placed(folder, self.root / photo, content)
+            yield folder, self.root / photo, content
 
 
 def group_photos(
@@ -162,6 +162,7 @@ def group_photos(
     found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), progress=progress)
     used = found.labels >= 0
     expected = calibration.expected(vectors[used], found.labels[used]) if calibration and used.any() else None
+    asked = tuple(Question(int(photo[q.first]), int(photo[q.second]), q.ambiguity) for q in found.questions[:MOST_QUESTIONS])
     return PhotoGroups(
         root=root,
         photos=tuple(paths),
@@ -170,7 +171,7 @@ def group_photos(
         medoids=photo[found.medoids],
         ambiguity=found.ambiguity[points],
         names=found.names,
-        questions=tuple(Question(int(photo[q.first]), int(photo[q.second]), q.ambiguity) for q in found.questions),
+        questions=asked,
         decisions=decisions,
         expected=expected,
         made_by=made_by,

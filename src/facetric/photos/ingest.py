@@ -19,7 +19,7 @@ from facetric.images import ImageError, ImageList, Problem, content_hash, decode
 from facetric.machine import made_ahead
 from facetric.photos.milvus_store import MilvusStore
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import Added, Look, NewPhoto
+from facetric.photos.store import Added, Look, NewPhoto, batched
 from facetric.progress import Progress
 from facetric.text import printable
 
@@ -121,8 +121,7 @@ def _batches(
 ) -> Iterator[tuple[list[_Read], list[Problem]]]:
     """What `_read` gives, read ahead: those that can be opened, and those that cannot."""
     read = partial(_read, embedder, known, looks, seen)
-    starts = range(0, len(photos), _BATCH)
-    for batch in made_ahead([partial(lambda own: list(map(read, own)), photos[start : start + _BATCH]) for start in starts]):
+    for batch in made_ahead(partial(lambda own: list(map(read, own)), some) for some in batched(photos, _BATCH)):
         yield [one for one in batch if not isinstance(one, Problem)], [one for one in batch if isinstance(one, Problem)]
 
 

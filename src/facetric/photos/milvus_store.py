@@ -13,9 +13,8 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
-from itertools import islice
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
@@ -23,18 +22,17 @@ from numpy.typing import NDArray
 
 from facetric.metrics import nearest, unit_rows
 from facetric.photos.decisions import Decisions
-from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto
+from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, batched
 from facetric.text import printable
 
 _FORMAT, _PROPERTY = "facetric collection 1", "facetric"
 _MAX_TOP = 16_384  # of Milvus
 _AT_ONCE = 1000  # rows of a request
 _ADDRESS = re.compile(r"milvus://(?P<host>[^/]*)(?P<file>/.+)?/(?P<collection>[A-Za-z_]\w*)")
-Item = TypeVar("Item")
 _TEXTS = {"path": 16_384, "state": 256, "content": 64, "label": 4096}  # and how long they may be
 
 
-class MilvusStore:
+class MilvusStore(AbstractContextManager["MilvusStore"]):
     """The photos as rows of a collection of Milvus, with the vectors of its one model; paths and labels are percent-encoded."""
 
     keeps_looks = False
@@ -43,14 +41,9 @@ class MilvusStore:
         self.model = model
         self._uri, self._collection = parsed_address(address)
         self._labels: dict[str, str] = {}  # of photos that are added later
-        found = self.recorded(address)
-        if found is not None and found.fingerprint != model.fingerprint:
-            raise ValueError(
-                f"a collection on Milvus keeps its model: use another one, `facetric index add {address}_2 PHOTOS --model RUN`"
-            )
         self._client = _client(self._uri)
         with milvus_errors():
-            if found is None and not read_only:
+            if not read_only and not self._client.has_collection(self._collection):
                 self._create()
             self._client.load_collection(self._collection)
 
@@ -94,9 +87,6 @@ class MilvusStore:
         index = self._client.prepare_index_params()
         index.add_index("vector", index_type="FLAT", metric_type="COSINE")
         self._client.create_collection(self._collection, schema=schema, index_params=index, consistency_level="Strong", **kept)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -144,7 +134,7 @@ class MilvusStore:
         paths = list(paths)
         for path in paths:
             self._labels.pop(path, None)
-        for some in batched(map(_encoded, paths)):
+        for some in batched(map(_encoded, paths), _AT_ONCE):
             with milvus_errors():
                 self._client.delete(self._collection, ids=some)
 
@@ -190,7 +180,7 @@ class MilvusStore:
 
     def _at(self, field: str, values: Iterable[str], *fields: str) -> Iterator[dict[str, Any]]:
         """The rows that have one of these values, percent-encoded as they are kept."""
-        for some in batched(values):
+        for some in batched(values, _AT_ONCE):
             yield from self._rows(f"{field} in {json.dumps(some)}", *fields)
 
     def _rows(self, wanted: str, *fields: str) -> Iterator[dict[str, Any]]:
@@ -201,7 +191,7 @@ class MilvusStore:
             rows.close()
 
     def _upsert(self, rows: Iterable[dict[str, Any]]) -> None:
-        for some in batched(rows):
+        for some in batched(rows, _AT_ONCE):
             with milvus_errors():
                 self._client.upsert(self._collection, some)
 
@@ -221,13 +211,6 @@ def _client(uri: str) -> Any:
         raise ValueError("milvus:// needs pymilvus: pip install 'facetric[milvus]'") from None
     with milvus_errors():
         return MilvusClient(uri)
-
-
-def batched(values: Iterable[Item]) -> Iterator[list[Item]]:
-    """As many at a time as go into a request."""
-    values = iter(values)
-    while some := list(islice(values, _AT_ONCE)):
-        yield some
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from facetric.files import write_atomically
 from facetric.html_page import html_page
 from facetric.images import ImageError, open_file
 from facetric.photos.decisions import Decisions
-from facetric.photos.groups import MOST_QUESTIONS, PhotoGroups
+from facetric.photos.groups import PhotoGroups
 from facetric.photos.ingest import thumbnail_of
 from facetric.photos.query import Match
 from facetric.text import printable, readable
@@ -54,7 +54,6 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
         rows.setdefault(content, []).append(row)
     place = {content: i for i, content in enumerate(rows)}
     first = [own[0] for own in rows.values()]
-    questions = groups.questions[:MOST_QUESTIONS]
     decisions = groups.decisions.as_dict()
     return {
         "title": f"{groups.root.resolve().name} in {groups.n_groups:,} groups",
@@ -70,7 +69,7 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
         "copies": copies.tolist(),
         "medoids": [place[groups.contents[row]] for row in groups.medoids],
         "names": {str(cluster): name for cluster, name in groups.names.items()},
-        "questions": [[place[groups.contents[q.first]], place[groups.contents[q.second]]] for q in questions],
+        "questions": [[place[groups.contents[q.first]], place[groups.contents[q.second]]] for q in groups.questions],
         "decisions": decisions,
     }
 

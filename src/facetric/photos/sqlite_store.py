@@ -12,9 +12,9 @@ import shlex
 import sqlite3
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -25,7 +25,7 @@ from facetric.files import checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
 from facetric.metrics import nearest, unit_rows
 from facetric.photos.decisions import Decisions
-from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, StoreError, store_errors
+from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, StoreError, batched, store_errors
 from facetric.text import printable
 
 FILE, DECISIONS, BEFORE = "collection.sqlite", "decisions.json", "decisions-before.json"
@@ -43,7 +43,7 @@ _AT_ONCE = 500  # values in one query
 _ROWS_AT_ONCE = 10_000  # rows read from the file at a time
 
 
-class SqliteStore:
+class SqliteStore(AbstractContextManager["SqliteStore"]):
     """The photos of a folder's collection with the vectors of one model; made where there is none unless it is `read_only`.
 
     Any thread may use it, one at a time. What was added is there, whole and once, when `add` returns.
@@ -74,7 +74,8 @@ class SqliteStore:
                     self._connection.execute(statement)
                 self._connection.execute("INSERT INTO about VALUES ('format', ?), ('version', '0')", (_FORMAT,))
             row = (self.model.fingerprint, self.model.dim, self.model.run)
-            self._connection.execute("INSERT OR IGNORE INTO models (fingerprint, dim, run) VALUES (?, ?, ?)", row)
+            insert = "INSERT INTO models (fingerprint, dim, run) VALUES (?, ?, ?)"
+            self._connection.execute(f"{insert} ON CONFLICT (fingerprint) DO UPDATE SET run = excluded.run", row)
 
     @classmethod
     def recorded(cls, address: str, *, any_folder: bool = False) -> Model | None:
@@ -118,7 +119,6 @@ class SqliteStore:
         """Have the vectors of this model searched from now on."""
         with self._transaction(changes=True):
             self._connection.execute("INSERT OR REPLACE INTO about VALUES ('model', ?)", (str(self._number),))
-            self._connection.execute("UPDATE models SET run = ? WHERE number = ?", (self.model.run, self._number))
 
     def check(self) -> None:
         """A StoreError if the whole of it is not in order."""
@@ -134,10 +134,10 @@ class SqliteStore:
 
     def known(self, contents: Iterable[bytes] | None = None) -> set[bytes]:
         """Those that have a vector, and need not be decoded; of all, where none are given."""
-        query, among = "SELECT content FROM vectors WHERE {}model = ?", "content IN ({}) AND "
         if contents is None:
-            return {content for (content,) in self._rows(query.format(""), self._number)}
-        return {content for (content,) in self._found(query.format(among), contents, self._number)}
+            return {content for (content,) in self._rows("SELECT content FROM vectors WHERE model = ?", self._number)}
+        query = "SELECT content FROM vectors WHERE content IN ({}) AND model = ?"
+        return {content for (content,) in self._found(query, contents, self._number)}
 
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         """Of known contents, in their order: (n, dim)"""
@@ -265,9 +265,6 @@ class SqliteStore:
     def close(self) -> None:
         self._connection.close()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
@@ -279,9 +276,7 @@ class SqliteStore:
         return next((value for (value,) in self._rows(query, *values)), None)
 
     def _found(self, query: str, keys: Iterable[bytes], *values: object, mark: str = "?") -> Iterator[Any]:
-        keys = list(keys)
-        for start in range(0, len(keys), _AT_ONCE):
-            some = keys[start : start + _AT_ONCE]
+        for some in batched(keys, _AT_ONCE):
             yield from self._rows(query.format(",".join([mark] * len(some))), *some, *values)
 
     @contextmanager

@@ -8,13 +8,17 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from facetric.images import Problem
 from facetric.text import printable
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,13 @@ def store_errors(path: Path) -> Iterator[None]:
         way_out = "it is damaged: restore a copy" if damaged else "free some space, check its permissions"
         reason = " ".join(str(error).split())  # a schema that cannot be read is quoted with its line breaks
         raise StoreError(f"{printable(path)}: {reason}: {way_out}, or remove it") from error
+
+
+def batched(values: Iterable[Item], n: int) -> Iterator[list[Item]]:
+    """As lists of n, the last one shorter."""
+    values = iter(values)
+    while some := list(islice(values, n)):
+        yield some
 
 
 def csv_table(rows: Iterable[Sequence[object]]) -> bytes:

@@ -23,6 +23,19 @@ def clustered(n=300, d=8, n_classes=10, noise=0.7, seed=0):
     return (rng.normal(size=(n_classes, d))[labels] + noise * rng.normal(size=(n, d))).astype(np.float32), labels
 
 
+def test_vectors_are_read_once():
+    class Vectors:
+        n_reads = 0
+
+        def __array__(self, dtype=None, copy=None):
+            self.n_reads += 1
+            return clustered()[0]
+
+    vectors = Vectors()
+    assert evaluate(vectors, clustered()[1], n_restarts=1).n_images == 300
+    assert vectors.n_reads == 1
+
+
 def test_clustering_scores_equal_scikit_learn():
     rng = np.random.default_rng(0)
     classes, clusters = rng.integers(0, 7, 500), rng.integers(0, 9, 500)

@@ -52,19 +52,27 @@ def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple
     return Groups.of(codes, representatives), sums
 
 
-def group_costs(vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, kind: int) -> csr_array:
-    """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members."""
+def sparse_group_problem(
+    vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, kind: int, opening_cost: float | None
+) -> Sparse:
+    """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members.
+
+    Caps: the opening cost and what a group pays at its own representative; without one, more than any cost.
+    """
     first, facilities = pattern.indptr.astype(np.int64), pattern.indices.astype(np.int32)
-    costs = np.empty(len(facilities), dtype=np.float64)
+    values = np.empty(len(facilities), dtype=np.float64)
 
     def add_up(rows: slice) -> None:
         _add_up(
             vectors, groups.members, groups.first, groups.representatives, first, facilities, rows.start, rows.stop,
-            kind, costs,
+            kind, values,
         )  # fmt: skip
 
     in_blocks(add_up, len(groups.representatives))
-    return csr_array((costs, facilities, first), shape=pattern.shape)
+    costs = csr_array((values, facilities, first), shape=pattern.shape)
+    own = costs.diagonal().astype(np.float32).astype(np.float64)  # as the search sees them
+    caps = np.full(len(own), unserved_cost(values)) if opening_cost is None else opening_cost + own
+    return sparse_problem(costs, caps, symmetric=False)
 
 
 def all_group_costs(vectors: NDArray[np.float32], groups: Groups, kind: int) -> NDArray[np.float64]:
@@ -96,13 +104,6 @@ def dense_problem(costs: NDArray[np.floating], opening_cost: float | None) -> De
     """All costs, (m, m) facility × client, with caps as in :func:`sparse_group_problem`."""
     own = np.diagonal(costs).astype(np.float64)
     return Dense(costs, np.full(len(costs), unserved_cost(costs)) if opening_cost is None else opening_cost + own)
-
-
-def sparse_group_problem(costs: csr_array, opening_cost: float | None) -> Sparse:
-    """Caps: the opening cost and what a group pays at its own representative; without one, more than any cost."""
-    own = costs.diagonal().astype(np.float32).astype(np.float64)  # as the search sees them
-    caps = np.full(len(own), unserved_cost(costs.data)) if opening_cost is None else opening_cost + own
-    return sparse_problem(costs, caps, symmetric=False)
 
 
 def symmetric_graph(graph: csr_array) -> csr_array:

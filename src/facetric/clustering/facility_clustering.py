@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.kmeans import two_nearest
-from facetric.clustering.knn import SQUARED, Metric, check_distance, check_options, kind_of, prepared
+from facetric.clustering.knn import COSINE, EUCLIDEAN, SQUARED, Metric, check_distance, check_options, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.points import Fit, Points
 from facetric.progress import Progress
@@ -116,7 +116,7 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         """
         self._check_options()
         means = self.n_clusters is not None and self.centers != "medoids" and self.metric != "precomputed"
-        self._kind = SQUARED if means else kind_of(self.metric, self.squared)
+        self._kind = SQUARED if means else (COSINE if self.metric == "cosine" else EUCLIDEAN) + self.squared
         points = self._points(X, progress)
         links = Links.parse(must_link, cannot_link, points.n)
         number = None if self.n_clusters is None else _checked_number(self.n_clusters, points.n, links)

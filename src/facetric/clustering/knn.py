@@ -22,7 +22,7 @@ from facetric.metrics.kernels import keep_nearest, nearest_keys
 from facetric.progress import Progress
 
 Metric = Literal["euclidean", "cosine", "precomputed"]
-EUCLIDEAN, SQUARED, COSINE, SQUARED_COSINE = range(4)  # kinds of costs
+EUCLIDEAN, SQUARED, COSINE, SQUARED_COSINE = range(4)  # kinds of costs: a metric, and after it its square
 MAX_EXACT = 100_000  # points; beyond, neighbors are looked for in the nearest cells of a partition
 N_PROBES = 24  # cells looked at per point
 _POINTS_PER_CELL = 100
@@ -39,11 +39,6 @@ def dense_costs(vectors: NDArray[np.float32], kind: int) -> NDArray[np.float32]:
         block = points[start : start + _BLOCK_SIZE]
         _finish_block(block @ points.T, squares, start, kind, costs)
     return costs
-
-
-def kind_of(metric: Metric, squared: bool) -> int:
-    """The cost of a pair of vectors by this metric, or its square."""
-    return (COSINE if metric == "cosine" else EUCLIDEAN) + squared
 
 
 def prepared(X: NDArray[np.floating], shift: NDArray[np.float64], *, cosine: bool) -> NDArray[np.float32]:

@@ -19,7 +19,6 @@ from facetric.clustering.contraction import (
     all_group_costs,
     contracted_pattern,
     dense_problem,
-    group_costs,
     sparse_group_problem,
     sparse_problem,
     symmetric_graph,
@@ -120,8 +119,7 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
     groups = Groups.of(links.codes)
     if links.joins:
         pattern = contracted_pattern(cloud.graph, links.codes)
-        costs = group_costs(cloud.vectors, groups, pattern, cloud.kind)
-        return groups, sparse_group_problem(costs, opening_cost)
+        return groups, sparse_group_problem(cloud.vectors, groups, pattern, cloud.kind, opening_cost)
     cap = unserved_cost(cloud.graph.client_costs) if opening_cost is None else opening_cost
     problem = cloud.graph._replace(caps=np.full(len(links.codes), cap))
     if len(links.cannot):  # its two sides must share no memory, so that one direction of an edge can be forbidden
@@ -136,8 +134,7 @@ def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) ->
         return groups, dense_problem(all_group_costs(cloud.vectors, groups, cloud.kind), opening_cost)
     centers = cloud.vectors[clusters.medoids]
     pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cloud.kind))
-    costs = group_costs(cloud.vectors, groups, pattern, cloud.kind)
-    return groups, sparse_group_problem(costs, opening_cost)
+    return groups, sparse_group_problem(cloud.vectors, groups, pattern, cloud.kind, opening_cost)
 
 
 def clusters_of(groups: Groups, found: Medoids, n_before: int = 0) -> Clusters:

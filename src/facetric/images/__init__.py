@@ -1,6 +1,6 @@
 """Image files, datasets of them, and the pixels that a network sees."""
 
-from facetric.images.cache import Cache, MappedArray, cache_folder, find_caches, mapped_array
+from facetric.images.cache import Cache, cache_folder, find_caches, mapped_array
 from facetric.images.check import DatasetCheck, check_dataset
 from facetric.images.dataset import SPLITS, ImageDataset
 from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image
@@ -23,7 +23,6 @@ __all__ = [
     "ImageError",
     "ImageList",
     "ImageSource",
-    "MappedArray",
     "Preprocessing",
     "Problem",
     "RandomCrop",

@@ -197,18 +197,14 @@ class Cache:
 
     def remove(self) -> bool:
         """False, and nothing removed, when another process is writing to it."""
-        lock = FileLock(self.path.with_suffix(".lock"))
         try:
-            lock.acquire(timeout=0)
+            with FileLock(self.path.with_suffix(".lock"), timeout=0):
+                for path in (self.path, *(self.path.with_suffix(suffix) for suffix in (".rows", ".keys", ".json"))):
+                    path.unlink(missing_ok=True)
+                with suppress(OSError):  # Windows removes no open file
+                    self.path.with_suffix(".lock").unlink(missing_ok=True)
         except Timeout:
             return False
-        try:
-            for path in (self.path, *(self.path.with_suffix(suffix) for suffix in (".rows", ".keys", ".json"))):
-                path.unlink(missing_ok=True)
-            with suppress(OSError):  # Windows removes no open file
-                self.path.with_suffix(".lock").unlink(missing_ok=True)
-        finally:
-            lock.release()
         return True
 
 

@@ -98,8 +98,7 @@ def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, pr
         if progress is not None:
             progress("Opening images", len(digests), len(files))
     findings = [
-        *_count_findings(found.listing),
-        *_class_findings(found),
+        *_listing_findings(found),
         *of_files,
         *_duplicate_findings(found.listing, digests, base),
         *_beside_findings(found, base),
@@ -116,16 +115,13 @@ def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, pr
     )
 
 
-def _count_findings(listing: Listing) -> Iterator[Finding]:
+def _listing_findings(found: Survey) -> Iterator[Finding]:
+    listing = found.listing
     for difference in listing.count_differences():
         split, _, detail = difference.partition(" ")
         yield Finding(
             PROBLEM, "counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false"
         )
-
-
-def _class_findings(found: Survey) -> Iterator[Finding]:
-    listing = found.listing
     if not found.has_classes:
         yield Finding(
             PROBLEM, "no classes", ".", "there is no sub-folder: make one sub-folder per class, or a CSV file path,label"
@@ -221,11 +217,7 @@ def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: st
         yield f"a {format_name} file with the suffix {path.suffix!r}"
     if image.getcolors(maxcolors=1) is not None:
         yield "every pixel has the same color"
-    if format_name == "JPEG" and _ends_in_zeros(file):
-        yield "ends in zeros: the lower part may be missing"
-
-
-def _ends_in_zeros(file: IO[bytes]) -> bool:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - _N_ZEROS))
-    return size > _N_ZEROS and not any(file.read(_N_ZEROS))
+    if format_name == "JPEG" and size > _N_ZEROS and not any(file.read(_N_ZEROS)):
+        yield "ends in zeros: the lower part may be missing"

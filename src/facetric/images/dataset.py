@@ -41,8 +41,16 @@ class ImageDataset:
 
     def __post_init__(self) -> None:
         assert len(self.images) == len(self.labels) == len(self.splits)
-        if not self.shared_classes:
-            _refuse_leaks(self)
+        home: dict[int, str] = {}
+        pairs = () if self.shared_classes else set(zip(self.labels.tolist(), self.splits.tolist(), strict=True))
+        for label, split in sorted(pairs):
+            if label in home:
+                raise ValueError(
+                    f"class {self.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no "
+                    "class, or test scores are not on unseen classes: move it to one split, or allow it for a CSV file with "
+                    "shared_classes=True (--set data.options.shared_classes=true)"
+                )
+            home[label] = split
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -129,15 +137,3 @@ class ImageDataset:
         chosen = np.random.default_rng(seed).permutation(train_classes)[:n_validation]
         moved = np.isin(self.labels, chosen) & (self.splits == "train")
         return replace(self, splits=np.where(moved, "validation", self.splits))
-
-
-def _refuse_leaks(dataset: ImageDataset) -> None:
-    home: dict[int, str] = {}
-    for label, split in sorted(set(zip(dataset.labels.tolist(), dataset.splits.tolist(), strict=True))):
-        if label in home:
-            raise ValueError(
-                f"class {dataset.class_names[label]!r} is in the {home[label]} and in the {split} split; splits must share no "
-                "class, or test scores are not on unseen classes: move it to one split, or allow it for a CSV file with "
-                "shared_classes=True (--set data.options.shared_classes=true)"
-            )
-        home[label] = split

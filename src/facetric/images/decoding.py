@@ -118,13 +118,12 @@ def decode_image(
 
     ``at_least``: see `open_image`.
     """
-    start = file.read(32)
+    start, most = file.read(32), f"an image may have {max_pixels:,} at most"
     file.seek(0)
     try:
         with _QUIET, Image.open(file, formats=known_formats()) as image:
-            pixels = image.width * image.height
-            if pixels > max_pixels:
-                raise _bomb(path, f"has {image.width:,} × {image.height:,} pixels", max_pixels)
+            if image.width * image.height > max_pixels:
+                raise _error(path, "too large", f"has {image.width:,} × {image.height:,} pixels; {most}")
             if at_least is not None:
                 image.draft(None, (at_least, at_least))
             image.load()
@@ -132,13 +131,14 @@ def decode_image(
     except ImageError:
         raise
     except Image.DecompressionBombError:
-        raise _bomb(path, "has too many pixels", max_pixels) from None
+        raise _error(path, "too large", f"has too many pixels; {most}") from None
     except UnidentifiedImageError:
         kind, package = _OPTIONAL.get(start[8:12], ("", "")) if start[4:8] == b"ftyp" else ("", "")
         if kind and kind not in known_formats():
             what = f"is an image in {kind} format, which needs a package: pip install {package}, or save it as JPEG"
             raise ImageError(f"{printable(path)} {what}", fault="unreadable") from None
-        if _claims_a_format(start):
+        accepts = (Image.OPEN[name][1] for name in known_formats())
+        if any(accept is not None and accept(start) is True for accept in accepts):
             raise _error(path, "unreadable", "starts like an image but its header is damaged") from None
         raise _error(path, "not an image", "is not an image that can be read") from None
     except Exception as error:  # Pillow's readers can raise anything on a damaged file
@@ -191,17 +191,8 @@ def known_formats() -> tuple[str, ...]:
     return tuple(name for name in FORMAT_SUFFIXES if name in Image.OPEN)  # an older Pillow has no AVIF
 
 
-def _claims_a_format(start: bytes) -> bool:
-    accepts = (Image.OPEN[name][1] for name in known_formats())
-    return any(accept is not None and accept(start) is True for accept in accepts)
-
-
 def _error(path: Path, fault: str, what: str) -> ImageError:
     return ImageError(f"{printable(path)} {what}: {WAYS_OUT[fault]}", fault=fault)
-
-
-def _bomb(path: Path, what: str, most: int) -> ImageError:
-    return _error(path, "too large", f"{what}; an image may have {most:,} at most")
 
 
 def _reason(error: BaseException) -> str:

@@ -151,19 +151,20 @@ def _look_alike_characters(
 def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]]:
     """Images (n, size, size) of the characters in enough faces, with the character and the face of each."""
     import matplotlib
+    from matplotlib.ft2font import FT2Font
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     fonts = sorted(path for path in folder.glob("*.ttf") if path.name.startswith(FAMILIES))
-    maps = [_characters(path) for path in fonts]
-    n_faces = Counter(character for charmap in maps for character in charmap)
+    maps = []  # the code points that a font can draw: glyph 0 is the box for missing characters, private use has no meaning
+    for path in fonts:
+        charmap = FT2Font(str(path)).get_charmap().items()
+        maps.append(sorted(code for code, glyph in charmap if glyph != 0 and unicodedata.category(chr(code)) != "Co"))
+    n_faces = Counter(character for codes in maps for character in codes)
     images, characters, faces = [], [], []
-    for face, (path, charmap) in enumerate(zip(fonts, maps, strict=True)):
+    for face, (path, codes) in enumerate(zip(fonts, maps, strict=True)):
         pen = _Pen(path, size)
-        for character in charmap:
-            if n_faces[character] < min_faces:
-                continue
-            image = pen.draw(chr(character))
-            if image is not None:
+        for character in codes:
+            if n_faces[character] >= min_faces and (image := pen.draw(chr(character))) is not None:
                 images.append(image)
                 characters.append(character)
                 faces.append(face)
@@ -173,14 +174,6 @@ def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.
             "(--set data.options.min_images=8)"
         )
     return np.stack(images), np.array(characters, dtype=np.int64), np.array(faces, dtype=np.int64)
-
-
-def _characters(path: Path) -> list[int]:
-    """The code points that a font can draw, ascending. Glyph 0 is the box for missing characters; private use has no meaning."""
-    from matplotlib.ft2font import FT2Font
-
-    charmap = FT2Font(str(path)).get_charmap()
-    return sorted(code for code, glyph in charmap.items() if glyph != 0 and unicodedata.category(chr(code)) != "Co")
 
 
 class _Pen:

@@ -132,8 +132,7 @@ def score_contingency(score: int, table: Contingency) -> float:
         return float(matched_points(table.dense())) / n_points
     expected = float(expected_mutual_information(table.rows, table.columns, n_points).sum()) if score == AMI else 0.0
     cells, rows, columns = (_phi_sum(score, counts) for counts in (table.cells, table.rows, table.columns))
-    value = agreement(score, n_points, phi(score, float(n_points)), cells, rows, columns, expected)
-    return float(value)
+    return float(agreement(score, n_points, phi(score, float(n_points)), cells, rows, columns, expected))
 
 
 def _phi_sum(score: int, counts: NDArray[np.int64]) -> float:

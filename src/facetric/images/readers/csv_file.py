@@ -13,8 +13,6 @@ from facetric.images.dataset import SPLITS, ImageDataset
 from facetric.images.readers.annotations import UNDECIDED, Listing, read_lines
 from facetric.text import did_you_mean, name_some, printable
 
-_COLUMNS = ("path", "label", "split")
-
 
 def read_csv(
     root: str | os.PathLike[str],
@@ -120,7 +118,7 @@ def _rows(table: Path) -> list[dict[str, str]]:
         raise ValueError(
             f"{printable(table)} must start with the line path,label or path,label,split; got {','.join(header)!r}: add it"
         )
-    wanted = {name: header.index(name) for name in _COLUMNS if name in header}
+    wanted: dict[str, int] = {name: header.index(name) for name in ("path", "label", "split") if name in header}
     found = []
     for number, row in enumerate(rows[1:], start=2):
         if not any(field.strip() for field in row):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,8 +30,9 @@ class Survey:
 
 def detect_layout(path: Path) -> str:
     """The layout by its distinctive files: the official ones first, then a table, then class folders, then plain files."""
-    if path.is_file() or _holds_table(path):
-        return "csv"
+    with suppress(ValueError):  # there is not one table
+        if path.is_file() or has_header(find_csv(path)[0]):
+            return "csv"
     for layout, find in {"cub": find_cub, "products": find_products, "cars": has_cars}.items():
         if find(path):
             return layout
@@ -67,10 +69,3 @@ LAYOUTS: dict[str, Callable[[Path], Survey]] = {
     "csv": lambda path: Survey(list_csv(path)),
     "files": _files,
 }
-
-
-def _holds_table(path: Path) -> bool:
-    try:
-        return has_header(find_csv(path)[0])
-    except ValueError:
-        return False

@@ -226,7 +226,7 @@ def test_a_table_that_it_did_not_write_is_not_touched(tmp_path):
     ("arguments", "message"),
     [
         (["nowhere", "--no-look-alikes"], "nowhere does not exist: pass a photo, or a folder of photos"),
-        (["photos", "--no-look-alikes"], "there are no photos that can be opened in"),
+        (["photos", "--no-look-alikes"], "there are no photos in photos: pass a folder that holds some"),
         (["photos", "--no-look-alikes", "--model", "runs/a"], "pass --model or --no-look-alikes, not both"),
     ],
 )

@@ -78,7 +78,7 @@ def test_a_folder_of_broken_files_alone_writes_nothing(run, tmp_path):
     (tmp_path / "photos" / "a.jpg").write_bytes(b"text")
     result = invoke("embed", tmp_path / "photos", "--model", run, "--output", tmp_path / "vectors.npz")
     assert result.exit_code == 2
-    assert "can be embedded; 1 are broken, the first is" in result.stderr
+    assert "can be opened; 1 are broken, the first is" in result.stderr
     assert not (tmp_path / "vectors.npz").exists()
 
 

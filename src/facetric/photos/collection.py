@@ -19,7 +19,7 @@ from facetric.embedder import Embedder
 from facetric.images import ImageList, list_images
 from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups, group_photos
-from facetric.photos.ingest import Seen, Store, absolute, common_folder, embedded_photos, ingest, is_sharp, listed_photos
+from facetric.photos.ingest import Store, absolute, common_folder, embedded_photos, ingest, is_sharp, listed_photos
 from facetric.photos.milvus_store import MilvusStore, parsed_address
 from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search
 from facetric.photos.sqlite_store import SqliteStore
@@ -70,12 +70,11 @@ class Collection:
         label: str | None = None,
         labels_from_folders: bool = False,
         progress: Progress | None = None,
-        seen: Seen | None = None,
     ) -> Added:
         """Add all photos in a folder, or one; those that are there and unchanged are not read again.
 
         They get `label`, or the name of their folder directly below `photos`; without either they keep the label they have.
-        Killed, it has kept every batch that was finished: add again to resume. `seen` is called with every photo that is decoded.
+        Killed, it has kept every batch that was finished: add again to resume.
         """
         if label is not None and labels_from_folders:
             raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
@@ -84,7 +83,7 @@ class Collection:
             if label is not None or labels_from_folders:
                 folders = {photo: photo.relative_to(listed.root).parts[:-1] for photo in listed.images}
                 store.set_labels({str(p): "".join(parts[:1]) if label is None else label for p, parts in folders.items()})
-            return ingest(listed, self._its_embedder, store, progress=progress, seen=seen)
+            return ingest(listed, self._its_embedder, store, progress=progress)
 
     def update(self, photos: str | os.PathLike[str], *, progress: Progress | None = None) -> Added:
         """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder

@@ -17,16 +17,16 @@ from PIL import Image, ImageEnhance
 
 from facetric.embedder import Embedder
 from facetric.files import write_atomically
-from facetric.images import ImageError, Problem, list_images, open_image
+from facetric.images import ImageError, ImageList, Problem, open_image
 from facetric.metrics import unit_rows
 from facetric.photos.collection import open_collection
 from facetric.photos.decisions import joined
-from facetric.photos.ingest import absolute, read_looks, unchanged
+from facetric.photos.ingest import ingest, listed_photos, read_looks, refuse_none, unchanged
 from facetric.photos.near import near_groups, sketches
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Look, check_ours, csv_table
 from facetric.progress import Progress
-from facetric.text import printable, readable
+from facetric.text import readable
 
 N_SAMPLE = 100  # photos that are altered
 QUANTILE = 0.1  # of the similarities to their copies: nine of ten copies are found
@@ -104,20 +104,16 @@ def find_duplicates(
     """
     if table is not None and collection is None:  # whose folder is made if need be
         check_ours(Path(table), _MARK, "duplicates", overwrite=overwrite)
-    listed = list_images(photos)
-    root = absolute(listed.root)
-    paths = [root / photo for photo in listed.images]
-    sample = None if embedder is None else _Sample(paths, embedder)
+    listed = listed_photos(photos)
+    sample = None if embedder is None else _Sample(listed.images, embedder)
     with TemporaryDirectory(prefix="facetric-") if collection is None else nullcontext(str(collection)) as address:
-        if sample is not None and paths:
-            open_collection(address, embedder).add(photos, progress=progress, seen=sample.see)
+        if embedder is not None and sample is not None:
+            with open_collection(address, embedder).writing() as new:
+                ingest(listed, embedder, new, progress=progress, seen=sample.see)
         model = open_collection(address).model
         with nullcontext() if model is None else SqliteStore(address, model, read_only=True) as store:
-            found, problems = _photos(paths, root, store, progress)
-            if not found:
-                raise ValueError(
-                    f"there are no photos that can be opened in {printable(listed.root)}: pass a folder that holds some"
-                )
+            found, problems = _photos(listed, store, progress)
+            refuse_none(found, listed.root, problems)
             found.sort(key=_preference)  # the first of a group is the one to keep
             contents = _groups("exact", found, [photo.content for photo in found])
             firsts = [group.photos[0] for group in contents]
@@ -131,23 +127,20 @@ def find_duplicates(
                 similarity = sample.similarity(store, len(firsts))
                 vectors = store.vectors([photo.content for photo in firsts])
                 alike = _groups("look-alike", firsts, look_alike_groups(vectors, similarity, progress=progress).tolist())
-    n_photos = sum(len(group.photos) for group in contents)
     groups = tuple(group for group in (*contents, *images, *alike) if len(group.photos) > 1)
-    result = Duplicates(n_photos, n_photos - len(images), groups, (*listed.problems, *problems), similarity)
+    result = Duplicates(len(found), len(found) - len(images), groups, (*listed.problems, *problems), similarity)
     if table is not None:
         result.save(table, overwrite=overwrite)
     return result
 
 
-def _photos(
-    paths: Sequence[Path], root: Path, store: SqliteStore | None, progress: Progress | None
-) -> tuple[list[Photo], list[Problem]]:
+def _photos(listed: ImageList, store: SqliteStore | None, progress: Progress | None) -> tuple[list[Photo], list[Problem]]:
     """Those that the store holds from there, the others from their files."""
-    contents = {} if store is None else unchanged(store, paths)
+    contents = {} if store is None else unchanged(store, listed.images)
     looks = {} if store is None else store.looks(set(contents.values()))
     known = [(path, content, looks[content]) for path, content in contents.items() if content in looks]
-    more, problems = read_looks([path for path in paths if contents.get(path) not in looks], progress)
-    return [Photo(path.relative_to(root), content, look) for path, content, look in known + more], problems
+    more, problems = read_looks([path for path in listed.images if contents.get(path) not in looks], progress)
+    return [Photo(path.relative_to(listed.root), content, look) for path, content, look in known + more], problems
 
 
 class _Sample:
@@ -158,8 +151,7 @@ class _Sample:
     """
 
     def __init__(self, photos: Sequence[Path], embedder: Embedder) -> None:
-        places = np.linspace(0, max(len(photos) - 1, 0), N_SAMPLE).astype(np.int64).tolist()
-        self._paths = {photos[place] for place in places if photos}
+        self._paths = {photos[place] for place in np.linspace(0, len(photos) - 1, N_SAMPLE).astype(np.int64)}
         self._embedder = embedder
         self._copies: dict[Path, NDArray[np.uint8]] = {}
 

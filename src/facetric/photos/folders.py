@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 from facetric.embedder import Embedder, Vectors
 from facetric.files import remove_stale_parts, write_atomically
-from facetric.images import ImageList, Problem, content_hash
+from facetric.images import Problem, content_hash
 from facetric.photos.arrangement import How
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions
 from facetric.photos.groups import TABLE_MARK, PhotoGroups, check_target, group_photos
-from facetric.photos.ingest import absolute, ingest, listed_photos
+from facetric.photos.ingest import absolute, ingest, listed_photos, refuse_none
 from facetric.photos.near import near_groups, sketches
 from facetric.photos.pages import MARK, write_page
 from facetric.photos.sqlite_store import SqliteStore
@@ -64,7 +64,9 @@ def cluster_folder(
     if place.exists() and not place.is_dir():
         raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
     clusterer = embedder.clusterer(n_clusters, coarser - finer)
-    listed = _without(listed_photos(photos), place / THUMBNAILS)
+    listed, own = listed_photos(photos), (place / THUMBNAILS).resolve()
+    if own.is_relative_to(listed.root.resolve()):
+        listed = replace(listed, images=tuple(photo for photo in listed.images if own not in photo.resolve().parents))
     check_ours(place / TABLE, TABLE_MARK, "cluster")
     check_ours(place / PAGE, MARK, "cluster")
     with open_collection(place, embedder).writing(below=folder) as store:
@@ -72,7 +74,7 @@ def cluster_folder(
         kept = decisions if decisions is not None and decisions.decisions else store.decisions()
         _check_edits(place / TABLE, listed.root, kept, store)
         done = ingest(listed, embedder, store, progress=progress)
-        _refuse_none(done, listed, "opened")
+        refuse_none(done.contents, listed.root, done.problems)
         if folder.is_dir():
             store.remove([entry.path for entry in gone_photos(store, folder, done) if not entry.label])
         unique = list(dict.fromkeys(done.contents.values()))
@@ -89,21 +91,6 @@ def cluster_folder(
     for target, how in folders:
         groups.arrange(target, how, progress=progress)
     return groups
-
-
-def _without(listed: ImageList, own: Path) -> ImageList:
-    """The photos without those of an output in the same folder."""
-    if not own.resolve().is_relative_to(listed.root.resolve()):
-        return listed
-    return replace(listed, images=tuple(photo for photo in listed.images if own.resolve() not in photo.resolve().parents))
-
-
-def _refuse_none(done: Added, listed: ImageList, what: str) -> None:
-    if not done.contents:
-        raise ValueError(
-            f"no photo in {printable(listed.root)} can be {what}; {len(done.problems)} are broken, the first is "
-            f"{done.problems[0].reason}"
-        )
 
 
 def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:
@@ -175,7 +162,7 @@ def embed_folder(
             store.keeps_looks = False
             store.add([], kept)
             done = ingest(listed, embedder, store, progress=progress)
-            _refuse_none(done, listed, "embedded")
+            refuse_none(done.contents, listed.root, done.problems)
             vectors = store.vectors(done.contents.values())
         paths = tuple(readable(photo.relative_to(listed.root)) for photo in done.contents)
         hashes = tuple(content.hex() for content in done.contents.values())
@@ -205,7 +192,7 @@ def _write_problems(path: Path, problems: Sequence[Problem], root: Path) -> None
     """A table path,problem; no file if there are none."""
     if problems:
         paths = [readable(Path(os.path.relpath(root / one.path, root))) for one in problems]
-        reasons = [printable(one.reason.encode("utf-8", "backslashreplace").decode()) for one in problems]
+        reasons = [printable(one.reason) for one in problems]
         write_atomically(path, _PROBLEMS + csv_table(zip(paths, reasons, strict=True)))
     elif is_ours(path, _PROBLEMS):
         path.unlink(missing_ok=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set, Sized
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -164,6 +164,13 @@ def listed_photos(photos: str | os.PathLike[str]) -> ImageList:
     listed = list_images(photos).not_empty()
     root = absolute(listed.root)
     return replace(listed, root=root, images=tuple(root / photo for photo in listed.images))
+
+
+def refuse_none(opened: Sized, root: Path, problems: Sequence[Problem]) -> None:
+    """A ValueError where there were photos, and none could be opened."""
+    if not opened:
+        broken = f"{len(problems)} are broken, the first is {problems[0].reason}"
+        raise ValueError(f"no photo in {printable(root)} can be opened; {broken}")
 
 
 def unchanged(store: Store, photos: Sequence[Path]) -> dict[Path, bytes]:

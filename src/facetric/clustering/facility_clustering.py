@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data  # type: ign
 from facetric.clustering.kmeans import two_nearest
 from facetric.clustering.knn import COSINE, EUCLIDEAN, SQUARED, Metric, check_distance, check_options, prepared
 from facetric.clustering.links import Links
-from facetric.clustering.points import Fit, Points
+from facetric.clustering.points import Points
 from facetric.progress import Progress
 
 
@@ -121,7 +121,17 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         links = Links.parse(must_link, cannot_link, points.n)
         number = None if self.n_clusters is None else _checked_number(self.n_clusters, points.n, links)
         cost = None if self.opening_cost is None else float(self.opening_cost)
-        self._keep(points, points.fit(number, cost, means, links, self.max_iter, progress))
+        fit = points.fit(number, cost, means, links, self.max_iter, progress)
+        self.labels_ = fit.labels
+        self.medoid_indices_ = fit.medoids
+        self.objective_ = fit.objective
+        self.ambiguity_ = fit.ambiguity
+        self.n_iter_ = max(1, fit.n_iterations)
+        if points.vectors is not None:
+            self._centers = points.vectors[fit.medoids] if fit.centers is None else fit.centers
+            self.cluster_centers_ = self._centers + self._shift
+        elif hasattr(self, "cluster_centers_"):
+            del self.cluster_centers_
         return self
 
     def predict(self, X: Any) -> NDArray[np.int64]:
@@ -160,18 +170,6 @@ class FacilityLocation(ClusterMixin, BaseEstimator):
         self._shift = X.mean(axis=0, dtype=np.float64) if self.metric == "euclidean" else np.zeros(X.shape[1])
         vectors = prepared(X, self._shift, cosine=self.metric == "cosine")
         return Points.of_vectors(vectors, self._kind, n_neighbors=self.n_neighbors, progress=progress)
-
-    def _keep(self, points: Points, fit: Fit) -> None:
-        self.labels_ = fit.labels
-        self.medoid_indices_ = fit.medoids
-        self.objective_ = fit.objective
-        self.ambiguity_ = fit.ambiguity
-        self.n_iter_ = max(1, fit.n_iterations)
-        if points.vectors is not None:
-            self._centers = points.vectors[fit.medoids] if fit.centers is None else fit.centers
-            self.cluster_centers_ = self._centers + self._shift
-        elif hasattr(self, "cluster_centers_"):
-            del self.cluster_centers_
 
     def _check_options(self) -> None:
         if (self.n_clusters is None) == (self.opening_cost is None):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from facetric.text import printable
 
@@ -46,8 +46,7 @@ WAYS_OUT = {
     "unreadable": "copy or download it again, or save it again as 8-bit JPEG or PNG",
 }
 
-_ORIENTATION_TAG = 0x0112
-_UPRIGHT = {
+_UPRIGHT = {  # by the EXIF orientation
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
     4: Image.Transpose.FLIP_TOP_BOTTOM,
@@ -158,7 +157,10 @@ def upright_rgb(image: Image.Image) -> Image.Image:
         rgb.paste(rgba, mask=rgba.getchannel("A"))
     else:
         rgb = image.convert("RGB")
-    turn = _UPRIGHT.get(_orientation(image))
+    try:
+        turn = _UPRIGHT.get(int(image.getexif().get(ExifTags.Base.Orientation, 1)))
+    except Exception:  # the EXIF block is damaged, in any way; the pixels are still good
+        turn = None
     return rgb if turn is None else rgb.transpose(turn)
 
 
@@ -170,14 +172,6 @@ def _eight_bit(image: Image.Image) -> Image.Image:
     if not (low >= 0 and high <= largest):
         raise ValueError(f"values from {low:g} to {high:g}; grayscale of this kind must lie between 0 and {largest:,}")
     return Image.fromarray(np.rint(values.astype(np.float64) * (255 / largest)).astype(np.uint8))
-
-
-def _orientation(image: Image.Image) -> int:
-    """The EXIF orientation, 1 (upright) when there is none or the EXIF block is damaged: the pixels are still good."""
-    try:
-        return int(image.getexif().get(_ORIENTATION_TAG, 1))
-    except Exception:  # the same reason as in decode_image
-        return 1
 
 
 @cache

@@ -65,7 +65,8 @@ def load_glyphs(*, size: int = 32, seed: int = 0, min_images: int = 8) -> ImageD
     codes, labels = np.unique(characters, return_inverse=True)
     if len(codes) < 2:
         raise ValueError(
-            f"{len(codes)} characters have {min_images} different images: lower min_images (--set data.options.min_images=8)"
+            f"{len(codes)} characters of the DejaVu and STIX fonts have {min_images} different images, and 2 are needed: lower "
+            "min_images (--set data.options.min_images=8)"
         )
     trains = np.zeros(len(codes), dtype=bool)
     trains[np.random.default_rng(seed).permutation(len(codes))[: len(codes) // 2]] = True
@@ -168,12 +169,8 @@ def _draw_all(size: int, min_faces: int) -> tuple[NDArray[np.uint8], NDArray[np.
                 images.append(image)
                 characters.append(character)
                 faces.append(face)
-    if not images:
-        raise ValueError(
-            f"no character of the DejaVu and STIX fonts in {folder} has {min_faces} faces: lower min_images "
-            "(--set data.options.min_images=8)"
-        )
-    return np.stack(images), np.array(characters, dtype=np.int64), np.array(faces, dtype=np.int64)
+    drawn = np.array(images, dtype=np.uint8).reshape(-1, size, size)  # there may be none
+    return drawn, np.array(characters, dtype=np.int64), np.array(faces, dtype=np.int64)
 
 
 class _Pen:

@@ -185,10 +185,9 @@ def _each(images: Any) -> Iterator[Path | Image.Image]:
 
 
 def _image(array: NDArray[Any]) -> Image.Image:
-    is_gray, is_color = array.ndim == 2, array.ndim == 3 and array.shape[2] == 3
     if array.ndim == 3 and array.shape[2] == 1:
-        array, is_gray = array[:, :, 0], True
-    if array.dtype != np.uint8 or not (is_gray or is_color) or 0 in array.shape:
+        array = array[:, :, 0]
+    if array.dtype != np.uint8 or not (array.ndim == 2 or array.shape[2:] == (3,)) or 0 in array.shape:
         raise ValueError(
             f"an image is a uint8 array of shape (height, width) or (height, width, 3), values 0 to 255; got {array.dtype} of "
             f"shape {array.shape}: convert it"

@@ -99,10 +99,9 @@ def first_half_trains(labels: NDArray[np.int64], n_classes: int) -> NDArray[np.s
 def existing_root(root: str | os.PathLike[str], what: str) -> Path:
     """The folder as a Path, or a ValueError that says what should be there."""
     path = Path(root).expanduser()
-    if not path.exists():
-        raise ValueError(f"{printable(path)} does not exist: pass {what} as root (--root)")
     if not path.is_dir():
-        raise ValueError(f"{printable(path)} is not a folder: pass {what} as root (--root)")
+        problem = "is not a folder" if path.exists() else "does not exist"
+        raise ValueError(f"{printable(path)} {problem}: pass {what} as root (--root)")
     return path
 
 

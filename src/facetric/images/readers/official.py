@@ -125,8 +125,6 @@ def _products(path: Path) -> list[tuple[int, str]]:
 def list_cars(root: str | os.PathLike[str]) -> Listing:
     """What the annotations say; `root` is the folder of either layout, or its parent."""
     path = existing_root(root, _CARS)
-    paths: list[Path] = []
-    labels: list[int] = []
     if (images := _images_of_cars(path, "car_ims")) is not None:
         if (more := _beside(path, "cars_annos.mat")) is None:
             raise ValueError(
@@ -139,17 +137,14 @@ def list_cars(root: str | os.PathLike[str]) -> Listing:
         raise ValueError(
             f"{printable(path)} holds no known layout of Cars196: pass {_CARS}; class folders are read with --data folder"
         )
-    for folder, table, file_field in halves:
-        for name, class_id in _annotations(table, file_field):
-            paths.append(folder / Path(name).name)
-            labels.append(class_id - 1)
-    names = _car_names(path, more) or tuple(f"class {class_id:03d}" for class_id in range(1, max(labels) + 2))
-    if max(labels) >= len(names):
-        raise ValueError(
-            f"the annotations have class {max(labels) + 1} but only {len(names)} names are given: unpack the devkit again"
-        )
-    numbers = np.array(labels, dtype=np.int64)
-    return Listing("cars", tuple(paths), numbers, names, first_half_trains(numbers, len(names)))
+    found = ((folder, row) for folder, table, field in halves for row in _annotations(table, field))
+    rows = [(folder / Path(name).name, class_id) for folder, (name, class_id) in found]
+    labels = np.array([class_id - 1 for _, class_id in rows], dtype=np.int64)
+    n_classes = int(labels.max()) + 1
+    names = _car_names(path, more) or tuple(f"class {class_id:03d}" for class_id in range(1, n_classes + 1))
+    if n_classes > len(names):
+        raise ValueError(f"the annotations have class {n_classes} but only {len(names)} names are given: unpack the devkit again")
+    return Listing("cars", tuple(path for path, _ in rows), labels, names, first_half_trains(labels, len(names)))
 
 
 def has_cars(path: Path) -> bool:

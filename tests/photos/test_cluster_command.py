@@ -284,6 +284,18 @@ def test_an_output_among_the_photos_is_not_clustered(run, photos):
         assert "48 photos: " in result.stdout
 
 
+def test_names_that_were_all_taken_back_are_in_nobodys_way(run, photos, tmp_path):
+    arguments = ["cluster", photos, "--model", run, "--output", tmp_path / "groups"]
+    made = decisions(photos, ("name", ["00.png"], "robin"))
+    assert invoke(*arguments, "--decisions", made).exit_code == 0
+    record = json.loads(made.read_text())
+    paths = {photo["content"]: [photo["path"]] for photo in record["photos"]}
+    open_collection(tmp_path / "groups").decide(record | {"decisions": [], "removed": record["decisions"]}, paths)
+    again = invoke(*arguments)
+    assert again.exit_code == 0, again.stderr
+    assert "name" not in table(tmp_path / "groups")["00.png"]
+
+
 def test_copies_are_in_one_group_and_marked_on_the_page(run, photos, tmp_path):
     shutil.copy(photos / "00.png", photos / "00 again.png")
     photo(7, (320, 240)).save(photos / "large.jpg", quality=90)

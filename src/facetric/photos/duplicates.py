@@ -166,7 +166,7 @@ class _Sample:
         n_then, known = json.loads(store.noted(name) or "[0, 0]")
         if n_then <= n_photos < 2 * n_then:
             return float(known)
-        contents = {Path(path): content for path, (_, content) in store.states(self._paths).items()}
+        contents = unchanged(store, list(self._paths))
         for path in sorted(contents.keys() - self._copies.keys(), key=os.fsencode):
             with suppress(ImageError):  # changed meanwhile
                 self.see(path, open_image(path, at_least=self._embedder.preprocessing.at_least))

@@ -110,16 +110,15 @@ def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:
 
 def _check_edits(table: Path, root: Path, decisions: Decisions, store: SqliteStore) -> None:
     """A ValueError if the table holds names, or edits, that nobody asked to keep to."""
-    if not table.is_file():
-        return
     written = store.noted(TABLE).split()
-    header = table.read_bytes().partition(b"\n")[0].strip()
+    if not table.is_file() or _digest(table) in written:
+        return
     keep = f"keep to it with --decisions {shlex.quote(str(table))}, or move it away"
-    if written and _digest(table) not in written:
+    if written:
         edits = Decisions.read_table(table, root).decisions
         if not edits or not set(edits) <= set(decisions.decisions):
             raise ValueError(f"{printable(table)} was changed since it was written: {printable(keep)}")
-    elif not decisions.decisions and header.endswith(b",name"):
+    elif not decisions.decisions and table.read_bytes().partition(b"\n")[0].strip().endswith(b",name"):
         raise ValueError(f"{printable(table)} has names, and no decisions are given: pass decisions.json, or {printable(keep)}")
 
 

@@ -14,6 +14,7 @@ from facetric.clustering.knn import SQUARED, in_blocks, pair_cost
 from facetric.machine import blas_threads, numba_threads
 
 _BLOCK_SIZE = 4096  # points that a thread compares with the trials
+_FEW_PRODUCTS = 300_000  # of points and centers, which take half a millisecond
 _TOLERANCE = 1e-4  # k-means stops when an iteration improves the objective by less than this fraction
 
 
@@ -204,7 +205,7 @@ def two_nearest(vectors: NDArray[np.float32], centers: NDArray[np.float32], kind
         products = (-2 * (vectors[rows] - shift)) @ right
         _pick_two(products, squares, vectors, centers, rows.start, kind, found)
 
-    in_blocks(search, len(vectors))
+    in_blocks(search, len(vectors), alone=len(vectors) * len(centers) < _FEW_PRODUCTS)
     return found
 
 

@@ -141,17 +141,24 @@ def fill_costs(vectors: NDArray[np.float32], chosen: NDArray[np.int32], kind: in
     in_blocks(lambda rows: _exact_costs(vectors, rows.start, chosen[rows], costs[rows], kind), len(chosen))
 
 
-def in_blocks(function: Callable[[slice], None], n: int, block_size: int = _BLOCK_SIZE, progress: Progress | None = None) -> None:
-    """Call the function with consecutive slices of n rows, in threads; it must write to its own rows only."""
-    _in_threads(lambda start: function(slice(start, min(start + block_size, n))), range(0, n, block_size), progress)
+def in_blocks(
+    function: Callable[[slice], None],
+    n: int,
+    block_size: int = _BLOCK_SIZE,
+    *,
+    alone: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Call the function with consecutive slices of n rows, in threads; it must write to its own rows only.
 
-
-def _in_threads(function: Callable[[int], None], arguments: range, progress: Progress | None) -> None:
+    `alone`: without threads, for work that takes less than their start.
+    """
     # A block per thread and one BLAS thread each: threads that share a product wait for each other, block after block.
+    blocks = [slice(start, min(start + block_size, n)) for start in range(0, n, block_size)]
     with blas_threads(1), ThreadPoolExecutor(numba_threads(), "facetric-clustering") as pool:
-        for n_done, _ in enumerate(pool.map(function, arguments), start=1):
+        for n_done, _ in enumerate((map if alone else pool.map)(function, blocks), start=1):
             if progress is not None:
-                progress("Neighbors", n_done, len(arguments))
+                progress("Neighbors", n_done, len(blocks))
 
 
 def _exact(
@@ -185,9 +192,10 @@ def _by_cells(
     members = np.argsort(probes[:, 0], kind="stable")
     first = np.concatenate([[0], np.cumsum(np.bincount(probes[:, 0], minlength=len(centers)))])
 
-    def search(cell: int) -> None:
-        for start in range(first[cell], first[cell + 1], _BLOCK_SIZE):
-            queries = members[start : min(start + _BLOCK_SIZE, first[cell + 1])]
+    def search(cell: slice) -> None:
+        end = first[cell.stop]
+        for start in range(first[cell.start], end, _BLOCK_SIZE):
+            queries = members[start : min(start + _BLOCK_SIZE, end)]
             left, own = -2 * vectors[queries], probes[queries]
             for other in np.unique(own):
                 asking = (own == other).any(axis=1)
@@ -195,7 +203,7 @@ def _by_cells(
                 products, rows = left[asking] @ vectors[points].T, queries[asking]
                 keep_nearest(products, squares[points], points, rows, rows, chosen, keys)
 
-    _in_threads(search, range(len(centers)), progress)
+    in_blocks(search, len(centers), 1, progress=progress)
 
 
 def _cell_centers(vectors: NDArray[np.float32], n_rounds: int = 5) -> NDArray[np.float32]:

@@ -78,7 +78,7 @@ def test_an_existing_run_is_not_overwritten(config_file, tmp_path):
         (["model.backbone=glyphnett"], "did you mean glyphnet"),
         (["loss.margn_weight=1"], "unknown key 'margn_weight' in [loss]; did you mean 'margin_weight'?"),
         (["loss.name=npairs"], "loss 'npairs' takes no margin_weight"),
-        (["run.best_metric=recall"], "run.best_metric must be one of"),
+        (["run.best_metric=recall"], "run.best_metric: Input should be 'recall_at_1', "),
         (["batches.size=3000"], "lower class_ratio"),
         (["run.precision=fp16"], "needs a GPU"),
         (["optimizer.warmup_steps=6"], "warmup_steps (6) must be below run.steps (6)"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, field
@@ -14,10 +13,10 @@ from tabulate import tabulate
 
 from facetric.clustering import Estimate
 from facetric.evaluation.clusterings import CalibratedClustering, KMeansClusterings, ScoredClustering
-from facetric.files import write_atomically
+from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.metrics import ClusteringScores
 
-FORMAT = 5
+FORMAT = 6
 
 
 @dataclass(frozen=True)
@@ -108,24 +107,22 @@ class EvaluationReport:
 
     def to_json(self) -> str:
         """Standard JSON with a checksum; keys of `recall_at_k` become strings."""
-        return json.dumps({"format": FORMAT, "sha256": self.fingerprint, **asdict(self)}, indent=2, allow_nan=False) + "\n"
+        return checksummed({"format": FORMAT, **asdict(self)}).decode()
 
     @cached_property
     def fingerprint(self) -> str:
         """A hash of everything in the report."""
-        return _digest(json.loads(json.dumps(asdict(self), allow_nan=False)))
+        return str(json.loads(self.to_json())["sha256"])
 
     @classmethod
     def from_json(cls, text: str) -> EvaluationReport:
         """What `to_json` wrote."""
         try:
-            values = json.loads(text)
-            if (found := values.pop("format", None)) != FORMAT:
+            values = read_checksummed(text.encode())
+            if (found := values.pop("format")) != FORMAT:
                 raise ValueError(f"its format is {found}, this version reads {FORMAT}")
-            if values.pop("sha256") != _digest(values):
-                raise ValueError("its checksum is wrong")
             return cls._of(values)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise ValueError(f"damaged or not an evaluation ({error}): evaluate again with `facetric evaluate RUN`") from None
 
     @classmethod
@@ -220,8 +217,3 @@ def _precision_recall(scores: ClusteringScores, kind: str) -> str:
 
 def _with_scores(record: dict[str, Any]) -> dict[str, Any]:
     return {**record, "scores": ClusteringScores(**record["scores"])}
-
-
-def _digest(values: dict[str, Any]) -> str:
-    """Of plain JSON values, whatever the order of their keys."""
-    return hashlib.sha256(json.dumps(values, sort_keys=True, allow_nan=False).encode()).hexdigest()

@@ -73,7 +73,9 @@ class RunTable(Table):
         200, ge=0, description="Steps between validations; the last step is validated too. 0 for none at all."
     )
     checkpoint_every: int = Field(200, ge=1, description="Steps between checkpoints. The last step is always saved.")
-    best_metric: str = Field("recall_at_1", description="Validation score that selects checkpoints/best.safetensors.")
+    best_metric: Literal["recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "map_at_r", "nmi"] = Field(
+        "recall_at_1", description="Validation score that selects checkpoints/best.safetensors."
+    )
     loggers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], BeforeValidator(_as_list)] = Field(
         (), description='Where the rows of metrics.jsonl go too: ["tensorboard", "wandb"], each an extra of the install.'
     )

@@ -18,7 +18,7 @@ from facetric.training.loggers import describe_environment, require_loggers, say
 from facetric.training.processes import Interruption, Processes
 from facetric.training.session import Session, start_fabric, torch_settings
 from facetric.training.step import StepClock, take_steps
-from facetric.training.validation import Scores, check_metric, check_validation
+from facetric.training.validation import Scores, check_validation
 from facetric.training.writer import History, OnTrainingStep, OnValidation, Writer
 
 
@@ -85,7 +85,6 @@ def _run(
     console: Console | None,
     calls: tuple[OnTrainingStep | None, OnValidation | None],
 ) -> RunResult:
-    check_metric(config.run.best_metric)
     require_loggers(config.run.loggers)
     if config.run.threads is None:  # recorded: sums depend on it, and a resumed run must use the same
         config = config.model_copy(update={"run": config.run.model_copy(update={"threads": torch.get_num_threads()})})

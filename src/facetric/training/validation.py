@@ -11,7 +11,6 @@ from facetric.metrics import Metric
 Scores = dict[str, float]
 
 KS = (1, 2, 4, 8)
-SCORES = (*(f"recall_at_{k}" for k in KS), "map_at_r", "nmi")
 _N_RESTARTS = 3  # k-means clusterings: the NMI of one is too noisy to choose by
 
 
@@ -41,9 +40,3 @@ def check_validation(labels: NDArray[np.int64], *, can_be_off: bool = True) -> N
             f"validation scores Recall@{max(KS)} and needs {max(KS) + 1} images of 2 classes or more; there are {n_images} of "
             f"{n_classes}: add images, or raise --set data.validation_fraction=…{off}"
         )
-
-
-def check_metric(name: str) -> None:
-    """Refuse a score that validation does not have."""
-    if name not in SCORES:
-        raise ValueError(f"run.best_metric must be one of {', '.join(SCORES)}; got {name!r}: choose one of these")

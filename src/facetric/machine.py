@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.metadata
 import math
 import os
 import sys
@@ -112,12 +113,7 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
-@functools.cache
-def installed_version(package: str) -> str:
-    """importlib.metadata's, which reads and parses a file each time."""
-    from importlib.metadata import version
-
-    return version(package)
+installed_version = functools.cache(importlib.metadata.version)  # which reads and parses a file each time
 
 
 def keep_freed_memory() -> bool:

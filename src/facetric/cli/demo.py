@@ -86,19 +86,16 @@ def _train(config: TrainConfig, run: Run) -> None:
 
 
 def _print_table(reports: dict[str, EvaluationReport]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from tabulate import tabulate
 
     from facetric.evaluation import percent
 
     first = next(iter(reports.values()))
-    table = Table(title=f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %", title_justify="left")
-    table.add_column("", no_wrap=True)
-    for heading in (*(f"R@{k}" for k in first.recall_at_k), "NMI", "MAP@R"):
-        table.add_column(heading, justify="right")
-    for name, report in reports.items():
-        table.add_row(name, *(percent(score) for score in (*report.recall_at_k.values(), report.nmi, report.map_at_r)))
-    Console().print(table)
+    found = {name: (*report.recall_at_k.values(), report.nmi, report.map_at_r) for name, report in reports.items()}
+    rows = [[name, *map(percent, scores)] for name, scores in found.items()]
+    headings = ["", *(f"R@{k}" for k in first.recall_at_k), "NMI", "MAP@R"]
+    typer.echo(f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %")
+    typer.echo(tabulate(rows, headings, "rounded_outline", disable_numparse=True, stralign="right", colalign=("left",)))
 
 
 def _say(line: str) -> None:

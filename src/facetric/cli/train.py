@@ -12,8 +12,6 @@ from facetric.cli.errors import compile_kernels, is_first_process, one_line_erro
 from facetric.cli.options import Overrides, RunFolder
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from facetric.images import ImageDataset
     from facetric.runs import TrainConfig
     from facetric.training import RunResult
@@ -63,13 +61,15 @@ def train(
             chosen, dataset = _final(final, settings, unset or []), None
         else:
             chosen, dataset = _chosen(config, data, root, settings, unset or [], quiet=quiet)
+        from rich.console import Console
+
         from facetric.runs import Run
         from facetric.training import train as train_run
 
         if is_first_process():
             Run.new(chosen)  # fail now, not after the compilation
         compile_kernels()
-        _exit_by_signal(train_run(chosen, dataset, console=_console(quiet)))
+        _exit_by_signal(train_run(chosen, dataset, console=Console(stderr=True, quiet=quiet)))
 
 
 def resume(
@@ -81,9 +81,11 @@ def resume(
 ) -> None:
     """Resume a stopped run from its last checkpoint; the result is that of a run that never stopped."""
     with one_line_errors("resume", quiet=quiet, when_interrupted=_INTERRUPTED):
+        from rich.console import Console
+
         from facetric.training import resume as resume_run
 
-        _exit_by_signal(resume_run(run, accept_changes=accept_changes, console=_console(quiet)))
+        _exit_by_signal(resume_run(run, accept_changes=accept_changes, console=Console(stderr=True, quiet=quiet)))
 
 
 _INTERRUPTED = "stopped at once; if the run folder exists, `facetric resume` continues from its last checkpoint"
@@ -138,12 +140,6 @@ def _place(output: Path) -> list[str]:
     """The run folder as settings."""
     path = output.expanduser().absolute()
     return [f"run.folder={json.dumps(str(path.parent))}", f"run.name={json.dumps(path.name)}"]
-
-
-def _console(quiet: bool) -> Console:
-    from rich.console import Console
-
-    return Console(stderr=True, quiet=quiet)
 
 
 def _exit_by_signal(result: RunResult) -> None:

@@ -285,15 +285,6 @@ class BatchTable(Table):
     class_ratio: float | None = Field(None, gt=0, le=1, description="C / m: distinct classes per image; 0.25 by default.")
     images_per_class: int | None = Field(None, ge=1, description="Images of each class, instead of class_ratio.")
 
-    @model_validator(mode="after")
-    def _one_way_to_fill_a_batch(self) -> Self:
-        if self.class_ratio is not None and self.images_per_class is not None:
-            raise ValueError(
-                f"batches.class_ratio ({self.class_ratio}) and batches.images_per_class ({self.images_per_class}) both set the "
-                "classes of a batch: give one"
-            )
-        return self
-
 
 class OptimizerTable(Table):
     """The optimizer and its rates."""

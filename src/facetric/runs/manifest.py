@@ -51,11 +51,7 @@ class DataChanges:
             (self.added, "was added and is left out", f"were added and are left out{new}"),
             (self.removed, "is missing", "are missing"),
             (self.changed, "has changed", "have changed"),
-            (
-                self.leaked,
-                "holds an image of another split now and is left out",
-                "hold images of another split now and are left out",
-            ),
+            (self.leaked, "is of another split now and is left out", "are of another split now and are left out"),
             (self.relabeled, "is in another class and keeps its old label", "are in another class and keep their old label"),
         )
         return [

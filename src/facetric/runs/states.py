@@ -125,8 +125,7 @@ def _row(line: bytes) -> dict[str, Any] | None:
 
 
 def _step_of(line: bytes) -> float:
-    row = _row(line)
     try:
-        return 0.0 if row is None else float(row["step"])
+        return float((_row(line) or {})["step"])
     except (ValueError, KeyError, TypeError, OverflowError):
         return 0.0

@@ -66,22 +66,14 @@ class CollapseWatch:
             f"To keep learning, {way_out} or enlarge the batches; otherwise stop here"
         )
 
+    @torch.no_grad()
     def spread(self, embeddings: Tensor) -> str | None:
-        """Call from time to time with the embeddings of a batch (m, d)."""
-        spread = relative_spread(embeddings)
+        """Call from time to time with the embeddings of a batch (m, d): how far they are from their mean, by their length."""
+        points = embeddings.detach().float()
+        distance = torch.linalg.vector_norm(points - points.mean(dim=0), dim=1).mean()
+        length = torch.linalg.vector_norm(points, dim=1).mean()
+        spread = float(distance / length.clamp_min(torch.finfo(torch.float32).tiny))
         if spread >= self.least_spread or "alike" in self._said:
             return None
         self._said.add("alike")
-        return (
-            f"the embeddings have collapsed: their relative spread is {spread:.1e}, so all images look alike. Lower the "
-            "learning rates, add optimizer.warmup_steps or optimizer.clip_norm, and train again under another name"
-        )
-
-
-@torch.no_grad()
-def relative_spread(embeddings: Tensor) -> float:
-    """The mean distance of the rows from their mean, as a fraction of their mean norm."""
-    points = embeddings.detach().float()
-    distance = torch.linalg.vector_norm(points - points.mean(dim=0), dim=1).mean()
-    length = torch.linalg.vector_norm(points, dim=1).mean()
-    return float(distance / length.clamp_min(torch.finfo(torch.float32).tiny))
+        return f"the embeddings have collapsed: their relative spread is {spread:.1e}, so all images look alike: {CALMER}"

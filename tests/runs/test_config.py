@@ -53,7 +53,6 @@ def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
         ({"run": {"steps": -1}}, "run.steps"),
         ({"run": {"name": "../up"}}, "run.name"),
         ({"model": {"cached_views": 2}}, "set model.freeze_through"),
-        ({"batches": {"class_ratio": 0.5, "images_per_class": 2}}, "give one"),
         ({"loss": {"subset_size": 2}}, "without subsets: set loss.n_subsets"),
         (
             {"loss": {"n_subsets": 2, "subset_size": 64}, "batches": {"size": 32}},

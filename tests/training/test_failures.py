@@ -78,6 +78,7 @@ def test_an_existing_run_is_not_overwritten(config_file, tmp_path):
         (["model.backbone=glyphnett"], "did you mean glyphnet"),
         (["loss.margn_weight=1"], "unknown key 'margn_weight' in [loss]; did you mean 'margin_weight'?"),
         (["loss.name=npairs"], "loss 'npairs' takes no margin_weight"),
+        (["batches.class_ratio=0.5", "batches.images_per_class=2"], "both set the classes per batch: give one"),
         (["run.best_metric=recall"], "run.best_metric: Input should be 'recall_at_1', "),
         (["batches.size=3000"], "lower class_ratio"),
         (["run.precision=fp16"], "needs a GPU"),

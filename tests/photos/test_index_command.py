@@ -71,6 +71,20 @@ def test_only_new_and_changed_photos_are_embedded_and_gone_ones_leave(model, tmp
     assert match.hits[0].entry.path == str(root / "00" / "deep" / "001.jpg")
 
 
+def test_a_photo_that_can_not_be_opened_for_a_while_keeps_its_place_and_label(model, tmp_path):
+    root = tmp_path / "photos"
+    write_photos(root, 12)
+    index = open_collection(tmp_path / "i", model)
+    index.add(root, label="bird")
+    path = root / "00" / "deep" / "000.jpg"
+    content = path.read_bytes()
+    path.write_bytes(content[:100])
+    assert index.update(root).n_removed == 0
+    path.write_bytes(content)
+    assert index.update(root).n_removed == 0
+    assert [entry.label for entry in index.entries()] == ["bird"] * 12
+
+
 def test_one_photo_that_is_updated_leaves_the_others_of_its_folder(run, model, tmp_path):
     root, index = tmp_path / "photos", tmp_path / "i"
     paths = write_photos(root, 6)

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 import os
 import re
 import shutil
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
@@ -122,7 +122,7 @@ class MappedArray:
             try:
                 lock.acquire(timeout=0)
             except Timeout:
-                print(f"waiting for another process that is preparing {self.path.name}", file=sys.stderr)
+                logging.getLogger("facetric").info("waiting for another process that is preparing %s", self.path.name)
                 lock.acquire()
         except OSError as error:
             raise self._cannot("write", error) from error
@@ -170,7 +170,7 @@ def mapped_array(
             array._look()  # another process may have written some meanwhile
             with array._writing({**record, "versions": versions, "made_by": made_by}, step or kind, told):
                 yield array
-        array._look()
+            array._look()
     with suppress(OSError):  # the time of the lock says when the cache was last used
         path.with_suffix(".lock").touch()
 

@@ -308,6 +308,6 @@ class Collection:
 
 
 def gone_photos(store: Store, folder: Path, done: Added) -> list[Entry]:
-    """Photos of the store below a folder that are not among those that were found there."""
-    others = [entry for entry in store.entries() if Path(entry.path) not in done.contents]
+    """Photos of the store below a folder whose file is gone; one that is there and cannot be opened keeps its place."""
+    others = [entry for entry in store.entries() if Path(entry.path) not in done.contents and not os.path.lexists(entry.path)]
     return [entry for entry in others if Path(entry.path).is_relative_to(folder)]

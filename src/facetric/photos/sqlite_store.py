@@ -288,10 +288,10 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
                 yield
                 if changes:
                     self._connection.execute("UPDATE about SET value = value + 1 WHERE name = 'version'")
+                self._connection.execute("COMMIT")
             except BaseException:
-                self._connection.execute("ROLLBACK")
+                self._connection.rollback()  # if SQLite has not done it, as on a full disk
                 raise
-            self._connection.execute("COMMIT")
 
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:

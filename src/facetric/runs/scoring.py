@@ -81,7 +81,7 @@ def evaluate_run(
     dataset, changes = run.images(split)
     n_others = len(dataset.labels) - 1
     usual = [k for k in (PRODUCTS_KS if run.config.data.name == "products" else OTHER_KS) if k <= n_others]
-    ks = checked_ks(ks or usual or (1,), n_others)  # fail now, not hours later
+    ks = checked_ks([*(() if ks is None else ks)] or usual or (1,), n_others)  # fail now, not hours later
     for line in changes.lines():
         _log.warning("%s", line)
     with run.locked("evaluated"):

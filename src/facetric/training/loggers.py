@@ -137,10 +137,10 @@ def describe_environment(*, seed: int, device: torch.device, n_processes: int) -
 def say_differences(path: Path, now: dict[str, Any], say: Callable[[str], None]) -> None:
     """One line if a resumed run may not be bitwise identical: other versions, threads, device or processes."""
     try:
-        before = json.loads(path.read_bytes())
+        before = dict(json.loads(path.read_bytes()))
     except OSError:
         return
-    except ValueError as error:
+    except (ValueError, TypeError, RecursionError) as error:
         say(f"{path} is damaged ({error}): whether the environment has changed is unknown")
         return
     changed = [key for key in ("versions", "device", "processes", "threads", "git_commit") if before.get(key) != now[key]]

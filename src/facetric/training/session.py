@@ -227,7 +227,8 @@ def prepare_runs(configs: Sequence[TrainConfig]) -> None:
     first = configs[0]
     fabric = start_fabric(first.run)
     dataset = new_images(first.data, validate=first.run.validate_every > 0)
-    session, *_ = [Session(config, dataset, fabric, Processes(fabric.device)) for config in configs]
+    for config in reversed(configs):  # one network at a time; that of the first stays
+        session = Session(config, dataset, fabric, Processes(fabric.device))
     for split in (session.training, session.held_out):  # runs with other validation classes, or none, find all of them
         if split is not None:
             session.source(split)

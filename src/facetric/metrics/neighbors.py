@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from facetric.machine import blas_threads, numba_threads
-from facetric.metrics.rank_kernels import Gallery, Queries, count_others, read_ranks, sort_positives
+from facetric.metrics.kernels import Gallery, Queries, count_others, read_ranks, sort_positives
 from facetric.progress import Progress
 
 Metric = Literal["cosine", "euclidean"]

@@ -259,8 +259,7 @@ GOOD, LABELS = torch.zeros(4, 2), torch.tensor([0, 0, 1, 1])
         (GOOD.long(), LABELS, "floating-point tensor.*torch.int64"),
         (GOOD.numpy(), LABELS, "floating-point tensor.*ndarray"),
         (GOOD[None], LABELS, r"shape \(batch, dimension\); got \(1, 4, 2\)"),
-        (GOOD[:0], LABELS[:0], "at least 2 images to compare; got 0"),
-        (GOOD[:1], LABELS[:1], "at least 2 images to compare; got 1"),
+        (GOOD[:0], LABELS[:0], "a batch needs images; got none"),
     ],
 )
 def test_bad_batches_are_refused(embeddings, labels, message):
@@ -304,6 +303,31 @@ def test_margin_decay_multiplies_gamma_once_per_period_and_resumes():
     assert resumed_loss.gamma(n_images=128) == 0.5
 
 
+def test_gamma_stays_at_its_floor_which_is_said_once(caplog):
+    """By default 0.94 after every 45 steps, down to a twentieth: 0.94⁴⁹ is the first below it."""
+    loss = FacilityLocationLoss(margin_weight=28.0)
+    decay = MarginDecay(loss)
+    seen = []
+    for _ in range(3000):
+        decay.step()
+        seen.append(loss.gamma(n_images=56))
+    assert (seen[43], seen[44]) == (28.0, 28.0 * 0.94)
+    assert seen[499] == 28.0 * 0.94**11 > 14  # a pass over 56 images, 0.94⁵⁰⁰, would leave nothing
+    assert seen[45 * 49 - 2] == 28.0 * 0.94**48
+    assert set(seen[45 * 49 - 1 :]) == {28.0 * 0.05}
+    assert [record.getMessage() for record in caplog.records] == [
+        "γ has decayed to 0.05 of its first value after 2205 steps, and stays there"
+    ]
+    assert MarginDecay(FacilityLocationLoss(), rate=1.0).set(10**6) is None
+    assert len(caplog.records) == 1
+
+
+def test_gamma_may_vanish_where_that_is_wanted():
+    loss = FacilityLocationLoss(margin_weight=1.0)
+    MarginDecay(loss, every=1, rate=0.5, floor=0.0).set(40)
+    assert loss.gamma(n_images=8) == 0.5**40
+
+
 @pytest.mark.parametrize("wrap", [lambda loss: loss, SubsampledLoss, lambda loss: GlobalBatch(SubsampledLoss(loss))])
 def test_margin_decay_scales_half_of_the_batch_too_and_finds_the_loss_inside_of_others(wrap):
     embeddings, labels = clustered(m=32, n_classes=8)
@@ -321,6 +345,8 @@ def test_margin_decay_refuses_what_cannot_decay():
     for every in (0, 2.5, "3", True):
         with pytest.raises(ValueError, match="every must be a whole number, 1 or more"):
             MarginDecay(loss, every=every)
+    with pytest.raises(ValueError, match=r"floor must be a finite number, 0 or more; got -0\.1"):
+        MarginDecay(loss, floor=-0.1)
     with pytest.raises(ValueError, match="needs a loss with a γ; got TripletSemihardLoss"):
         MarginDecay(TripletSemihardLoss(), every=1)
 

@@ -49,7 +49,7 @@ def test_npairs_is_left_out_where_its_batches_cannot_be_filled(photos):
     size = some_config(study).batches.size
     assert study.left_out == {
         "npairs": f"a batch of {size} needs {size // 2} distinct classes; the training set has 10 classes with 2 images or more: "
-        "lower batch_size (--set batches.size=20)"
+        "lower batch_size to 20"
     }
     assert study.n_runs == 3 * (16 * 3 + 5)
 

@@ -6,6 +6,8 @@ import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor, nn
 
+from facetric.losses.batch import checked_batch
+
 
 class ContrastiveLoss(BaseMetricLossFunction):
     """A loss that takes reference embeddings too: it is the loss of the batch and the references together.
@@ -16,6 +18,10 @@ class ContrastiveLoss(BaseMetricLossFunction):
     def __init__(self, loss: nn.Module) -> None:
         super().__init__()
         self.loss = loss
+
+    @property
+    def last(self) -> object:
+        return getattr(self.loss, "last", None)
 
     def forward(
         self,
@@ -30,9 +36,10 @@ class ContrastiveLoss(BaseMetricLossFunction):
             return self.loss(embeddings, labels)  # type: ignore[no-any-return]
         if ref_labels is None:
             raise ValueError("reference embeddings need labels: pass ref_labels, one per row of ref_emb")
+        embeddings, labels = checked_batch(self.loss, embeddings, labels)
+        ref_emb, ref_labels = checked_batch(self.loss, ref_emb, ref_labels, at_least=0)
         new = _not_in(embeddings, ref_emb)
-        rows = torch.cat([embeddings, ref_emb[new].to(embeddings.dtype)])
-        classes = torch.cat([labels.to(embeddings.device), ref_labels.to(embeddings.device)[new]])
+        rows, classes = torch.cat([embeddings, ref_emb[new].to(embeddings)]), torch.cat([labels, ref_labels.to(labels)[new]])
         return self.loss(rows, classes)  # type: ignore[no-any-return]
 
     def _get_name(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, checked_loss, is_degenerate, shown_options
+from facetric.losses.batch import BatchLoss, batch_pairs, checked_loss, is_degenerate, warn_once
 from facetric.losses.facility_location import BatchExplanation, FacilityLocationLoss
 from facetric.losses.solver.problem import whole
 
@@ -34,7 +34,7 @@ class SubsetsExplanation:
         return cls(subsets=tuple(subsets), margin_weight=subsets[0].margin_weight, active=active, **means)
 
 
-class SubsampledLoss(nn.Module):
+class SubsampledLoss(BatchLoss):
     """The mean of a loss over random subsets of the batch, `FacilityLocationLoss` unless another is given.
 
         ℓ(X, y) = 1/n · Σₛ ℓ(X[Bₛ], y[Bₛ]),   B₁ … Bₙ random subsets of the batch, drawn without replacement
@@ -46,11 +46,12 @@ class SubsampledLoss(nn.Module):
     Args:
         loss: what is averaged, any `loss(embeddings, labels)`; None is `FacilityLocationLoss()`.
         n_subsets: how many random subsets of the batch are drawn.
-        subset_size: images in a subset; None is half of the batch.
+        subset_size: images in a subset; None is half of the batch. A smaller batch is taken whole, with one warning.
         seed: of the generator that draws the subsets.
 
     ``last`` explains the last batch: every subset, and the means of F, F̃, Δ and NMI. It is None before the first batch and for
-    losses that explain nothing. The generator is in ``state_dict()``.
+    losses that explain nothing. The generator is in ``state_dict()``. In ``eval()`` mode it rests: the subsets are always the
+    first that its seed draws.
 
     Reference: A. Kleiner, A. Talwalkar, P. Sarkar, M. I. Jordan. A Scalable Bootstrap for Massive Data. JRSS B 2014.
 
@@ -79,27 +80,23 @@ class SubsampledLoss(nn.Module):
         self.generator = torch.Generator().manual_seed(whole("seed", seed, at_least=0, hint="the default is 0"))
         self.last = None
 
-    def extra_repr(self) -> str:
-        return shown_options(self)
-
     def get_extra_state(self) -> dict[str, Tensor]:
         return {"generator": self.generator.get_state()}
 
     def set_extra_state(self, state: dict[str, Tensor]) -> None:
         self.generator.set_state(state["generator"].cpu())
 
-    @torch.compiler.disable
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
-        _, labels = checked_batch(self, embeddings, labels, indices_tuple)
+    def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The mean over the subsets; in eval mode over those that the seed draws first, and the generator stays as it is."""
         is_degenerate(self.loss, batch_pairs(labels))  # warns once, in the name of the loss that the subsets go to
         m = len(embeddings)
         size = max(m // 2, 2) if self.subset_size is None else self.subset_size
-        if size > m:
-            raise ValueError(f"subset_size ({size}) exceeds the batch ({m}): enlarge the batch or lower subset_size")
+        if self.subset_size is not None and size > m:
+            warn_once(self, "subset_size", f"subset_size ({size}) exceeds the batch ({m}), which is taken whole")
+        generator = self.generator if self.training else torch.Generator().manual_seed(self.generator.initial_seed())
         values, explanations = [], []
         for _ in range(self.n_subsets):
-            subset = torch.randperm(m, generator=self.generator)[:size].to(embeddings.device)
+            subset = torch.randperm(m, generator=generator)[:size].to(embeddings.device)
             values.append(self.loss(embeddings[subset], labels[subset]))
             if isinstance(self.loss, FacilityLocationLoss) and self.loss.last is not None:
                 explanations.append(self.loss.last)
@@ -107,7 +104,7 @@ class SubsampledLoss(nn.Module):
         return torch.stack(values).mean()
 
 
-class MatryoshkaLoss(nn.Module):
+class MatryoshkaLoss(BatchLoss):
     """The mean of a loss over prefixes of the embedding, so that its first dimensions also serve alone.
 
         ℓ(X, y) = 1/k · Σ_w ℓ_w(X[:, :w], y),   widths w₁ < … < w_k, of which the largest is usually the whole embedding
@@ -128,11 +125,11 @@ class MatryoshkaLoss(nn.Module):
 
     def __init__(self, losses: Mapping[int, nn.Module]) -> None:
         super().__init__()
-        if not losses:
-            raise ValueError("a matryoshka loss needs at least one width; got none: pass {64: loss, 512: another_loss}")
+        if not isinstance(losses, Mapping) or not losses:
+            raise ValueError(f"a matryoshka loss needs at least one width; got {losses!r}: pass {{64: loss, 512: another_loss}}")
         hint = "a width is a number of dimensions"
         self.widths = sorted(whole("width", width, at_least=1, hint=hint) for width in losses)
-        self.losses = nn.ModuleList(losses[width] for width in self.widths)
+        self.losses = nn.ModuleList(checked_loss(losses[width]) for width in self.widths)
 
     @property
     def last(self) -> object:
@@ -141,10 +138,9 @@ class MatryoshkaLoss(nn.Module):
     def extra_repr(self) -> str:
         return f"widths={self.widths}"
 
-    @torch.compiler.disable
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
+    def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The mean over the prefixes."""
         if self.widths[-1] > embeddings.shape[1]:
-            raise ValueError(f"width {self.widths[-1]} exceeds the embedding ({embeddings.shape[1]}): lower it (loss.nested)")
+            raise ValueError(f"width {self.widths[-1]} exceeds the embedding ({embeddings.shape[1]}): lower it")
         parts = zip(self.widths, self.losses, strict=True)
         return torch.stack([loss(embeddings[:, :width], labels) for width, loss in parts]).mean()

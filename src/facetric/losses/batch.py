@@ -1,4 +1,4 @@
-"""What losses share: arguments and batches are checked, embeddings normalized, pairs found; `PairLoss` does all of it."""
+"""What losses share: arguments and batches are checked, embeddings normalized, pairs found: `BatchLoss`, `PairLoss`."""
 
 from __future__ import annotations
 
@@ -6,14 +6,52 @@ import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from facetric.losses.operation import LossOperation, is_traced, precision, register
 
-class PairLoss(nn.Module, ABC):
+
+class BatchLoss(nn.Module, ABC):
+    """A loss of a batch (abstract): a subclass defines `batch_loss`; the call checks the batch.
+
+    Inside `torch.compile` and `torch.func` it is one operation, with a first derivative only.
+    """
+
+    def __new__(cls, *_: Any, **__: Any) -> Self:
+        return register(super().__new__(cls))  # here, because copies are made without __init__
+
+    @abstractmethod
+    def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Scalar loss of embeddings (m, d), in float32 or float64, with integer labels (m,)."""
+
+    def forward(
+        self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None, ref_emb: object = None, ref_labels: object = None
+    ) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,).
+
+        The rest is what pytorch-metric-learning passes: `indices_tuple`, a miner's output, is ignored with a warning; references
+        are refused, since they need `for_pytorch_metric_learning`.
+        """
+        rest = indices_tuple, ref_emb, ref_labels
+        as_one = is_traced(embeddings) and not any(one is not None for one in rest)
+        if not as_one or next(self.parameters(), None) is not None:  # proxies have a gradient too
+            return self._on_checked(embeddings, labels, *rest)  # type: ignore[no-any-return]
+        value: Tensor = LossOperation.apply(embeddings, torch.as_tensor(labels), id(self))[0]
+        return value
+
+    @torch.compiler.disable
+    def _on_checked(self, embeddings: Tensor, labels: Tensor, *rest: object) -> Tensor:
+        return self.batch_loss(*checked_batch(self, embeddings, labels, *rest))
+
+    def extra_repr(self) -> str:
+        return shown_options(self)
+
+
+class PairLoss(BatchLoss):
     """A loss of the pairs of a batch (abstract): a subclass defines `pair_loss`, and describes its options under `Args:`.
 
     The call checks the batch, gives 0 with zero gradient (and one warning) for a batch without a positive or a negative pair,
@@ -39,32 +77,32 @@ class PairLoss(nn.Module, ABC):
     def pair_loss(self, points: Tensor, pairs: Pairs) -> Tensor:
         """Scalar loss of points (m, d), normalized if the loss normalizes; there is a positive and a negative pair."""
 
-    @torch.compiler.disable
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Scalar loss of embeddings (m, d) with integer labels (m,); `indices_tuple` (a miner's output) is ignored."""
-        embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
+    def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """0 with zero gradient for a batch without pairs; else `pair_loss`, in full precision."""
         pairs = batch_pairs(labels)
         if is_degenerate(self, pairs):
             return zero_loss(embeddings)
         with torch.autocast(embeddings.device.type, enabled=False):
             return self.pair_loss(unit_vectors(embeddings) if self.normalize else embeddings, pairs)
 
-    def extra_repr(self) -> str:
-        return shown_options(self)
-
 
 def checked_batch(
-    loss: nn.Module, embeddings: Tensor, labels: Tensor, indices_tuple: object = None, *, at_least: int = 2
+    loss: nn.Module, embeddings: Tensor, labels: Tensor, indices_tuple: object = None, *references: object, at_least: int = 1
 ) -> tuple[Tensor, Tensor]:
     """Embeddings (m, d) in float32 or float64 and labels (m,) on the same device, or a ValueError that says what is wrong.
 
-    `indices_tuple` is the third argument that pytorch-metric-learning's trainers pass, the output of a miner. It is ignored,
-    with one warning per loss object: our losses look at the whole batch.
+    `indices_tuple` is ignored, with one warning per loss object: our losses look at the whole batch.
     """
-    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
-        kind = embeddings.dtype if isinstance(embeddings, Tensor) else type(embeddings).__name__
+    if any(one is not None for one in references):
         raise ValueError(
-            f"embeddings must be a floating-point tensor of shape (batch, dimension); got {kind}: convert with .float()"
+            f"{type(loss).__name__} compares the images of one batch; got ref_emb or ref_labels: "
+            "wrap the loss, for_pytorch_metric_learning(loss)"
+        )
+    if not isinstance(embeddings, Tensor) or not embeddings.is_floating_point():
+        is_tensor = isinstance(embeddings, Tensor)
+        kind, way_out = (embeddings.dtype, ".float()") if is_tensor else (type(embeddings).__name__, "torch.as_tensor(…)")
+        raise ValueError(
+            f"embeddings must be a floating-point tensor of shape (batch, dimension); got {kind}: convert with {way_out}"
         )
     if embeddings.ndim != 2 or embeddings.shape[1] == 0:
         raise ValueError(
@@ -77,7 +115,7 @@ def checked_batch(
             "pass the labels of the same batch"
         )
     if len(embeddings) < at_least:
-        raise ValueError(f"a batch needs at least {at_least} images to compare; got {len(embeddings)}: enlarge the batch")
+        raise ValueError("a batch needs images; got none: leave empty batches out")
     if not math.isfinite(float(embeddings.detach().sum())):  # cheap, and right unless finite numbers overflow: then look closer
         bad = torch.nonzero(~torch.isfinite(embeddings).all(dim=1)).flatten().tolist()
         if bad:
@@ -87,9 +125,7 @@ def checked_batch(
             )
     if indices_tuple is not None:
         warn_once(loss, "indices_tuple", "the miner's output (indices_tuple) is ignored: the loss is that of the whole batch")
-    if embeddings.dtype in (torch.float16, torch.bfloat16):
-        embeddings = embeddings.float()
-    return embeddings, labels.to(embeddings.device)
+    return embeddings.to(precision(embeddings)), labels.to(embeddings.device)
 
 
 def unit_vectors(embeddings: Tensor) -> Tensor:

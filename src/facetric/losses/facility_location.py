@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from facetric.losses.batch import batch_pairs, checked_batch, flag, is_degenerate, shown_options, unit_vectors, zero_loss
+from facetric.losses.batch import BatchLoss, batch_pairs, checked_batch, flag, is_degenerate, unit_vectors, zero_loss
 from facetric.losses.solver import ClusteringProblem, Solution, oracle_medoids, solve
 from facetric.losses.solver.problem import MarginFunction, check_margin, nonnegative, whole
 from facetric.losses.solver.solve import Inference, Refinement, check_solver_options, inference_for, score_gap
@@ -38,7 +38,7 @@ class BatchExplanation(Solution):
     active: bool  # whether the hinge is active, that is, whether there is any gradient
 
 
-class FacilityLocationLoss(nn.Module):
+class FacilityLocationLoss(BatchLoss):
     """The clustering loss: the true clustering must outscore every other one by the structured margin.
 
         ℓ(X, y*) = [ max_{S ⊂ V, |S| = |Y|} { F(X, S) + γ·Δ(g(S), y*) } − F̃(X, y*) ]₊
@@ -111,7 +111,8 @@ class FacilityLocationLoss(nn.Module):
         self.normalize = flag("normalize", normalize)
         self.squared = flag("squared", squared)
         self.reduction = reduction
-        self.rng = np.random.default_rng(whole("seed", seed, at_least=0, hint="the default is 0"))
+        self.seed = whole("seed", seed, at_least=0, hint="the default is 0")
+        self.rng = np.random.default_rng(self.seed)
         self.last = None
         self._said_stochastic = False
         self.share = operator.call
@@ -124,13 +125,8 @@ class FacilityLocationLoss(nn.Module):
         self.margin_weight, self.margin_scale = state["margin_weight"], state["margin_scale"]
         self.rng.bit_generator.state = json.loads(state["generator"])
 
-    @torch.compiler.disable
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """The loss of one batch: embeddings (m, d), integer labels (m,) → scalar.
-
-        `indices_tuple`, the miner's output that pytorch-metric-learning's trainers pass, is ignored with a warning.
-        """
-        embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
+    def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """The equation above; `last` explains it."""
         value, self.last = self._evaluate(embeddings, labels)
         return value
 
@@ -151,9 +147,6 @@ class FacilityLocationLoss(nn.Module):
         """γ for a batch of this many images."""
         weight = n_images / 2 if self.margin_weight is None else self.margin_weight
         return weight * self.margin_scale
-
-    def extra_repr(self) -> str:
-        return shown_options(self)
 
     def _evaluate(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, BatchExplanation]:
         with torch.autocast(embeddings.device.type, enabled=False):
@@ -192,10 +185,11 @@ class FacilityLocationLoss(nn.Module):
             self._said_stochastic = True
             _log.warning(
                 'inference "auto" is stochastic for batches such as this one, of %d images in %d classes; '
-                'for exact inference: inference="greedy" (--set loss.inference=greedy)',
+                'for exact inference set inference="greedy"',
                 *sizes,
             )
-        solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=self.rng)
+        rng = self.rng if self.training else np.random.default_rng(self.seed)
+        solution = solve(problem, inference=self.inference, refine=self.refine, max_sweeps=self.max_sweeps, rng=rng)
         return solution, oracle_medoids(problem)
 
     def _hinge(
@@ -227,26 +221,37 @@ class FacilityLocationLoss(nn.Module):
         return torch.where(apart, torch.where(apart, square, 1.0).sqrt(), 0.0)
 
 
-class MarginDecay:
-    """The paper's schedule: multiplies a loss's γ by `rate` after every `every` steps. Call `step` once per training step.
+class MarginDecay(nn.Module):
+    """The paper's schedule: multiplies a loss's γ by `rate` after every `every` steps. Call `step` once per optimizer step.
 
     The loss is a `FacilityLocationLoss`, alone or inside `SubsampledLoss` and `GlobalBatch`. The decay sets its `margin_scale`.
+    The number of steps is in ``state_dict()``: γ goes on where it was with whatever module the decay is a part of.
 
-    >>> loss = FacilityLocationLoss()
-    >>> decay = MarginDecay(loss, every=2)
-    >>> loss.gamma(n_images=128)
-    64.0
-    >>> for _ in range(4):
-    ...     decay.step()
-    >>> round(loss.gamma(n_images=128), 4)  # 64 · 0.94²
-    56.5504
+    Args:
+        loss: the loss whose γ decays.
+        every: steps between decays; by default as many as the paper takes to see the images of CUB once.
+        rate: what γ is multiplied by.
+        floor: γ stays at this fraction of its first value, and a line in the log says when it gets there.
+
+    Examples:
+        >>> loss = FacilityLocationLoss()
+        >>> decay = MarginDecay(loss, every=2)
+        >>> loss.gamma(n_images=128)
+        64.0
+        >>> for _ in range(4):
+        ...     decay.step()
+        >>> round(loss.gamma(n_images=128), 4)  # 64 · 0.94²
+        56.5504
     """
 
-    def __init__(self, loss: nn.Module, *, every: int, rate: float = 0.94) -> None:
-        self.every = whole("every", every, at_least=1, hint="one pass over the training set is customary")
+    PAPER_PASS = 5864 // 128  # steps: the training images of CUB in the paper's batches
+
+    def __init__(self, loss: nn.Module, *, every: int = PAPER_PASS, rate: float = 0.94, floor: float = 0.05) -> None:
+        super().__init__()
+        self.every = whole("every", every, at_least=1, hint=f"the paper's pass over CUB has {self.PAPER_PASS}")
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise ValueError(f"rate must be in (0, 1]; got {rate!r}: the paper uses 0.94, 1 keeps γ constant")
-        self.rate = rate
+        self.rate, self.floor = rate, nonnegative("floor", floor, hint="0 lets γ vanish")
         self.losses = [part for part in loss.modules() if hasattr(part, "margin_scale")]
         if not self.losses:
             raise ValueError(f"MarginDecay needs a loss with a γ; got {loss}: pass a FacilityLocationLoss")
@@ -254,18 +259,24 @@ class MarginDecay:
 
     def step(self) -> None:
         """One training step has been done."""
-        self._set(self.n_steps + 1)
+        self.set(self.n_steps + 1)
 
-    def state_dict(self) -> dict[str, int]:
+    def set(self, n_steps: int) -> None:
+        """So many training steps have been done."""
+        self.n_steps, n_decays = n_steps, n_steps // self.every
+        for loss in self.losses:
+            loss.margin_scale = max(self.rate**n_decays, self.floor)  # type: ignore[assignment]
+        if n_steps == n_decays * self.every > 0 and self.rate**n_decays <= self.floor < self.rate ** (n_decays - 1):
+            _log.warning("γ has decayed to %g of its first value after %d steps, and stays there", self.floor, n_steps)
+
+    def get_extra_state(self) -> dict[str, int]:
         return {"n_steps": self.n_steps}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self._set(int(state["n_steps"]))
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.set(state["n_steps"])
 
-    def _set(self, n_steps: int) -> None:
-        self.n_steps = n_steps
-        for loss in self.losses:
-            loss.margin_scale = self.rate ** (n_steps // self.every)  # type: ignore[assignment]
+    def extra_repr(self) -> str:
+        return f"every={self.every}, rate={self.rate}, floor={self.floor}"
 
 
 class _KnownGradient(torch.autograd.Function):

@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from facetric.losses.batch import checked_batch, checked_loss
+from facetric.losses.batch import BatchLoss, checked_batch, checked_loss
 from facetric.losses.facility_location import FacilityLocationLoss
 
 Result = TypeVar("Result")
@@ -25,7 +25,7 @@ class PeerError(RuntimeError):
     """Another process failed; the message is its."""
 
 
-class GlobalBatch(nn.Module):
+class GlobalBatch(BatchLoss):
     """`loss` on the batches of all processes together, for a training loop of your own under DistributedDataParallel.
 
     Call it with this process's embeddings and labels. It gathers those of all ranks and gives every process the loss of the
@@ -47,15 +47,21 @@ class GlobalBatch(nn.Module):
         self.loss = checked_loss(loss)
         self._is_shared = False
 
+    @property
+    def last(self) -> object:
+        return getattr(self.loss, "last", None)
+
+    def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """In one process the loss itself."""
+        return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+
     @torch.compiler.disable
-    def forward(self, embeddings: Tensor, labels: Tensor, indices_tuple: object = None) -> Tensor:
-        """Scalar loss of all ranks' embeddings (m, d) and labels (m,); `indices_tuple` (a miner's output) is ignored."""
+    def _on_checked(self, embeddings: Tensor, labels: Tensor, *rest: object) -> Tensor:
         if n_processes() == 1:
-            embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple)
-            return self.loss(embeddings, labels)  # type: ignore[no-any-return]
+            return super()._on_checked(embeddings, labels, *rest)  # type: ignore[no-any-return]
         failure: ValueError | None = None
         try:
-            embeddings, labels = checked_batch(self, embeddings, labels, indices_tuple, at_least=0)
+            embeddings, labels = checked_batch(self, embeddings, labels, *rest, at_least=0)
         except ValueError as error:
             failure = error
         n_images = _batch_sizes(embeddings, failure)
@@ -63,7 +69,7 @@ class GlobalBatch(nn.Module):
             self.loss.load_state_dict(broadcast(lambda: _on_host(self.loss.state_dict())))
             self._is_shared = True  # states stay equal from here on
         with _inferred_on_rank_0(self.loss):
-            return self.loss(gather_rows(embeddings, n_images), gather_rows(labels.long(), n_images))  # type: ignore[no-any-return]
+            return self.batch_loss(gather_rows(embeddings, n_images), gather_rows(labels.long(), n_images))
 
 
 @contextmanager

@@ -135,17 +135,15 @@ class ClassBalancedBatches:
         n_eligible = len(self._sizes)
         if n_eligible < self.classes_per_batch:
             kind = "classes" if self.images_per_class is None else f"classes with {self.images_per_class} images or more"
-            way_out = "class_ratio (--set batches.class_ratio=…)"
+            way_out = "class_ratio"
             if self.images_per_class is not None:
-                way_out = "images_per_class (--set batches.images_per_class=…)"
-                if n_eligible > 1:
-                    way_out = f"batch_size (--set batches.size={n_eligible * self.images_per_class})"
+                way_out = f"batch_size to {n_eligible * self.images_per_class}" if n_eligible > 1 else "images_per_class"
             raise ValueError(f"{rule}; the training set has {n_eligible} {kind}: lower {way_out}")
         most = int(np.sort(self._sizes)[-self.classes_per_batch :].sum())
         if self.images_per_class is None and most < self.batch_size:
             raise ValueError(
                 f"{rule} that hold {self.batch_size} images together; the {self.classes_per_batch} largest hold {most}: "
-                "raise class_ratio or lower batch_size (--set batches.class_ratio=… or batches.size=…)"
+                "raise class_ratio or lower batch_size"
             )
 
     def _large_enough(self, rng: np.random.Generator, classes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -187,35 +185,30 @@ def _classes_per_batch(batch_size: int, class_ratio: float | None, images_per_cl
             raise ValueError(f"{name} must be a number; got {value!r}: 128 images with class_ratio=0.25 are usual")
     if class_ratio is not None and images_per_class is not None:
         raise ValueError(
-            f"class_ratio ({class_ratio}) and images_per_class ({images_per_class}) both set the classes per batch: give one "
-            "(batches.class_ratio or batches.images_per_class)"
+            f"class_ratio ({class_ratio}) and images_per_class ({images_per_class}) both set the classes per batch: give one"
         )
     if images_per_class is not None:
         if images_per_class < 1 or batch_size % images_per_class:
             raise ValueError(
-                f"batch_size ({batch_size}) must be a multiple of images_per_class ({images_per_class}): change one of them "
-                "(--set batches.size=… or batches.images_per_class=…)"
+                f"batch_size ({batch_size}) must be a multiple of images_per_class ({images_per_class}): change one of them"
             )
         n_classes = batch_size // images_per_class
         setting = f"batch_size {batch_size} with images_per_class {images_per_class}"
     else:
         ratio = 0.25 if class_ratio is None else class_ratio
         if not 0 < ratio <= 1:
-            raise ValueError(
-                f"class_ratio is classes per image, between 0 and 1; got {ratio}: the paper has 0.25 and 0.75 "
-                "(--set batches.class_ratio=0.25)"
-            )
+            raise ValueError(f"class_ratio is classes per image, between 0 and 1; got {ratio}: the paper has 0.25 and 0.75")
         n_classes = round(ratio * batch_size)
         setting = f"batch_size {batch_size} with class_ratio {ratio}"
     if n_classes < 2:
         raise ValueError(
             f"{setting} gives {max(n_classes, 0)} class per batch: one cluster is always right, so the loss is always 0; "
-            "use 2 classes or more (--set batches.size=… or batches.class_ratio=…)"
+            "use 2 classes or more"
         )
     if n_classes >= batch_size:
         raise ValueError(
             f"{setting} gives every image its own class: each is its own medoid, so the loss is always 0; "
-            "use fewer classes than images (--set batches.class_ratio=…)"
+            "use fewer classes than images"
         )
     return n_classes
 
@@ -231,6 +224,5 @@ def _check_ranks(batch_size: int, rank: int, world_size: int) -> None:
         )
     if batch_size % world_size:
         raise ValueError(
-            f"batch_size ({batch_size}) must be a multiple of world_size ({world_size}), for equal shares: "
-            "change it (--set batches.size=…)"
+            f"batch_size ({batch_size}) must be a multiple of world_size ({world_size}), for equal shares: change it"
         )

@@ -162,8 +162,6 @@ def photo_tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
     tables["run"] |= {"validate_every": rhythm if sizes.n_validation else 0, "checkpoint_every": min(rhythm, 500)}
     tables["model"] |= {"dim": DIM, "head_init": "pca" if n_images > DIM else "orthogonal"}
     tables["loss"] |= {"margin_weight": batch_size / 2}
-    if steps * batch_size > 1.5 * passes * n_images:  # a small dataset: γ must not vanish half-way
-        tables["loss"] |= {"margin_decay_every": steps // passes}
     if gpu:
         tables["run"] |= {"precision": "bf16"}
     else:

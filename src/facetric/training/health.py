@@ -60,10 +60,10 @@ class CollapseWatch:
         if self.n_idle < self.patience or "idle" in self._said:
             return None
         self._said.add("idle")
-        way_out = "raise loss.margin_weight" if self.loss_name.startswith("facility_location") else "raise loss.margin"
+        keys = "loss.margin_weight or loss.margin_decay" if self.loss_name.startswith("facility_location") else "loss.margin"
         return (
             f"nothing has been learned for {self.n_idle} steps: the loss is 0 because every batch is clustered as it should be. "
-            f"To keep learning, {way_out} or enlarge the batches; otherwise stop here"
+            f"To keep learning, raise {keys} or enlarge the batches; otherwise stop here"
         )
 
     @torch.no_grad()

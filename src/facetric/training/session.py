@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from facetric.embedder import WHOLE, Network, build_network, cached_activations, check_fit, encode
 from facetric.images import ImageDataset, ImageSource
-from facetric.losses import ClassBalancedBatches, FacilityLocationLoss
+from facetric.losses import ClassBalancedBatches, FacilityLocationLoss, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics import Metric
 from facetric.progress import steps_shown
@@ -87,16 +87,24 @@ class Session:
             check_fit(self.embedder.n_features, self.training.labels, model.dim)
         n_classes = self.training.n_classes
         self.loss = build_loss(config.loss, seed=run.seed, dim=model.dim, n_classes=n_classes, processes=processes)
-        self.batches = ClassBalancedBatches(
-            self.training.labels,
-            batch_size=config.batches.size,
-            class_ratio=config.batches.class_ratio,
-            images_per_class=config.batches.images_per_class,
-            n_batches=max(run.steps, 1),  # the whole run is one pass, so that nothing stops and starts in between
-            seed=run.seed,
-            rank=processes.rank,
-            world_size=processes.n,
-        )
+        self.decay: MarginDecay | None = None
+        if any(isinstance(part, FacilityLocationLoss) for part in self.loss.modules()):
+            every = config.loss.margin_decay_every or max(MarginDecay.PAPER_PASS, len(self.training) // config.batches.size)
+            self.decay = MarginDecay(self.loss, every=every, rate=config.loss.margin_decay)
+        try:
+            self.batches = ClassBalancedBatches(
+                self.training.labels,
+                batch_size=config.batches.size,
+                class_ratio=config.batches.class_ratio,
+                images_per_class=config.batches.images_per_class,
+                n_batches=max(run.steps, 1),  # the whole run is one pass, so that nothing stops and starts in between
+                seed=run.seed,
+                rank=processes.rank,
+                world_size=processes.n,
+            )
+        except ValueError as error:
+            settings = "--set batches.size=…, batches.class_ratio=… or batches.images_per_class=…"
+            raise ValueError(f"{error} ({settings})") from None
         fabric.to_device(self.embedder)
 
     def start(self, *, fresh: bool, one_cache: bool = False) -> None:
@@ -132,11 +140,8 @@ class Session:
     def schedule(self, step: int) -> None:
         """Learning rates and γ of this step: functions of the step alone."""
         self.rates.set(step)
-        config = self.config.loss
-        every = config.margin_decay_every or max(1, len(self.training) // self.config.batches.size)  # a pass
-        for part in self.loss.modules():
-            if isinstance(part, FacilityLocationLoss):
-                part.margin_scale = config.margin_decay ** ((step - 1) // every)
+        if self.decay is not None:
+            self.decay.set(step - 1)
 
     def for_use(self, pretrained_fraction: float | None = None) -> Network:
         """The network to validate and save. With `model.head_refit` another one, which shares what it does not change:

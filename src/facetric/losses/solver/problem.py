@@ -175,8 +175,8 @@ def _checked_distances(distances: ArrayLike) -> tuple[Distances, float]:
         raise ValueError("distances must be a square matrix of numbers: pass an (m, m) array") from None
     if array.ndim != 2 or array.shape[0] != array.shape[1]:
         raise ValueError(f"distances must be a square matrix; got shape {array.shape}: pass all m × m distances of the batch")
-    if len(array) < 2:
-        raise ValueError(f"clustering needs at least 2 points; got a batch of {len(array)}: enlarge the batch")
+    if len(array) < 1:
+        raise ValueError("clustering needs at least 1 point; got none: pass the distances of a batch")
     largest = largest_distance(array)
     if math.isnan(largest):
         largest = _refuse_bad_entries(array)

@@ -7,7 +7,7 @@ from PIL import Image
 
 from facetric.embedder import build_network
 from facetric.evaluation import EvaluationReport
-from facetric.evaluation.clusterings import KMeansClusterings
+from facetric.evaluation.clusterings import ScoredClustering
 from facetric.metrics import ClusteringScores
 from facetric.runs import Manifest, Run
 from facetric.runs.config_file import parse_config
@@ -82,17 +82,17 @@ def make_evaluated_run(folder, *, nmi, recall_at_1, split="test", **options):
     """A run with scores that nobody computed, of a dataset that is not there."""
     path = make_run(folder, checkpoint=None, manifest=nothing(), **options)
     report = EvaluationReport(
-        n_images=10, n_classes=2, dim=64, metric="cosine", clusters="facility_location", nmi=nmi,
-        recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2, kmeans=kmeans_with(nmi - 0.01),
+        n_images=10, n_classes=2, dim=64, metric="cosine", nmi=nmi,
+        recall_at_k={1: recall_at_1, 2: 0.9}, map_at_r=0.2, facility_location=from_medoids(nmi - 0.01),
     )  # fmt: skip
     report.save(Run(path).evaluation_file(split))
     return path
 
 
-def kmeans_with(nmi):
-    """k-means clusterings with this NMI and nothing else."""
+def from_medoids(nmi):
+    """A clustering from medoids with this NMI and nothing else."""
     scores = {field.name: 0.0 for field in fields(ClusteringScores)}
-    return KMeansClusterings(ClusteringScores(**{**scores, "nmi": nmi}), 0.0, ())
+    return ScoredClustering(1.0, 1, ClusteringScores(**{**scores, "nmi": nmi}))
 
 
 def nothing():

@@ -127,27 +127,28 @@ def test_the_mean_and_deviation_are_over_the_restarts():
     restarts = report.kmeans.restarts
     found = [restart.scores.nmi for restart in restarts]
     assert [restart.seed for restart in restarts] == [7, 8, 9, 10]
-    assert report.clusters == "kmeans"
     assert report.nmi == report.kmeans.scores.nmi == pytest.approx(np.mean(found))
     assert report.kmeans.nmi_sd == pytest.approx(np.std(found, ddof=1))
     assert report.ari == pytest.approx(np.mean([restart.scores.ari for restart in restarts]))
     assert evaluate(*clustered(), n_restarts=1).kmeans.nmi_sd == 0.0
 
 
-def test_clusters_start_from_medoids_unless_told_otherwise_and_the_report_says_so():
+def test_nmi_is_that_of_k_means_and_that_from_medoids_has_a_name_of_its_own():
     vectors, labels = clustered()
     report = evaluate(vectors, labels, n_restarts=2)
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     own = clustering_scores(labels, FacilityLocation(10).fit_predict(unit))
-    assert report.clusters == "facility_location"
-    assert report.nmi == report.facility_location.scores.nmi == pytest.approx(own.nmi)
-    assert report.bcubed_f1 == pytest.approx(own.bcubed_f1)
+    assert report.facility_location.scores.nmi == pytest.approx(own.nmi)
+    assert report.facility_location.scores.bcubed_f1 == pytest.approx(own.bcubed_f1)
     literature = evaluate(vectors, labels, facility=False, n_restarts=2)
     assert literature.facility_location is None
     assert report.kmeans == literature.kmeans
-    assert "10 medoids, then k-means from them" in str(report)
-    assert f"NMI {100 * literature.nmi:.2f}" in str(report)
-    assert "medoids" not in str(literature)
+    assert (report.nmi, report.bcubed_f1) == (literature.nmi, literature.bcubed_f1) != (own.nmi, own.bcubed_f1)
+    assert f"10 medoids, then k-means from them: medoid NMI {100 * own.nmi:.2f}, medoid AMI {100 * own.ami:.2f}" in str(report)
+    assert "medoid" not in str(literature)
+    from_medoids_alone = evaluate(vectors, labels, n_restarts=0)
+    assert (from_medoids_alone.nmi, from_medoids_alone.purity) == (None, None)
+    assert next(iter(from_medoids_alone.comparable_scores())) == "medoid NMI"
 
 
 def test_clusters_from_medoids_are_closer_to_their_centers_than_those_of_most_random_starts():

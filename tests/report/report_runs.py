@@ -42,7 +42,13 @@ def write_run(folder, *, n_images=60, n_classes=6, dataset="folder", names=None,
     command = ["/somewhere/bin/facetric", "train", "configs/birds.toml", "--set", "run.name=first try"]
     (folder / "environment.json").write_text(json.dumps({"command": command, "seed": 0}))
     rows = [
-        {"step": step, "loss": math.exp(-step / 50), "nmi": None, "backbone_lr": 1e-4, "timing": {"images_per_second": 900.0}}
+        {
+            "step": step,
+            "loss": math.exp(-step / 50),
+            "batch_nmi": None,
+            "backbone_lr": 1e-4,
+            "timing": {"images_per_second": 900.0},
+        }
         for step in range(10, 210, 10)
     ]
     rows += [{"step": step, "validation": {"recall_at_1": step / 300, "nmi": 0.5}} for step in (0, 100, 200)]

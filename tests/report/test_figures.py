@@ -51,7 +51,7 @@ FULL = [
         "facility_score": -20.0 + i,
         "oracle_score": -21.0 + i,
         "margin": 0.4 / (i + 1),
-        "nmi": 1 - 0.4 / (i + 1),
+        "batch_nmi": 1 - 0.4 / (i + 1),
         "margin_weight": 16 * 0.94**i,
         "backbone_lr": 1e-5,
         "head_lr": 1e-4,
@@ -78,7 +78,7 @@ def test_every_quantity_of_the_paper_has_its_curve_with_the_logged_values():
 
 
 def test_a_baseline_without_medoids_has_no_panel_for_them():
-    rows = [{"step": 1, "loss": 1.0, "nmi": None, "margin_weight": None}, {"step": 2, "loss": 0.5, "nmi": None}]
+    rows = [{"step": 1, "loss": 1.0, "batch_nmi": None, "margin_weight": None}, {"step": 2, "loss": 0.5, "batch_nmi": None}]
     assert {title for title, _ in lines_of(draw_curves(panels(rows)))} == {"Loss"}
 
 

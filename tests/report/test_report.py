@@ -67,7 +67,7 @@ def test_a_whole_run_gives_a_whole_report(tmp_path):
         "Npairs (paper)",
         "Clustering (paper)",
     ]
-    assert page["scores"]["columns"] == ["NMI", "k-means NMI", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
+    assert page["scores"]["columns"] == ["NMI", "medoid NMI", "R@1", "R@2", "R@4", "R@8", "MAP@R"]
     assert [panel["title"] for panel in page["curves"]][:3] == ["Loss", "Validation: retrieval", "Validation: clustering"]
     assert page["texts"][0]["text"] == "facetric train configs/birds.toml --set 'run.name=first try'"
     assert page["thumbnails"]["n_sheets"] == 1
@@ -191,14 +191,14 @@ def test_pictures_that_cannot_be_opened_are_counted(tmp_path):
     assert page["notes"] == ["6 images could not be opened and have no thumbnail."]
 
 
-def test_the_clusters_are_those_that_the_evaluation_scored(tmp_path):
+def test_the_clusters_are_those_of_medoid_nmi(tmp_path):
     from facetric.evaluation import EvaluationReport
     from facetric.metrics import nmi
 
     folder = write_run(tmp_path / "run", n_images=90, n_classes=9)
     images = read_run(folder).images
     assert nmi(images.class_labels, writer._clusters(images)) == pytest.approx(
-        EvaluationReport.load(folder / "evaluation.json").nmi, abs=1e-12
+        EvaluationReport.load(folder / "evaluation.json").facility_location.scores.nmi, abs=1e-12
     )
 
 

@@ -157,5 +157,5 @@ def test_a_run_with_subsets_logs_the_means_over_them(tmp_path):
         # The hinge of every subset is active this early, so the mean of the losses is that of their terms.
         expected = row["facility_score"] + row["margin_weight"] * row["margin"] - row["oracle_score"]
         assert row["loss"] == pytest.approx(expected, rel=1e-4)
-        assert row["nmi"] == pytest.approx(1 - row["margin"])
+        assert row["batch_nmi"] == pytest.approx(1 - row["margin"])
     assert [row["margin_weight"] for row in rows] == [6.0, 6.0, 6.0 * 0.94]  # half of the subset

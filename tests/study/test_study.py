@@ -42,7 +42,7 @@ def test_the_table_has_a_row_per_method_with_mean_and_spread_over_seeds(finished
     assert before == ["raw pixels", "untrained network", "closed-form head on pixels"]
     runs = [row for row in comparison.rows if row.n_runs]
     assert [(row.name, row.n_runs) for row in runs] == [("facility_location (2 seeds)", 2), ("proxy_anchor (2 seeds)", 2)]
-    assert all(row.scores["k-means NMI"].sd is not None for row in runs)
+    assert all(row.scores["NMI"].sd is not None for row in runs)
 
 
 def test_final_runs_train_on_all_training_classes_with_the_chosen_parameters(finished):

@@ -17,7 +17,7 @@ def expected(folder):
 
 
 def test_the_numbers_of_a_row_have_names_by_table():
-    row = {"step": 3, "loss": 0.5, "nmi": None, "validation": {"nmi": 0.25}, "timing": {"step_seconds": 2.0}}
+    row = {"step": 3, "loss": 0.5, "batch_nmi": None, "validation": {"nmi": 0.25}, "timing": {"step_seconds": 2.0}}
     assert dict(scalars(row)) == {"training/loss": 0.5, "validation/nmi": 0.25, "timing/step_seconds": 2.0}
 
 

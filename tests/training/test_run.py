@@ -76,7 +76,7 @@ def test_a_row_has_every_term_of_the_loss(finished):
         # (the hinge) ℓ = F + γΔ − F̃
         expected = row["facility_score"] + row["margin_weight"] * row["margin"] - row["oracle_score"]
         assert row["loss"] == pytest.approx(max(expected, 0.0), abs=1e-3)
-        assert row["nmi"] == pytest.approx(1 - row["margin"])
+        assert row["batch_nmi"] == pytest.approx(1 - row["margin"])
         timing = row["timing"]
         assert 0 < timing["loss_fraction"] < 1
         assert timing["overhead_fraction"] == pytest.approx(
@@ -197,7 +197,7 @@ def test_when_all_states_are_damaged_nothing_is_overwritten(finished, tmp_path):
 def test_the_baselines_train(tmp_path, name):
     result, _ = run(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0}, loss={"name": name}))
     rows = rows_of(result.folder)
-    assert [row["nmi"] for row in rows] == [None] * 3
+    assert [row["batch_nmi"] for row in rows] == [None] * 3
     assert load_network(result.folder / "checkpoints" / "last.safetensors").normalize == (name == "triplet_semihard")
     assert not (result.folder / "checkpoints" / "best.safetensors").exists()
 

@@ -94,7 +94,7 @@ def _print_table(reports: dict[str, EvaluationReport]) -> None:
     found = {name: (*report.recall_at_k.values(), report.nmi, report.map_at_r) for name, report in reports.items()}
     rows = [[name, *map(percent, scores)] for name, scores in found.items()]
     headings = ["", *(f"R@{k}" for k in first.recall_at_k), "NMI", "MAP@R"]
-    typer.echo(f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %")
+    typer.echo(f"{first.n_images:,} images of {first.n_classes:,} unseen characters, %; NMI of one start of k-means")
     typer.echo(tabulate(rows, headings, "rounded_outline", disable_numparse=True, stralign="right", colalign=("left",)))
 
 

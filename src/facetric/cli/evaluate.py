@@ -19,9 +19,9 @@ def evaluate(
     k: Annotated[
         list[int] | None, typer.Option("--k", "-k", help="K of Recall@K, repeatable; 1 2 4 8, or 1 10 100 1000 for products.")
     ] = None,
-    restarts: Annotated[int, typer.Option(min=0, help="k-means clusterings from random starts, as in the literature.")] = 5,
+    restarts: Annotated[int, typer.Option(min=0, help="Random starts of k-means; NMI is their mean, as in the literature.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the first random start.")] = 0,
-    facility: Annotated[bool, typer.Option(help="Cluster from medoids; --no-facility: k-means from random starts alone.")] = True,
+    facility: Annotated[bool, typer.Option(help="Also cluster from medoids, not at random: the column medoid NMI.")] = True,
     baselines: Annotated[bool, typer.Option(help="Also score what there was before training.")] = True,
     memory: Annotated[float, typer.Option(help="Working memory of retrieval in GiB, besides the embeddings.")] = 1.0,
     batch_size: Annotated[

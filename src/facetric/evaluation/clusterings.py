@@ -1,4 +1,4 @@
-"""Clusterings of an embedded set into as many clusters as it has classes: means from medoids, and k-means from random starts."""
+"""Clusterings of an embedded set into as many clusters as it has classes: k-means from random starts, and from medoids."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class CalibratedClustering:
 
 
 def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
-    """The clustering that is scored first: k-means from the medoids of `FacilityLocation`, without a random start."""
+    """k-means from the medoids of `FacilityLocation`, without a random start."""
     found = FacilityLocation(n_clusters).fit(rows)
     return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
 
@@ -75,7 +75,7 @@ def clusterings(
     calibration: Calibration | None,
     progress: Progress,
 ) -> dict[str, Any]:
-    """What a report says about clusters; its own scores are those of the first clustering."""
+    """What a report says about clusters; its own scores are those of k-means from random starts."""
     found: dict[str, Any] = {}
     n_classes = int(classes.max()) + 1
     if facility:
@@ -89,8 +89,7 @@ def clusterings(
             restarts.append(ScoredClustering.of(kmeans(rows, n_classes, seed=seed + i), classes, seed + i))
             progress("k-means", i + 1, n_restarts)
         found["kmeans"] = KMeansClusterings.of(restarts)
-    first = next(iter(found))
-    found |= {"clusters": first, **asdict(found[first].scores)}
+        found |= asdict(found["kmeans"].scores)
     if calibration is not None:
         progress("Calibrated clusters", 0, 1)
         found["calibrated"] = CalibratedClustering.of(rows, classes, calibration)

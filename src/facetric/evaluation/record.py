@@ -16,15 +16,16 @@ from facetric.evaluation.clusterings import CalibratedClustering, KMeansClusteri
 from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.metrics import ClusteringScores
 
-FORMAT = 6
+FORMAT = 7
 
 
 @dataclass(frozen=True)
 class EvaluationReport:
     """Scores as fractions in [0, 1]; None (or an empty dict) for scores that were not computed. `str` gives the tables.
 
-    The number of clusters is that of the classes. Clustering scores (`nmi` to `purity`) are those of `facility_location`, k-means
-    started from medoids, or, where that was not asked for, the mean over the random starts of `kmeans`; `clusters` says which.
+    Clustering scores (`nmi` to `purity`) are the means over the random starts of `kmeans`, as in the literature, with as many
+    clusters as classes. Those of other clusterings stay in their records: `facility_location`, k-means started from medoids, and
+    `calibrated`; in tables and notes they bear its name, as "medoid NMI".
     `baselines` holds what there is without training: pretrained features, a closed-form head.
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
     """
@@ -40,7 +41,6 @@ class EvaluationReport:
     n_queries: int | None = None  # that were scored
     n_left_out: int | None = None  # queries whose class has no other image
     n_gallery: int | None = None
-    clusters: str | None = None  # "facility_location" or "kmeans"
     nmi: float | None = None
     vmeasure: float | None = None
     ami: float | None = None
@@ -60,21 +60,20 @@ class EvaluationReport:
     source: dict[str, Any] = field(default_factory=dict)
 
     def comparable_scores(self) -> dict[str, float]:
-        """NMI of both clusterings by their names (the literature's is that of k-means), Recall@K, MAP@R; those that there are."""
+        """What tables of several rows have: the paper's columns, MAP@R, and NMI from medoids; those that there are."""
         return _known(
             {
-                "NMI": None if self.clusters == "kmeans" else self.nmi,
-                "k-means NMI": None if self.kmeans is None else self.kmeans.scores.nmi,
+                "NMI": self.nmi,
+                "medoid NMI": None if self.facility_location is None else self.facility_location.scores.nmi,
                 **{f"R@{k}": value for k, value in self.recall_at_k.items()},
                 "MAP@R": self.map_at_r,
             }
         )
 
     def other_scores(self) -> dict[str, float]:
-        """The scores that the paper has not, those that there are."""
+        """The rest, of k-means where they are of clusters; those that there are."""
         return _known(
             {
-                "MAP@R": self.map_at_r,
                 "R-precision": self.r_precision,
                 "V-measure": self.vmeasure,
                 "AMI": self.ami,
@@ -86,20 +85,19 @@ class EvaluationReport:
         )
 
     def clustering_notes(self) -> list[str]:
-        """Which clusterings were scored, and what both found where there are both."""
+        """Which clusterings were scored, and what is in no table."""
         notes = []
-        if self.facility_location is not None:
-            pairs, points = (_precision_recall(self.facility_location.scores, kind) for kind in ("pairwise", "bcubed"))
-            notes.append(
-                f"Clusters: k = {self.n_classes:,} medoids, then k-means from them. Precision and recall of pairs {pairs}, "
-                f"BCubed {points}."
-            )
         if self.kmeans is not None:
-            n, scores = len(self.kmeans.restarts), self.kmeans.scores
+            n = len(self.kmeans.restarts)
             times = f"mean ± standard deviation of {n} random starts" if n > 1 else "one random start"
-            found = percent(scores.nmi, self.kmeans.nmi_sd if n > 1 else None)
+            found = percent(self.nmi, self.kmeans.nmi_sd if n > 1 else None)
+            reached = _precision_recall(self.kmeans.scores)
+            notes.append(f"Clusters: k-means, k = {self.n_classes:,} ({times}): NMI {found}. Precision and recall {reached}.")
+        if self.facility_location is not None:
+            scores = self.facility_location.scores
             notes.append(
-                f"k-means as in the literature, k = {self.n_classes:,}: NMI {found}, AMI {percent(scores.ami)} ({times})."
+                f"From k = {self.n_classes:,} medoids, then k-means from them: medoid NMI {percent(scores.nmi)}, medoid AMI "
+                f"{percent(scores.ami)}. Precision and recall {_precision_recall(scores)}."
             )
         if self.calibrated is not None:
             notes.append(_calibrated_note(self.calibrated, self.n_classes))
@@ -154,15 +152,13 @@ class EvaluationReport:
     def __str__(self) -> str:
         """The paper's row, the other scores, and notes on how they were computed."""
         named = {**self.baselines, "this run": self} if self.baselines else {"": self}
-        rows = [({"": name} if name else {}) | report._main_cells(map_at_r=bool(name)) for name, report in named.items()]
-        others = {name: percent(value) for name, value in self.other_scores().items() if name not in rows[-1]}
-        tables = [_plain_table(rows), *([_plain_table([others])] if others else [])]
+        rows = [({"": name} if name else {}) | report._cells() for name, report in named.items()]
+        others = {name: percent(value) for name, value in self.other_scores().items()}
+        tables = [_plain_table(table) for table in (rows, [others]) if table[0]]
         return "\n\n".join([self._what(), *tables, "\n".join([*self._retrieval_notes(), *self.clustering_notes()])])
 
-    def _main_cells(self, *, map_at_r: bool) -> dict[str, str]:
-        scores = _known({"NMI": self.nmi, **{f"R@{k}": value for k, value in self.recall_at_k.items()}})
-        cells = {name: percent(value) for name, value in scores.items()}
-        return cells | ({"MAP@R": percent(self.map_at_r), "d": f"{self.dim:,}"} if map_at_r else {})
+    def _cells(self) -> dict[str, str]:
+        return {name: percent(value) for name, value in self.comparable_scores().items()} | {"d": f"{self.dim:,}"}
 
     def _what(self) -> str:
         source = self.source
@@ -201,18 +197,17 @@ def _plain_table(rows: list[dict[str, str]]) -> str:
 
 def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
     method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
-    kinds = {"of pairs": "pairwise", "BCubed": "bcubed"}
-    reached = ", ".join(f"{name} {_precision_recall(found.scores, kind)}" for name, kind in kinds.items())
     return (
         f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
-        f"validation classes), NMI {percent(found.scores.nmi)}, AMI {percent(found.scores.ami)}. "
-        f"Precision and recall {reached}; expected of pairs {Estimate(**expected['precision'])} and about "
-        f"{expected['recall']:.0%}."
+        f"validation classes), calibrated NMI {percent(found.scores.nmi)}, calibrated AMI {percent(found.scores.ami)}. "
+        f"Precision and recall {_precision_recall(found.scores)}; expected of pairs {Estimate(**expected['precision'])} and "
+        f"about {expected['recall']:.0%}."
     )
 
 
-def _precision_recall(scores: ClusteringScores, kind: str) -> str:
-    return " and ".join(percent(getattr(scores, f"{kind}_{name}")) for name in ("precision", "recall"))
+def _precision_recall(found: ClusteringScores) -> str:
+    pairs, points = (found.pairwise_precision, found.pairwise_recall), (found.bcubed_precision, found.bcubed_recall)
+    return f"of pairs {' and '.join(map(percent, pairs))}, BCubed {' and '.join(map(percent, points))}"
 
 
 def _with_scores(record: dict[str, Any]) -> dict[str, Any]:

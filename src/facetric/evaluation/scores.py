@@ -40,10 +40,9 @@ def evaluate(
     * ``ks``: the K of Recall@K; ``metric``: "cosine" or "euclidean", for neighbors and clusters alike.
     * ``query``, ``gallery``: rows or masks; without them every image is a query against all others. Clusters are of all rows.
     * ``retrieval``, ``clustering``: False skips that part.
-    * ``facility``: cluster by facility location, k-means started from medoids; the report's clustering scores are of it. False:
-      they are of the k-means of the literature alone, from random starts.
-    * ``n_restarts``: k-means clusterings from random starts, seeded ``seed``, ``seed`` + 1, …; their mean and standard deviation
-      are in the report too. 0 for none.
+    * ``n_restarts``: k-means clusterings from random starts, seeded ``seed``, ``seed`` + 1, …; the report's clustering scores are
+      their means, as in the literature. 0 for none.
+    * ``facility``: also cluster by facility location, k-means started from medoids (`facility_location` of the report).
     * ``calibration``: of other classes, `facetric.clustering.calibrate`: also the clusters that it finds without being told their
       number.
     * ``memory_gib``: working memory of retrieval, besides the vectors; changes no score. Facility location takes up to 0.5 GiB.

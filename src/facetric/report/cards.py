@@ -11,12 +11,12 @@ from typing import Any
 from facetric.evaluation import CITATION, PUBLISHED, EvaluationReport, percent
 
 _OF_100 = {  # scores that count images
-    "Recall@1": "For {} of 100 images, the most similar other image is of the same class.",
+    "R@1": "For {} of 100 images, the most similar other image is of the same class.",
     "purity": "{} of 100 images are of the most frequent class in their cluster.",
 }
 _MEANINGS = {
     "NMI": "How much the clusters tell about the classes: 100 when they are the same, near 0 when they have nothing in common.",
-    "k-means NMI": "The same for plain k-means, as in the literature.",
+    "medoid NMI": "The same for k-means that starts from medoids, not at random.",
     "MAP@R": "Do the images of a class come first among an image's neighbors? 100: all of them do. Early errors cost the most.",
     "R-precision": "Take as many neighbors of an image as its class has other images: how many of 100 are of its class.",
     "V-measure": "Does a cluster hold one class, and does a class lie in one cluster? 100 if both are always so.",
@@ -33,7 +33,7 @@ _PANELS = (
     ("Loss", r"loss"),
     ("Facility score F and oracle score F̃", r"facility_score|oracle_score"),
     ("Margin Δ", r"margin"),
-    ("NMI of the batch clustering", r"nmi|batch_nmi"),
+    ("NMI of the batch clustering", r"batch_nmi"),
     ("Validation: retrieval", r"validation\.(recall|map|r_precision|precision).*"),
     ("Validation: clustering", r"validation\..*"),
     ("Margin weight γ", r"margin_weight"),
@@ -47,7 +47,7 @@ _NAMES = {
     "oracle_score": "F̃",
     "margin": "Δ",
     "margin_weight": "γ",
-    "nmi": "NMI",
+    "batch_nmi": "batch NMI",
     "images_per_second": "images/s",
 }
 
@@ -72,7 +72,7 @@ def score_section(evaluation: EvaluationReport, *, dataset: str, run_name: str, 
     and why.
     """
     own = evaluation.comparable_scores()
-    cards = {"NMI": evaluation.nmi, "Recall@1": evaluation.recall_at_k.get(1), **evaluation.other_scores()}
+    cards = {name: value for name, value in own.items() if name == "R@1" or not name.startswith("R@")} | evaluation.other_scores()
     shown = {run_name: {column: percent(value) for column, value in own.items()}}
     for name, start in evaluation.baselines.items():
         scores = {column: percent(value) for column, value in start.comparable_scores().items()}
@@ -85,11 +85,7 @@ def score_section(evaluation: EvaluationReport, *, dataset: str, run_name: str, 
         for name, scores in shown.items()
     ]
     return {
-        "cards": [
-            {"name": name, "value": percent(value), "meaning": meaning(name, value)}
-            for name, value in cards.items()
-            if value is not None
-        ],
+        "cards": [{"name": name, "value": percent(value), "meaning": meaning(name, value)} for name, value in cards.items()],
         "columns": list(own),
         "meanings": [meaning(column) for column in own],
         "rows": rows if own else [],

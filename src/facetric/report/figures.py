@@ -39,7 +39,7 @@ PLOT_STYLE: dict[Any, Any] = {
 }
 _OURS, _PAPERS = PALETTE[1], PALETTE[6]
 _N_COLUMNS = 3
-_COMPARED = ("NMI", "k-means NMI", "R@1", "MAP@R")
+_COMPARED = ("NMI", "medoid NMI", "R@1", "MAP@R")
 _MARKERS_UP_TO = 30  # points of a curve that are marked one by one
 
 

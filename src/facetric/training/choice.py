@@ -183,16 +183,16 @@ def summary(record: Record, gains: dict[str, tuple[float, float]]) -> tuple[dict
     splits = set.intersection(*scored) or set(record.scores[chosen])  # none in common: they diverged on different ones
     for name, (gain, error) in gains.items():
         recall, precision = _means(record.scores[name], splits & set(record.scores[name]) or set(record.scores[name]))
-        rows[name] = {"recall_at_1": recall, "map_at_r": precision, "gain": gain, "± s.e.": error}
+        rows[name] = {"class-mean R@1": recall, "class-mean MAP@R": precision, "gain": gain, "± s.e.": error}
     how = f"{len(splits)} split{'s' * (len(splits) != 1)}, {record.seconds / 60:.1f} minutes"
     if chosen == PRETRAINED:
         return rows, f"chosen: {PRETRAINED}; nothing was better by more than its standard error ({how})"
     (r_before, m_before), (r_after, m_after) = (
-        (100 * rows[name]["recall_at_1"], 100 * rows[name]["map_at_r"]) for name in (PRETRAINED, chosen)
+        (100 * rows[name]["class-mean R@1"], 100 * rows[name]["class-mean MAP@R"]) for name in (PRETRAINED, chosen)
     )
     return rows, (
-        f"chosen: {chosen}; on held-out classes Recall@1 goes from {r_before:.1f} to {r_after:.1f} and MAP@R "
-        f"from {m_before:.1f} to {m_after:.1f} ({how})"
+        f"chosen: {chosen}; on held-out classes class-mean R@1 goes from {r_before:.1f} to {r_after:.1f} and "
+        f"class-mean MAP@R from {m_before:.1f} to {m_after:.1f} ({how})"
     )
 
 
@@ -234,4 +234,5 @@ def _means(scores: dict[int, ClassScores], splits: set[int]) -> tuple[float, flo
 
 def _words(record: Record, split: int) -> str:
     found = {name: _means(splits, {split}) for name, splits in record.scores.items() if split in splits}
-    return "; ".join(f"{name} R@1 {100 * recall:.1f} MAP@R {100 * precision:.1f}" for name, (recall, precision) in found.items())
+    named = (f"{name} {100 * recall:.1f} / {100 * precision:.1f}" for name, (recall, precision) in found.items())
+    return f"class-mean R@1 / MAP@R: {'; '.join(named)}"

@@ -84,5 +84,6 @@ class Display:
 
 
 def _words(row: dict[str, Any]) -> str:
-    terms = "" if None in (row["nmi"], row["margin_weight"]) else f"  NMI {row['nmi']:.3f}  γ {row['margin_weight']:.3g}"
+    nmi, weight = row["batch_nmi"], row["margin_weight"]
+    terms = "" if None in (nmi, weight) else f"  batch NMI {nmi:.3f}  γ {weight:.3g}"
     return f"loss {row['loss']:.4f}{terms}  {row['timing']['images_per_second']:.0f} images/s"

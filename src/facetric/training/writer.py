@@ -109,7 +109,7 @@ class Writer:
         refuse_non_finite_weights(session.embedder, step)
         embedder = self._for_use(session)
         vectors, labels = session.held_out_vectors(embedder, step=step), session.held_out.labels
-        scores = scores_of(vectors, labels, metric=session.metric, seed=self.config.run.seed)
+        scores = scores_of(vectors, labels, metric=session.metric)
         self.history.validation[step] = scores
         self.append({"step": step, "validation": scores, "timing": {"validation_seconds": time.perf_counter() - start}})
         best = self.history.best_step(self.config.run.best_metric) == step
@@ -160,12 +160,12 @@ class Writer:
 def _row(session: Session, done: Step) -> dict[str, Any]:
     """A row of metrics.jsonl, but for its timing. The terms of the clustering loss are null for other losses."""
     explained = getattr(session.loss, "last", None)  # F, F̃, Δ, the NMI of the clusters, γ
-    terms = ("facility_score", "oracle_score", "margin", "nmi", "margin_weight")
+    terms = {key: key for key in ("facility_score", "oracle_score", "margin", "margin_weight")} | {"batch_nmi": "nmi"}
     rates = {str(group["name"]): float(group["lr"]) for group in session.optimizer.param_groups}
     return {
         "step": done.number,
         "loss": done.loss,
-        **{term: getattr(explained, term, None) for term in terms},
+        **{key: getattr(explained, term, None) for key, term in terms.items()},
         "backbone_lr": rates.get("backbone", rates.get("backbone_no_decay")),
         "head_lr": rates["head"],
     }

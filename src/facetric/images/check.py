@@ -7,6 +7,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,16 @@ import numpy as np
 from PIL import Image
 
 from facetric.images.decoding import FORMAT_SUFFIXES, ImageError, decode_image, is_image_file, open_file
-from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount
-from facetric.images.readers.survey import LAYOUTS, Survey, detect_layout
+from facetric.images.listing import list_class_folders, sub_folders, visible
+from facetric.images.readers import LISTS
+from facetric.images.readers.annotations import PUBLISHED, Listing, SplitCount, existing_root
+from facetric.images.readers.official import find_cub, find_products, has_cars
+from facetric.images.readers.own import WHAT, find_csv, has_header, listing_of
 from facetric.machine import made_ahead
 from facetric.progress import Progress
 from facetric.text import did_you_mean, name_some, printable
 
+LAYOUTS = (*LISTS, "files")
 PROBLEM, REMARK = "problem", "remark"
 MIN_SIDE = 16  # pixels; smaller images are icons and spacers
 MAX_ASPECT = 10.0  # longer side over shorter side
@@ -82,9 +87,9 @@ def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, pr
         raise ValueError(f"{printable(root)} is a file, but not a .csv file: pass the folder of a dataset, or a CSV file")
     if layout is not None and layout not in LAYOUTS:
         raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}; got {layout!r}{did_you_mean(layout, LAYOUTS)}")
-    layout = layout or detect_layout(root)
+    layout = layout or _layout_of(root)
     try:
-        found = LAYOUTS[layout](root)
+        found = _survey(root, layout)
     except ValueError as error:
         finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
         return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
@@ -115,7 +120,50 @@ def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, pr
     )
 
 
-def _listing_findings(found: Survey) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class _Survey:
+    """A listing, and what else is in the folder. Readers refuse what is wrong; this is what there is."""
+
+    listing: Listing
+    strays: tuple[Path, ...] = ()  # images that belong to no class; they are inspected too
+    skipped: tuple[Path, ...] = ()  # what no reader opens
+    empty_classes: tuple[str, ...] = ()
+
+    @property
+    def has_classes(self) -> bool:
+        return bool(self.listing.class_names or self.empty_classes)
+
+
+def _layout_of(path: Path) -> str:
+    """The layout by its distinctive files: the official ones first, then a table, then class folders, then plain files."""
+    with suppress(ValueError):  # there is not one table
+        if path.is_file() or has_header(find_csv(path)[0]):
+            return "csv"
+    for layout, find in {"cub": find_cub, "products": find_products, "cars": has_cars}.items():
+        if find(path):
+            return layout
+    return "folder" if sub_folders(path) else "files"
+
+
+def _survey(path: Path, layout: str) -> _Survey:
+    if layout == "folder":
+        found = list_class_folders(existing_root(path, WHAT))
+        empty = tuple(name for name, images in found.images.items() if not images)
+        return _Survey(listing_of(found), found.strays, found.others, empty)
+    if layout == "files":  # not a dataset yet, but its files can be checked
+        inside = visible(existing_root(path, "a folder"))
+        listing = Listing("files", (), np.empty(0, dtype=np.int64), (), np.empty(0, dtype="<U8"))
+        strays = tuple(p for p in inside if is_image_file(p))
+        return _Survey(listing, strays, tuple(p for p in inside if not is_image_file(p)))
+    listing = LISTS[layout](path)
+    if layout == "csv":
+        return _Survey(listing)
+    listed = set(listing.paths)  # what lies unlisted beside listed images was added or renamed
+    inside = [p for folder in sorted({path.parent for path in listed}) if folder.is_dir() for p in visible(folder)]
+    return _Survey(listing, skipped=tuple(p for p in inside if p not in listed and p.is_file()))
+
+
+def _listing_findings(found: _Survey) -> Iterator[Finding]:
     listing = found.listing
     for difference in listing.count_differences():
         split, _, detail = difference.partition(" ")
@@ -171,7 +219,7 @@ def _duplicate_findings(listing: Listing, digests: dict[Path, str], base: Path) 
             yield Finding(REMARK, "duplicate", _shown(paths[0], base), others)
 
 
-def _beside_findings(found: Survey, base: Path) -> Iterator[Finding]:
+def _beside_findings(found: _Survey, base: Path) -> Iterator[Finding]:
     if found.has_classes:
         for path in found.strays:
             yield Finding(REMARK, "no class", _shown(path, base), "the image is outside the class folders, so it is not used")

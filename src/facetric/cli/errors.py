@@ -131,10 +131,9 @@ def compile_kernels() -> None:
             for other in others:
                 other.wait()
     finally:
-        for other in others:
-            if other.poll() is None:  # interrupted
-                other.kill()
-                other.wait()
+        for other in others:  # interrupted: it does nothing to those that have ended
+            other.kill()
+            other.wait()
 
 
 def compile_scores() -> None:

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
 from torch import Tensor, nn
 
-from facetric.files import write_atomically
 from facetric.metrics import Metric
 from facetric.runs import DivergedError
 
 CALMER = "lower the learning rates, add optimizer.clip_norm or optimizer.warmup_steps, and train again under another name"
-
-
-def save_batch(folder: Path, step: int, tensors: dict[str, Tensor]) -> Path:
-    """The batch that went wrong, for inspection: inputs, labels, image ids and embeddings."""
-    path = folder / f"nonfinite_step_{step}.safetensors"
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, save(plain, metadata={"step": str(step)}))
-    return path
+_LEAST_SPREAD = 1e-3
 
 
 def refuse_non_finite_weights(network: nn.Module, step: int) -> None:
@@ -47,11 +36,8 @@ def refuse_bad_embeddings(vectors: NDArray[np.float32], step: int, *, metric: Me
 class CollapseWatch:
     """Warns once when all embeddings coincide, and once when the loss has been 0 for `patience` steps."""
 
-    def __init__(self, *, loss_name: str, patience: int = 200, least_spread: float = 1e-3) -> None:
-        self.loss_name = loss_name
-        self.patience = patience
-        self.least_spread = least_spread
-        self.n_idle = 0
+    def __init__(self, *, loss_name: str, patience: int = 200) -> None:
+        self.loss_name, self.patience, self.n_idle = loss_name, patience, 0
         self._said: set[str] = set()
 
     def idle(self, active: bool) -> str | None:
@@ -73,7 +59,7 @@ class CollapseWatch:
         distance = torch.linalg.vector_norm(points - points.mean(dim=0), dim=1).mean()
         length = torch.linalg.vector_norm(points, dim=1).mean()
         spread = float(distance / length.clamp_min(torch.finfo(torch.float32).tiny))
-        if spread >= self.least_spread or "alike" in self._said:
+        if spread >= _LEAST_SPREAD or "alike" in self._said:
             return None
         self._said.add("alike")
         return f"the embeddings have collapsed: their relative spread is {spread:.1e}, so all images look alike: {CALMER}"

@@ -43,6 +43,9 @@ class Finding:
     detail: str
 
 
+_problem, _remark = partial(Finding, PROBLEM), partial(Finding, REMARK)
+
+
 @dataclass(frozen=True)
 class DatasetCheck:
     """The result of check_dataset."""
@@ -91,7 +94,7 @@ def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, pr
     try:
         found = _survey(root, layout)
     except ValueError as error:
-        finding = Finding(PROBLEM, "annotations", printable(root), printable(error))
+        finding = _problem("annotations", printable(root), printable(error))
         return DatasetCheck(str(root), layout, {}, PUBLISHED.get(layout, {}), 0, (finding,), time.perf_counter() - started)
     files = list(dict.fromkeys((*found.listing.paths, *found.strays)))
     base = root if root.is_dir() else root.parent
@@ -167,19 +170,15 @@ def _listing_findings(found: _Survey) -> Iterator[Finding]:
     listing = found.listing
     for difference in listing.count_differences():
         split, _, detail = difference.partition(" ")
-        yield Finding(
-            PROBLEM, "counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false"
-        )
+        yield _problem("counts", split, f"{detail}: complete the copy, or accept it with --set data.options.check_counts=false")
     if not found.has_classes:
-        yield Finding(
-            PROBLEM, "no classes", ".", "there is no sub-folder: make one sub-folder per class, or a CSV file path,label"
-        )
+        yield _problem("no classes", ".", "there is no sub-folder: make one sub-folder per class, or a CSV file path,label")
     elif len(listing.class_names) < 2:
-        yield Finding(PROBLEM, "too few classes", ", ".join(listing.class_names) or ".", "at least 2 classes are needed")
+        yield _problem("too few classes", ", ".join(listing.class_names) or ".", "at least 2 classes are needed")
     for name in found.empty_classes:
         has_folders = any(path.parent.name == name and path.is_dir() for path in found.skipped)
         way_out = "check it by itself if its sub-folders are the classes" if has_folders else "put some in or remove it"
-        yield Finding(PROBLEM, "empty class", printable(name), f"the folder holds no images: {way_out}")
+        yield _problem("empty class", printable(name), f"the folder holds no images: {way_out}")
     homes: dict[int, set[str]] = defaultdict(set)
     for label, split in zip(listing.labels.tolist(), listing.splits.tolist(), strict=True):
         homes[label].add(split)
@@ -189,11 +188,9 @@ def _listing_findings(found: _Survey) -> Iterator[Finding]:
                 f"class is in the splits {' and '.join(sorted(splits))}: move it to one, or accept it with "
                 "--set data.options.shared_classes=true"
             )
-            yield Finding(PROBLEM, "leak", printable(listing.class_names[label]), detail)
+            yield _problem("leak", printable(listing.class_names[label]), detail)
     for label in np.flatnonzero(np.bincount(listing.labels, minlength=len(listing.class_names)) == 1):
-        yield Finding(
-            REMARK, "single image", printable(listing.class_names[label]), "a class of one image has nothing to retrieve"
-        )
+        yield _remark("single image", printable(listing.class_names[label]), "a class of one image has nothing to retrieve")
 
 
 def _duplicate_findings(listing: Listing, digests: dict[Path, str], base: Path) -> Iterator[Finding]:
@@ -211,18 +208,18 @@ def _duplicate_findings(listing: Listing, digests: dict[Path, str], base: Path) 
         classes = sorted({listing.class_names[listing.labels[i]] for i in image_ids})
         others = f"the same content as {name_some(_shown(path, base) for path in paths[1:])}"
         if len(splits) > 1:
-            yield Finding(PROBLEM, "leak", _shown(paths[0], base), f"{others}, in the splits {' and '.join(splits)}: keep one")
+            yield _problem("leak", _shown(paths[0], base), f"{others}, in the splits {' and '.join(splits)}: keep one")
         elif len(classes) > 1:
             detail = f"{others}, in the classes {name_some(classes)}: keep it in the right one"
-            yield Finding(PROBLEM, "two classes", _shown(paths[0], base), detail)
+            yield _problem("two classes", _shown(paths[0], base), detail)
         else:
-            yield Finding(REMARK, "duplicate", _shown(paths[0], base), others)
+            yield _remark("duplicate", _shown(paths[0], base), others)
 
 
 def _beside_findings(found: _Survey, base: Path) -> Iterator[Finding]:
     if found.has_classes:
         for path in found.strays:
-            yield Finding(REMARK, "no class", _shown(path, base), "the image is outside the class folders, so it is not used")
+            yield _remark("no class", _shown(path, base), "the image is outside the class folders, so it is not used")
     for path in found.skipped:
         if path.is_dir():
             detail = "a folder inside a class folder is not searched" if found.has_classes else "is a folder"
@@ -230,7 +227,7 @@ def _beside_findings(found: _Survey, base: Path) -> Iterator[Finding]:
             detail = f"the suffix {path.suffix!r} is not an image suffix, so it is not used"
         else:
             detail = "the dataset does not list this file, so it is not used"
-        yield Finding(REMARK, "not used", _shown(path, base), detail)
+        yield _remark("not used", _shown(path, base), detail)
 
 
 def _shown(path: Path, base: Path) -> str:
@@ -248,11 +245,11 @@ def _inspect(path: Path, base: Path) -> tuple[str, list[Finding]]:
             digest = hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
             file.seek(0)
             image, format_name = decode_image(file, path)
-            return digest, [Finding(REMARK, "suspicious", shown, why) for why in _suspicions(path, file, image, format_name)]
+            return digest, [_remark("suspicious", shown, why) for why in _suspicions(path, file, image, format_name)]
     except ImageError as error:
-        return digest, [Finding(PROBLEM, error.fault, shown, str(error).removeprefix(printable(path)).strip())]
+        return digest, [_problem(error.fault, shown, str(error).removeprefix(printable(path)).strip())]
     except OSError as error:  # a read error of the disk, after the file was opened
-        return digest, [Finding(PROBLEM, "unreadable", shown, f"cannot be read ({error.strerror}): check the disk")]
+        return digest, [_problem("unreadable", shown, f"cannot be read ({error.strerror}): check the disk")]
 
 
 def _suspicions(path: Path, file: IO[bytes], image: Image.Image, format_name: str) -> Iterator[str]:

@@ -181,16 +181,14 @@ class _Pen:
 
     def draw(self, character: str) -> NDArray[np.uint8] | None:
         """The character on its baseline, its ink centered from left to right; None when there is no ink."""
-        pixels = round(self.box * _EM)
-        inner = self.box - 2 * self.margin
-        canvas, ink = self._ink(character, pixels)
-        if ink is None:
-            return None
-        while (extent := max(ink[2] - ink[0], ink[3] - ink[1])) > inner:
+        pixels, inner = round(self.box * _EM), self.box - 2 * self.margin
+        while True:
+            canvas, ink = self._ink(character, pixels)
+            if ink is None:
+                return None
+            if (extent := max(ink[2] - ink[0], ink[3] - ink[1])) <= inner:
+                break
             pixels = min(pixels - 1, pixels * inner // extent)
-            canvas, shrunk = self._ink(character, pixels)
-            assert shrunk is not None
-            ink = shrunk
         left = (ink[0] + ink[2] - self.box) // 2
         top = canvas.height // 2 - self.baseline
         top = min(max(top, ink[3] + self.margin - self.box), ink[1] - self.margin)  # ink that sticks out is pushed in

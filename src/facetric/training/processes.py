@@ -70,12 +70,12 @@ class Processes:
             yield
         except Exception as error:
             failure = error
-        if self.maximum(int(failure is not None)):
-            messages = self.all_gather(failure and (str(failure) or type(failure).__name__))
-            if failure is not None:
-                raise failure
-            rank, message = next((rank, message) for rank, message in enumerate(messages) if message is not None)
-            raise PeerError(f"rank {rank}: {message}")
+        messages = self.all_gather(failure and (str(failure) or type(failure).__name__))
+        if failure is not None:
+            raise failure
+        for rank, message in enumerate(messages):
+            if message is not None:
+                raise PeerError(f"rank {rank}: {message}")
 
 
 class _SumOverProcesses(torch.autograd.Function):

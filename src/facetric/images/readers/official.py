@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -190,9 +189,8 @@ def _annotations(path: Path, file_field: str) -> list[tuple[str, int]]:
     return rows
 
 
-def _around(root: Path) -> Iterator[Path]:
-    yield root
-    yield from sub_folders(root)
+def _around(root: Path) -> list[Path]:
+    return [root, *sub_folders(root)]
 
 
 def _beside(root: Path, name: str) -> Path | None:

@@ -14,11 +14,10 @@ from facetric.embedder import Network, WeightsError, load
 from facetric.files import write_atomically
 from facetric.runs import DivergedError, Run, TrainConfig
 from facetric.training.display import HEADINGS, Display
-from facetric.training.health import CALMER, CollapseWatch, refuse_non_finite_weights
 from facetric.training.loggers import start_loggers
 from facetric.training.session import Session
 from facetric.training.step import Step, StepClock
-from facetric.training.validation import Scores, scores_of
+from facetric.training.validation import CALMER, CollapseWatch, Scores, refuse_non_finite_weights, scores_of
 
 OnTrainingStep = Callable[[int, float], None]  # called with the step and its loss
 OnValidation = Callable[[int, Scores], None]  # called with the step and the scores by name

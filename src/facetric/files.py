@@ -37,7 +37,7 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = True) -> None:
     finally:
         part.unlink(missing_ok=True)  # after the rename there is nothing to remove
     if sync:
-        _remove_stale(path.parent, part.name.removesuffix(f"{os.getpid()}.part"))
+        remove_stale_parts(path.parent, start=part.name.removesuffix(f"{os.getpid()}.part"))
     if sync and os.name == "posix":  # elsewhere a folder cannot be opened; the rename is atomic all the same
         handle = os.open(path.parent, os.O_RDONLY)
         try:
@@ -56,17 +56,13 @@ def part_of(path: Path) -> Path:
     return path.with_name(f".{name}.{_HOST}.{os.getpid()}.part")
 
 
-def remove_stale_parts(*folders: Path) -> None:
-    """Remove temporary files left by killed processes of this machine."""
+def remove_stale_parts(*folders: Path, start: str = ".") -> None:
+    """Remove temporary files, with names that start so, left by killed processes of this machine."""
     for folder in folders:
-        _remove_stale(folder, ".")
-
-
-def _remove_stale(folder: Path, start: str) -> None:
-    with suppress(OSError):
-        for name in os.listdir(folder):
-            if name.startswith(start) and (found := _PART.match(name)) and not _is_alive(int(found[1])):
-                (folder / name).unlink(missing_ok=True)
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                if name.startswith(start) and (found := _PART.match(name)) and not _is_alive(int(found[1])):
+                    (folder / name).unlink(missing_ok=True)
 
 
 def refuse_links(folder: Path, *, left_out: Collection[str] = ()) -> None:

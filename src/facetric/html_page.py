@@ -40,7 +40,9 @@ def html_page(
     what the page shows.
     """
     template, shared = files(package) / "template", files("facetric")
-    blocks = [json_block("about", about), *(_base64_block(name, content) for name, content in binary.items())]
+    blocks = [json_block("about", about)]
+    for name, content in binary.items():
+        blocks.append(f'<script type="text/plain" id="data-{name}">{base64.b64encode(content).decode()}</script>')
     parts = sorted((part for part in template.iterdir() if part.name.endswith(".js")), key=lambda part: part.name)
     (sheet,) = (part for part in template.iterdir() if part.name.endswith(".css"))
     script = '"use strict";\n' + "\n".join(part.read_text(encoding="utf-8") for part in (shared / "html_page.js", *parts))
@@ -69,10 +71,6 @@ def json_block(name: str, value: object) -> str:
     """
     text = json.dumps(value, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json" id="data-{name}">{text}</script>'
-
-
-def _base64_block(name: str, content: bytes) -> str:
-    return f'<script type="text/plain" id="data-{name}">{base64.b64encode(content).decode()}</script>'
 
 
 def _hash(text: str) -> str:

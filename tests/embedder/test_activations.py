@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.embedder import Network, activations, build_network, encode
-from facetric.embedder.activations import Activations, cached_activations, cached_vectors
+from facetric.embedder import Network, Vectors, activations, build_network, encode, vectors_file
+from facetric.embedder.activations import Activations, cached_activations
 from facetric.images import Arrays, Files, Preprocessing, RandomCrop, cache
 from facetric.images.sources import prepare
 
@@ -225,7 +225,7 @@ def test_features_are_those_of_the_central_crop_in_eval_mode(embedder: Network, 
 
 def test_vectors_are_kept_as_they_are_made_and_those_of_another_network_are_not_used(tmp_path, monkeypatch):
     monkeypatch.setenv("FACETRIC_CACHE", str(tmp_path))
-    monkeypatch.setattr(activations, "_BLOCK", 8)
+    monkeypatch.setattr(vectors_file, "_BLOCK", 8)
     network, encoded = build_network("glyphnet", dim=8, weights="none", seed=1), []
     images = Arrays(np.random.default_rng(0).integers(0, 256, (30, 36, 36), dtype=np.uint8))
     expected = encode(network, images)
@@ -236,13 +236,13 @@ def test_vectors_are_kept_as_they_are_made_and_those_of_another_network_are_not_
         encoded.append(len(source))
         return encode(network, source, **options)
 
-    monkeypatch.setattr(activations, "encode", killed_after_two)
+    monkeypatch.setattr(vectors_file, "encode", killed_after_two)
     with pytest.raises(KeyboardInterrupt):
-        cached_vectors(network, images)
+        Vectors.of(network, images)
     encoded.append(0)
-    np.testing.assert_allclose(cached_vectors(network, images), expected, atol=1e-6)
+    np.testing.assert_allclose(Vectors.of(network, images).vectors, expected, atol=1e-6)
     assert encoded == [8, 8, 0, 8, 6]
-    np.testing.assert_allclose(cached_vectors(network, images.take([29, 3])), expected[[29, 3]], atol=1e-6)
+    np.testing.assert_allclose(Vectors.of(network, images.take([29, 3])).vectors, expected[[29, 3]], atol=1e-6)
     assert len(encoded) == 5
-    other = cached_vectors(build_network("glyphnet", dim=8, weights="none", seed=2), images)
+    other = Vectors.of(build_network("glyphnet", dim=8, weights="none", seed=2), images).vectors
     assert not np.allclose(other, expected, atol=1e-3)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from facetric.embedder import Network, WeightsError, build_network, save_network
 from facetric.embedder.activations import cached_activations
-from facetric.embedder.checkpoint import _digest, load_network
+from facetric.embedder.checkpoint import load_network, tensors_hash
 from facetric.embedder.network import GeM
 from facetric.embedder.split import feature_maps
 from facetric.images import Arrays
@@ -102,7 +102,7 @@ def test_an_unknown_pooling_in_a_file_is_refused(embedder: Network, tmp_path: Pa
     tensors = load_file(path)
     del spec["sha256"]
     spec["pooling"] = "median"
-    save_file(tensors, path, {"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
+    save_file(tensors, path, {"facetric": json.dumps({**spec, "sha256": tensors_hash(tensors, spec)})})
     with pytest.raises(WeightsError, match="pooling must be one of average, gem; got 'median'"):
         load_network(path)
 

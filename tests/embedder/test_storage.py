@@ -104,11 +104,11 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
 
 def rewritten(path: Path, tensors: dict[str, torch.Tensor], **changes: object) -> None:
     """The file with other tensors or another description, and a checksum that fits."""
-    from facetric.embedder.checkpoint import _digest
+    from facetric.embedder.checkpoint import tensors_hash
 
     spec = {**json.loads(metadata(path)["facetric"]), **changes}
     del spec["sha256"]
-    save_file(tensors, path, metadata={"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
+    save_file(tensors, path, metadata={"facetric": json.dumps({**spec, "sha256": tensors_hash(tensors, spec)})})
 
 
 def test_tensors_of_the_wrong_shape_are_refused_by_name(path: Path) -> None:

@@ -18,7 +18,7 @@ import facetric
 from evaluation.run_folders import make_pictures
 from facetric.cli.main import app
 from facetric.images import content_hash
-from facetric.images.readers.csv_file import read_csv
+from facetric.images.readers.own import read_csv
 from facetric.metrics import clustering_scores
 from facetric.photos import PhotoGroups, open_collection
 from photos.photo_files import photo

@@ -24,13 +24,13 @@ from facetric.runs.scoring import start_network
 from facetric.runs.states import append_row, cut_rows, read_state, states, write_state
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
-from facetric.training.health import (
+from facetric.training.step import LearningRates, build_optimizer
+from facetric.training.validation import (
     CollapseWatch,
+    check_validation,
     refuse_bad_embeddings,
     refuse_non_finite_weights,
 )
-from facetric.training.step import LearningRates, build_optimizer
-from facetric.training.validation import check_validation
 from facetric.training.writer import History
 from training.tiny_runs import rows_of, tiny_config
 

@@ -45,7 +45,16 @@ def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str 
         say(command, f"there is not enough memory{': ' * bool(str(error))}{error}")
         raise typer.Exit(FAILED) from None
     except (ValueError, ImportError, OSError, RuntimeError) as error:
-        _report(command, error)
+        from facetric.images import ImageError
+
+        line = str(error) or type(error).__name__
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:  # as the system gives it
+            way_out = ": free some space, then run the command again" if error.errno in _NO_SPACE else ""
+            line = f"{os.fsdecode(error.filename)}: {error.strerror}{way_out}"
+        if isinstance(error, ImageError):
+            line = f"{line} (`facetric data check` lists all such files)"
+        if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first
+            say(command, line)
         raise typer.Exit(USAGE if isinstance(error, ValueError | ImportError) else FAILED) from None
 
 
@@ -87,19 +96,6 @@ def is_first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def _report(command: str, error: Exception) -> None:
-    from facetric.images import ImageError
-
-    line = str(error) or type(error).__name__
-    if isinstance(error, OSError) and error.filename is not None and error.strerror:  # as the system gives it
-        way_out = ": free some space, then run the command again" if error.errno in _NO_SPACE else ""
-        line = f"{os.fsdecode(error.filename)}: {error.strerror}{way_out}"
-    if isinstance(error, ImageError):
-        line = f"{line} (`facetric data check` lists all such files)"
-    if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first
-        say(command, line)
-
-
 @contextmanager
 def said_if_slow(line: str, *, seconds: float = 1.0) -> Iterator[None]:
     """Print the line on stderr if the block takes longer than `seconds`."""
@@ -131,10 +127,9 @@ def compile_kernels() -> None:
             for other in others:
                 other.wait()
     finally:
-        for other in others:
-            if other.poll() is None:  # interrupted
-                other.kill()
-                other.wait()
+        for other in others:  # interrupted: it does nothing to those that have ended
+            other.kill()
+            other.wait()
 
 
 def compile_scores() -> None:

@@ -7,7 +7,6 @@ a later run finds it again.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,14 +17,13 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.embedder.checkpoint import network_fingerprint
-from facetric.embedder.encode import batch_size_for, encode, inference, outputs_in_order
+from facetric.embedder.checkpoint import tensors_hash
+from facetric.embedder.encode import batch_size_for, inference, outputs_in_order
 from facetric.embedder.network import WHOLE, Network
 from facetric.images import CenterCrop, Crop, ImageSource, RandomCrop, mapped_array
 from facetric.progress import Progress
 
 _log = logging.getLogger("facetric")
-_BLOCK = 512  # images
 
 
 @dataclass(eq=False)
@@ -89,7 +87,11 @@ def cached_activations(
     transform = RandomCrop(network.preprocessing) if transform is None else transform
     total, form = n_views + center, transform.preprocessing
     blank = torch.zeros(1, form.channels, form.crop, form.crop, device=network.device)
-    settings = {"trunk": _trunk(network), "crop": transform, "n_views": n_views, "center": center, "seed": seed}
+    about = {"backbone": network.name, "freeze_through": network.freeze_through}
+    if network.freeze_through == WHOLE:  # elsewhere pooling comes after the activations
+        about["pooling"] = network.pooling
+    trunk = tensors_hash(network.trunk_state(), about)
+    settings = {"trunk": trunk, "crop": transform, "n_views": n_views, "center": center, "seed": seed}
     with mapped_array(
         source.hashes,
         f"trunk-{network.name}",
@@ -123,35 +125,6 @@ def cached_activations(
     return Activations(kept.values, kept.rows, source.names, source.hashes, n_views, n_views if center else None)
 
 
-def cached_vectors(
-    network: Network,
-    source: ImageSource,
-    *,
-    batch_size: int | None = None,
-    step: str = "Embedding",
-    progress: Progress | None = None,
-) -> NDArray[np.float32]:
-    """The embeddings (n, dim) of these images, from the cache; the others are made now and kept: a killed command resumes."""
-    fingerprint = network_fingerprint(network)
-    with (
-        mapped_array(
-            source.hashes,
-            f"vectors-{network.name}",
-            "vectors",
-            (network.dim,),
-            "float32",
-            detail=f"{network.name}, {fingerprint[:12]}",
-            settings={"network": fingerprint},
-            step=step,
-            progress=progress,
-        ) as kept,
-        inference(network) as fast,
-    ):
-        for start in range(0, len(kept.missing), _BLOCK):
-            kept.write(encode(fast, source.take(kept.missing[start : start + _BLOCK]), batch_size=batch_size))
-    return np.asarray(kept.values[kept.rows])
-
-
 def _crops(
     source: ImageSource, transform: Crop, n_views: int, center: bool, seed: int, rows: NDArray[np.int64]
 ) -> NDArray[np.float32]:
@@ -164,13 +137,3 @@ def _crops(
     if center:
         made.append(source.inputs(rows, CenterCrop(transform.preprocessing)))
     return np.stack(made, axis=1).reshape(-1, *made[0].shape[1:])
-
-
-def _trunk(network: Network) -> str:
-    """A hash of the frozen part."""
-    digest = hashlib.sha256(f"{network.name} {network.freeze_through}".encode())
-    if network.freeze_through == WHOLE and network.pooling != "average":  # elsewhere pooling comes after the activations
-        digest.update(network.pooling.encode())
-    for name, tensor in network.trunk_state().items():
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

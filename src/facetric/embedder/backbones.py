@@ -87,7 +87,8 @@ class GlyphNet(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem = nn.Sequential(*_convolution(1, _WIDTHS[0]), *_convolution(_WIDTHS[0], _WIDTHS[0]))
-        self.stages = nn.Sequential(*(_stage(before, after) for before, after in pairwise(_WIDTHS)))
+        stages = ((nn.MaxPool2d(2), *_convolution(n, after), *_convolution(after, after)) for n, after in pairwise(_WIDTHS))
+        self.stages = nn.Sequential(*(nn.Sequential(*stage) for stage in stages))
         self.pool = nn.AdaptiveAvgPool2d(2)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
@@ -102,10 +103,6 @@ class GlyphNet(nn.Module):
         """Pooled and flattened, (m, 4 · 256); `pre_logits` is there for timm's signature."""
         pooled: Tensor = self.pool(maps)
         return pooled.flatten(1)
-
-
-def _stage(n_before: int, n_after: int) -> nn.Sequential:
-    return nn.Sequential(nn.MaxPool2d(2), *_convolution(n_before, n_after), *_convolution(n_after, n_after))
 
 
 def _convolution(n_before: int, n_after: int) -> list[nn.Module]:

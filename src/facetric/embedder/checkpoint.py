@@ -33,7 +33,7 @@ _log = logging.getLogger("facetric")
 def save_network(network: Network, path: str | Path) -> None:
     """Write the file atomically: a reader finds the old file or the new one, never a part of it."""
     tensors, spec = _described(network)
-    content = save(tensors, metadata={"facetric": json.dumps({**spec, "sha256": _digest(tensors, spec)})})
+    content = save(tensors, metadata={"facetric": json.dumps({**spec, "sha256": tensors_hash(tensors, spec)})})
     write_atomically(Path(path), content)
 
 
@@ -60,7 +60,7 @@ def load_network(path: str | Path) -> Network:
 def network_fingerprint(network: Network | Path) -> str:
     """Which network this is: a hash of its tensors and of how it is built and fed. Of a file it is read, not computed."""
     if isinstance(network, Network):
-        return _digest(*_described(network))
+        return tensors_hash(*_described(network))
     try:
         with safe_open(network, framework="pt") as file:
             return str(json.loads((file.metadata() or {})["facetric"])["sha256"])
@@ -134,15 +134,16 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"{path} was written by {writer}, this version reads those of 0.3: train it again, or install the version that "
             "wrote it: pip install 'facetric<0.3'"
         )
-    if spec.pop("sha256", None) != _digest(tensors, spec):
+    if spec.pop("sha256", None) != tensors_hash(tensors, spec):
         raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the network again")
     return spec, tensors
 
 
-def _digest(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+def tensors_hash(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:
+    """Of the tensors, whatever the order of their names, and of what is known about them."""
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode())
     for name in sorted(tensors):
-        tensor = tensors[name]
+        tensor = tensors[name].detach().cpu().contiguous()
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -109,26 +109,21 @@ def outputs_in_order(
 
 
 def _made_and_run(make: Callable[[], Batch], run: Callable[[Tensor], Tensor]) -> Tensor:
-    _run_alone()
-    with torch.inference_mode():
-        return run(torch.as_tensor(make()))
-
-
-def _run_alone() -> None:
-    """Let torch use this thread of the pool only, without a word to the other threads of the process.
+    """In this thread of the pool only, without a word to the other threads of the process.
 
     `set_num_threads` is for the thread that calls it and for all that have not used torch yet; another thread takes the second
     part back at once.
     """
-    if getattr(_this_thread, "is_alone", False):
-        return
-    with _lock:
-        n_threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        restoring = threading.Thread(target=torch.set_num_threads, args=(n_threads,))
-        restoring.start()
-        restoring.join()
-    _this_thread.is_alone = True
+    if not getattr(_this_thread, "is_alone", False):
+        with _lock:
+            n_threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            restoring = threading.Thread(target=torch.set_num_threads, args=(n_threads,))
+            restoring.start()
+            restoring.join()
+        _this_thread.is_alone = True
+    with torch.inference_mode():
+        return run(torch.as_tensor(make()))
 
 
 def usable_device(name: str) -> str:

@@ -181,21 +181,17 @@ class _Graph(nn.Module):
         cropped = images[:, start : start + crop, start : start + crop].float()
         return ((cropped / 255 - self.mean) / self.std).permute(0, 3, 1, 2)
 
-    def example(self) -> Tensor:
-        """Two images."""
-        form = self.form
-        if self.takes == "crops":
-            return torch.zeros(2, form.channels, form.crop, form.crop)
-        return torch.zeros(2, form.size, form.size, form.channels, dtype=torch.uint8)
-
 
 def _graph(network: Network, takes: Takes) -> bytes:
     """The network as an ONNX model, for any number of images."""
-    graph = _Graph(network, takes)
+    graph, form = _Graph(network, takes), network.preprocessing
+    two_images = torch.zeros(2, form.size, form.size, form.channels, dtype=torch.uint8)
+    if takes == "crops":
+        two_images = torch.zeros(2, form.channels, form.crop, form.crop)
     with torch.no_grad(), quiet("torch.onnx", "onnxscript", "onnx_ir"):
         program: Any = torch.onnx.export(
             graph,
-            (graph.example(),),
+            (two_images,),
             dynamo=True,
             verbose=False,
             input_names=[INPUT],

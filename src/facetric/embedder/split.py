@@ -114,7 +114,8 @@ def working_places(network: nn.Module, image: Tensor) -> list[str]:
 
 def _split_at(outputs: Mapping[str, Any], name: str, image: Tensor) -> NetworkSplit:
     order = list(outputs)
-    first = _outermost(order[: order.index(name) + 1])
+    ran = dict.fromkeys(order[: order.index(name) + 1])
+    first = [one for one in ran if not any(one[:i] in ran for i, letter in enumerate(one) if letter == ".")]  # the outermost
     return NetworkSplit(name, {module: outputs[module] for module in first}, _zeros_like(image))
 
 
@@ -178,12 +179,6 @@ def _mapped(output: Any, change: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(output, Tensor):
         return change(output)
     return type(output)(_mapped(part, change) for part in output) if type(output) in {tuple, list} else output
-
-
-def _outermost(names: list[str]) -> list[str]:
-    """Without those that lie inside another of them."""
-    known = set(names)
-    return [name for name in names if not any(name[:i] in known for i, letter in enumerate(name) if letter == ".")]
 
 
 def _places(network: nn.Module, order: list[str]) -> list[str]:

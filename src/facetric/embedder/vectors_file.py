@@ -19,15 +19,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder.activations import cached_activations, cached_vectors
-from facetric.embedder.encode import encode
+from facetric.embedder.activations import cached_activations
+from facetric.embedder.checkpoint import network_fingerprint
+from facetric.embedder.encode import encode, inference
 from facetric.embedder.network import WHOLE, Network
 from facetric.files import write_atomically
-from facetric.images import ImageSource
+from facetric.images import ImageSource, mapped_array
 from facetric.progress import Progress
 from facetric.text import printable
 
 _COLUMNS = ("path", "content", "model")
+_BLOCK = 512  # images
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,24 @@ class Vectors:
             features = cached_activations(network, images, n_views=0, center=True, step=step, progress=progress)
             vectors = encode(network, features, batch_size=batch_size)
         else:
-            vectors = cached_vectors(network, images, batch_size=batch_size, step=step, progress=progress)
+            made_by = network_fingerprint(network)
+            with (
+                mapped_array(
+                    images.hashes,
+                    f"vectors-{network.name}",
+                    "vectors",
+                    (network.dim,),
+                    "float32",
+                    detail=f"{network.name}, {made_by[:12]}",
+                    settings={"network": made_by},
+                    step=step,
+                    progress=progress,
+                ) as kept,
+                inference(network) as fast,
+            ):
+                for start in range(0, len(kept.missing), _BLOCK):
+                    kept.write(encode(fast, images.take(kept.missing[start : start + _BLOCK]), batch_size=batch_size))
+            vectors = np.asarray(kept.values[kept.rows])
         labels = np.empty(0, dtype=np.int64) if labels is None else labels
         return cls(vectors, tuple(images.names), labels, model=model, source=source or {})
 

@@ -135,7 +135,7 @@ def _packaged(backbone: nn.Module, name: str) -> dict[str, Tensor]:
             "(--set model.weights=…)"
         ) from error
     path = next(path for path in found if path.suffix == ".pth")
-    state = dict(_read_once(path, path.stat().st_mtime_ns))
+    state = dict(_read_once(path))
     del state["_fc.weight"], state["_fc.bias"]
     own = backbone.state_dict()
     pairs = list(zip(own, state, strict=True))
@@ -143,10 +143,7 @@ def _packaged(backbone: nn.Module, name: str) -> dict[str, Tensor]:
     return {ours: state[theirs] for ours, theirs in pairs}
 
 
-@functools.lru_cache(maxsize=1)
-def _read_once(path: Path, changed: int) -> dict[str, Tensor]:
-    """A choice of a recipe, or a study, builds one network again and again."""
-    return read_state(path)
+_read_once = functools.lru_cache(maxsize=1)(read_state)  # a choice of a recipe, or a study, builds one network again and again
 
 
 def _from_hub(name: str) -> dict[str, Tensor]:

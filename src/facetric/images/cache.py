@@ -82,27 +82,43 @@ class MappedArray:
         self.values = np.memmap(self.path, self.dtype, "r", shape=shape).view(np.ndarray) if n else np.empty(shape, self.dtype)
 
     @contextmanager
-    def _writing(self, record: Mapping[str, Any], step: str, progress: Progress) -> Iterator[None]:
-        """Rows are written as they come; from time to time, the keys of those that are on the disk."""
-        needed, free = len(self.missing) * self.row_bytes, shutil.disk_usage(self.path.parent).free
-        if free < needed:
-            raise CacheError(
-                f"the cache of {self.kind} needs {needed / 1e9:.1f} GB for {len(self.missing)} images; {self.path.parent} has "
-                f"{free / 1e9:.1f} GB: free some space, or set FACETRIC_CACHE to a folder on another disk"
-            )
-        n_before, self._step, self._progress = len(self.values), step, progress
+    def writing(self, record: Mapping[str, Any], step: str, progress: Progress) -> Iterator[None]:
+        """Rows are written as they come; from time to time, the keys of those that are on the disk.
+
+        One process at a time; a killed process releases the lock.
+        """
         try:
-            write_atomically(self.path.with_suffix(".json"), json.dumps(record, indent=1).encode(), sync=False)
-            for suffix in (".rows", ".keys"):
-                self.path.with_suffix(suffix).touch()
-            with self.path.open("r+b") as self._file, self.path.with_suffix(".keys").open("r+b") as self._known:
-                self._file.seek(n_before * self.row_bytes)
-                self._known.truncate(self._known.seek(n_before * KEY_BYTES))
-                self._n_written, self._n_kept, self._synced = 0, 0, time.monotonic()
-                try:
-                    yield
-                finally:
-                    self._sync()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(self.path.with_suffix(".lock"))
+            try:
+                held = lock.acquire(timeout=0)
+            except Timeout:
+                logging.getLogger("facetric").info("waiting for another process that is preparing %s", self.path.name)
+                held = lock.acquire()
+            with held:
+                self._look()  # another process may have written some meanwhile
+                needed, free = len(self.missing) * self.row_bytes, shutil.disk_usage(self.path.parent).free
+                if free < needed:
+                    raise CacheError(
+                        f"the cache of {self.kind} needs {needed / 1e9:.1f} GB for {len(self.missing)} images; "
+                        f"{self.path.parent} has {free / 1e9:.1f} GB: free some space, or set FACETRIC_CACHE to a folder on "
+                        "another disk"
+                    )
+                n_before, self._step, self._progress = len(self.values), step, progress
+                write_atomically(self.path.with_suffix(".json"), json.dumps(record, indent=1).encode(), sync=False)
+                for suffix in (".rows", ".keys"):
+                    self.path.with_suffix(suffix).touch()
+                with self.path.open("r+b") as self._file, self.path.with_suffix(".keys").open("r+b") as self._known:
+                    self._file.seek(n_before * self.row_bytes)
+                    self._known.truncate(self._known.seek(n_before * KEY_BYTES))
+                    self._n_written, self._n_kept, self._synced = 0, 0, time.monotonic()
+                    try:
+                        yield
+                    finally:
+                        self._sync()
+                self._look()
+        except CacheError:
+            raise
         except OSError as error:
             raise self._cannot("write", error) from error
 
@@ -112,24 +128,6 @@ class MappedArray:
         self._known.write(self.keys[self.missing[self._n_kept : self._n_written]].tobytes())
         self._known.flush()
         self._n_kept, self._synced = self._n_written, time.monotonic()
-
-    @contextmanager
-    def _only_writer(self) -> Iterator[None]:
-        """One process at a time; a killed process releases the lock."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            lock = FileLock(self.path.with_suffix(".lock"))
-            try:
-                lock.acquire(timeout=0)
-            except Timeout:
-                logging.getLogger("facetric").info("waiting for another process that is preparing %s", self.path.name)
-                lock.acquire()
-        except OSError as error:
-            raise self._cannot("write", error) from error
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _cannot(self, verb: str, error: OSError) -> CacheError:
         return CacheError(
@@ -164,13 +162,10 @@ def mapped_array(
     if len(array.missing) == 0:
         yield array
     else:
-        made_by = f"facetric {installed_version('facetric')}"
-        record = {"kind": kind, "detail": detail, "format": FORMATS[kind], "dtype": dtype, "row_bytes": array.row_bytes}
-        with array._only_writer(), steps_shown() if progress is None else nullcontext(progress) as told:
-            array._look()  # another process may have written some meanwhile
-            with array._writing({**record, "versions": versions, "made_by": made_by}, step or kind, told):
-                yield array
-            array._look()
+        record = {"kind": kind, "detail": detail, "format": FORMATS[kind], "dtype": dtype, "versions": versions}
+        record |= {"row_bytes": array.row_bytes, "made_by": f"facetric {installed_version('facetric')}"}
+        with steps_shown() if progress is None else nullcontext(progress) as told, array.writing(record, step or kind, told):
+            yield array
     with suppress(OSError):  # the time of the lock says when the cache was last used
         path.with_suffix(".lock").touch()
 

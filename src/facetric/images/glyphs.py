@@ -84,32 +84,28 @@ def look_alike_pairs(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """All pairs i < j of images (n, size, size) with |a − b| < threshold · max(|a|, |b|), without comparing all their pixels.
 
-    Means over 8×8 cells can only shrink a distance, and so can taking norms; pairs too far apart by either need no closer
-    look. The rest is decided in integers, hence the same on every machine.
+    Means over 8×8 cells can only shrink a distance: pairs too far apart by them need no closer look. The rest is decided in
+    integers, hence the same on every machine.
     """
     n, size = len(images), images.shape[1]
     flat = images.reshape(n, -1)
     energy = np.einsum("ij,ij->i", flat, flat, dtype=np.int64)  # (n,) |a|²
-    order = np.argsort(energy, kind="stable")
     cells = images.reshape(n, 8, size // 8, 8, size // 8).mean(axis=(2, 4), dtype=np.float32).reshape(n, 64)
-    cells = cells[order] * np.float32(size // 8)  # (n, 64) distances between rows are at most those between images
-    energy = energy[order]
-    norms = np.sqrt(energy)
+    cells *= np.float32(size // 8)  # (n, 64) distances between rows are at most those between images
     squares = np.einsum("ij,ij->i", cells, cells)
+    reach = ((threshold**2 + 1e-5) * energy).astype(np.float32)  # the slack covers rounding
     found = [np.empty((0, 2), dtype=np.int64)]
     for start in range(0, n, block):
-        stop = min(start + block, n)
-        end = int(np.searchsorted(norms, norms[stop - 1] / (1 - threshold), side="right"))
-        distances = squares[start:stop, None] + squares[None, start:end] - 2 * cells[start:stop] @ cells[start:end].T
-        near = distances < (threshold**2 + 1e-5) * energy[None, start:end]  # the slack covers rounding
-        first, second = np.nonzero(np.triu(near, 1))
-        for part in range(0, len(first), 4096):
-            a, b = first[part : part + 4096] + start, second[part : part + 4096] + start
-            difference = flat[order[a]].astype(np.int32) - flat[order[b]]
-            alike = np.einsum("ij,ij->i", difference, difference, dtype=np.int64) < threshold**2 * energy[b]
-            found.append(np.column_stack([order[a[alike]], order[b[alike]]]))
-    pairs = np.sort(np.concatenate(found), axis=1)
-    return pairs[:, 0], pairs[:, 1]
+        rows = slice(start, start + block)
+        distances = squares[rows, None] + squares[start:] - 2 * cells[rows] @ cells[start:].T
+        near = np.triu(distances < np.maximum(reach[rows, None], reach[start:]), 1)
+        for pairs in np.array_split(np.argwhere(near) + start, near.sum() // 4096 + 1):
+            a, b = pairs.T
+            difference = flat[a].astype(np.int32) - flat[b]
+            squared = np.einsum("ij,ij->i", difference, difference, dtype=np.int64)
+            found.append(pairs[squared < threshold**2 * np.maximum(energy[a], energy[b])])
+    first, second = np.concatenate(found).T
+    return first, second
 
 
 def _choose(
@@ -185,16 +181,14 @@ class _Pen:
 
     def draw(self, character: str) -> NDArray[np.uint8] | None:
         """The character on its baseline, its ink centered from left to right; None when there is no ink."""
-        pixels = round(self.box * _EM)
-        inner = self.box - 2 * self.margin
-        canvas, ink = self._ink(character, pixels)
-        if ink is None:
-            return None
-        while (extent := max(ink[2] - ink[0], ink[3] - ink[1])) > inner:
+        pixels, inner = round(self.box * _EM), self.box - 2 * self.margin
+        while True:
+            canvas, ink = self._ink(character, pixels)
+            if ink is None:
+                return None
+            if (extent := max(ink[2] - ink[0], ink[3] - ink[1])) <= inner:
+                break
             pixels = min(pixels - 1, pixels * inner // extent)
-            canvas, shrunk = self._ink(character, pixels)
-            assert shrunk is not None
-            ink = shrunk
         left = (ink[0] + ink[2] - self.box) // 2
         top = canvas.height // 2 - self.baseline
         top = min(max(top, ink[3] + self.margin - self.box), ink[1] - self.margin)  # ink that sticks out is pushed in

@@ -72,7 +72,8 @@ def list_images(root: str | os.PathLike[str]) -> ImageList:
         for entry in entries:
             if not _is_visible(entry.name):
                 continue
-            if _is_folder(entry):
+            # a link that leads in a circle is no folder for os.path, an error for the entry
+            if os.path.isdir(entry) if entry.is_symlink() else entry.is_dir():
                 (links if entry.is_symlink() else waiting).append(folder / entry.name)
             elif is_image_file(entry.name):
                 images.append(folder / entry.name)
@@ -85,13 +86,6 @@ def list_images(root: str | os.PathLike[str]) -> ImageList:
 def _is_visible(name: str) -> bool:
     """Not hidden, nor what macOS adds to archives."""
     return not name.startswith(".") and name != "__MACOSX"
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:  # a link that leads in a circle: reported when it is opened
-        return False
 
 
 @dataclass(frozen=True)

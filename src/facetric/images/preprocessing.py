@@ -113,11 +113,29 @@ class Crop:
         if form.pad:
             side = (form.pad, form.pad)
             images, rows = np.pad(images[rows], ((0, 0), side, side, (0, 0))), np.arange(len(rows))
-        return self._cropped(images, rows, draws)
+        images, rows = self._parts(images, rows, draws)
+        height, width = images.shape[1:3]
+        if min(height, width) < form.crop:
+            raise ValueError(
+                f"images of {height}×{width} are smaller than the crop ({form.crop}): resize them (--set data.size=…, or "
+                "data.pad=… for images in memory), or lower the crop (--set model.image_size=…)"
+            )
+        tops, lefts, flipped = self._places(height - form.crop, width - form.crop, draws)
+        # NumPy requests huge pages, torch does not; without them page faults cost more than the crops. In memory the channels
+        # come last, as the networks take them.
+        views = np.empty((len(rows), form.crop, form.crop, form.channels), dtype=np.float32)
+        plain = np.asarray(images).view(np.ndarray)  # numba takes plain arrays only, not the memmap subclass
+        _crop_kernel(plain, rows, tops.astype(np.int64), lefts.astype(np.int64), flipped, form.values(), views)
+        return views.transpose(0, 3, 1, 2)
 
-    def _cropped(
+    def _parts(
         self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]
-    ) -> NDArray[np.float32]:  # images are (n, height, width, depth), with their black border
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """What is cropped of images (n, height, width, depth) with their black border, and its rows."""
+        return images, rows
+
+    def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Top, left and whether it is flipped, of crops that can move down and to the right by that many pixels."""
         raise NotImplementedError
 
 
@@ -131,17 +149,16 @@ class RandomCrop(Crop):
     flip: bool = True
     n_draws: ClassVar[int] = 3  # top, left, flip
 
-    def _cropped(self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.float32]:
-        tops, lefts = (np.floor(draws[:, axis] * (_room(images, self.preprocessing)[axis] + 1)) for axis in (0, 1))
-        return _crop(images, rows, tops, lefts, (draws[:, 2] < 0.5) & self.flip, self.preprocessing)
+    def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        return np.floor(draws[:, 0] * (down + 1)), np.floor(draws[:, 1] * (right + 1)), (draws[:, 2] < 0.5) & self.flip
 
 
 class CenterCrop(Crop):
     """The paper's test crop: the center (an odd pixel is left at the bottom and right), nothing random."""
 
-    def _cropped(self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.float32]:
-        tops, lefts = (np.full(len(rows), room // 2) for room in _room(images, self.preprocessing))
-        return _crop(images, rows, tops, lefts, np.zeros(len(rows), dtype=np.bool_), self.preprocessing)
+    def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        n = len(draws)
+        return np.full(n, down // 2), np.full(n, right // 2), np.zeros(n, dtype=np.bool_)
 
 
 @dataclass(frozen=True)
@@ -163,7 +180,9 @@ class RandomResizedCrop(Crop):
         if not 0 < self.aspect[0] <= self.aspect[1]:
             raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is typical")
 
-    def _cropped(self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]) -> NDArray[np.float32]:
+    def _parts(
+        self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]
+    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
         crop = self.preprocessing.crop
         full_height, full_width, depth = images.shape[1:]
         area = (self.area[0] + draws[:, 0] * (self.area[1] - self.area[0])) * full_height * full_width
@@ -178,37 +197,11 @@ class RandomResizedCrop(Crop):
             box = (lefts[i], tops[i], lefts[i] + widths[i], tops[i] + heights[i])
             whole = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
             resized[i] = np.asarray(whole.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
+        return resized, np.arange(len(draws))
+
+    def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         zeros = np.zeros(len(draws))
-        return _crop(resized, np.arange(len(draws)), zeros, zeros, (draws[:, 4] < 0.5) & self.flip, self.preprocessing)
-
-
-def _room(images: NDArray[np.uint8], preprocessing: Preprocessing) -> tuple[int, int]:
-    """By how many pixels the crop can move down and to the right; a ValueError if it does not fit."""
-    height, width = images.shape[1:3]
-    if min(height, width) < preprocessing.crop:
-        raise ValueError(
-            f"images of {height}×{width} are smaller than the crop ({preprocessing.crop}): resize them (--set data.size=…, or "
-            "data.pad=… for images in memory), or lower the crop (--set model.image_size=…)"
-        )
-    return height - preprocessing.crop, width - preprocessing.crop
-
-
-def _crop(
-    images: NDArray[np.uint8],
-    rows: NDArray[np.int64],
-    tops: NDArray[Any],
-    lefts: NDArray[Any],
-    flipped: NDArray[np.bool_],
-    preprocessing: Preprocessing,
-) -> NDArray[np.float32]:
-    crop = preprocessing.crop
-    # NumPy requests huge pages, torch does not; without them page faults cost more than the crops. In memory the channels come
-    # last, as the networks take them.
-    views = np.empty((len(rows), crop, crop, preprocessing.channels), dtype=np.float32)
-    values = preprocessing.values()
-    # numba takes plain arrays only, not the memmap subclass.
-    _crop_kernel(np.asarray(images).view(np.ndarray), rows, tops.astype(np.int64), lefts.astype(np.int64), flipped, values, views)
-    return views.transpose(0, 3, 1, 2)
+        return zeros, zeros, (draws[:, 4] < 0.5) & self.flip
 
 
 @njit(cache=True, nogil=True)

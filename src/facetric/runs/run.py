@@ -159,18 +159,14 @@ class Run:
         A folder with symbolic links inside, such as one received from somebody else may have, is not written to.
         """
         self.refuse_links()
-        lock = FileLock(self.path / (".lock" if what == "trained" else f".{what}.lock"))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise RunFolderError(f"{self.path} is being {what} by another process: wait for it, or stop it") from None
-        except OSError as error:
-            raise self._cannot_write(error) from error
-        try:
+        with self.writing():
+            try:
+                lock = FileLock(self.path / (".lock" if what == "trained" else f".{what}.lock")).acquire(timeout=0)
+            except Timeout:
+                raise RunFolderError(f"{self.path} is being {what} by another process: wait for it, or stop it") from None
+        with lock:
             remove_stale_parts(self.path, self.checkpoints, self.figures)
             yield
-        finally:
-            lock.release()
 
     def refuse_links(self) -> None:
         """Before anything is written: a link inside the folder would have another place changed."""
@@ -185,17 +181,10 @@ class Run:
         except RunFolderError:
             raise
         except OSError as error:
-            raise self._cannot_write(error) from error
-
-    def _cannot_write(self, error: OSError) -> RunFolderError:
-        reason = error.strerror or str(error)
-        where = error.filename if isinstance(error.filename, str) else self.path
-        if error.errno == errno.ELOOP:  # a link, whose message has its own way out
-            return RunFolderError(f"cannot write {where}: {reason}")
-        return RunFolderError(
-            f"cannot write {where}: {reason}; what was saved before is untouched: free some space or change the permissions, "
-            f"then `{self.resume_command}`"
-        )
+            where = error.filename if isinstance(error.filename, str) else self.path
+            way_out = "; what was saved before is untouched: free some space or change the permissions, then "
+            way_out = "" if error.errno == errno.ELOOP else f"{way_out}`{self.resume_command}`"  # a link's message has its own
+            raise RunFolderError(f"cannot write {where}: {error.strerror or error}{way_out}") from error
 
     # What defines the run
 

@@ -28,7 +28,6 @@ class Display:
         self.console = None if silent else console
         self.silent = silent
         self.n_steps = n_steps
-        self._bar: Any = None
 
     def say(self, line: str) -> None:
         """One line, above the bar if there is one."""
@@ -47,21 +46,20 @@ class Display:
 
     def start(self, step: int) -> None:
         """Training starts, or resumes, after this step."""
-        if self.console is None and not self.silent and in_notebook():
-            self._bar = tqdm(desc="training", initial=step, total=self.n_steps)
-        elif self.console is not None and self.console.is_terminal:
-            self._bar = tqdm(desc="training", initial=step, total=self.n_steps, leave=False, file=self.console.file)
+        stays = self.console is None and not self.silent and in_notebook()
+        file, is_shown = (None, stays) if self.console is None else (self.console.file, self.console.is_terminal)
+        self._bar: Any = tqdm(desc="training", initial=step, total=self.n_steps, leave=stays, file=file, disable=not is_shown)
 
     def stepped(self, step: int) -> None:
-        if self._bar is not None:
-            self._bar.update(step - self._bar.n)
+        self._bar.update(step - self._bar.n)
 
     def logged(self, row: dict[str, Any]) -> None:
         """A row of metrics.jsonl."""
-        words = _words(row)
-        if self._bar is not None:
-            self._bar.set_postfix_str(words)
-        if self._bar is None or self.console is None:
+        nmi, weight = row["batch_nmi"], row["margin_weight"]
+        terms = "" if None in (nmi, weight) else f"  batch NMI {nmi:.3f}  γ {weight:.3g}"
+        words = f"loss {row['loss']:.4f}{terms}  {row['timing']['images_per_second']:.0f} images/s"
+        self._bar.set_postfix_str(words)
+        if self._bar.disable or self.console is None:
             left = timedelta(seconds=round((self.n_steps - row["step"]) * row["timing"]["step_seconds"]))
             self.say(f"step {row['step']:>6}/{self.n_steps}  {words}  {left} left")
 
@@ -70,9 +68,7 @@ class Display:
         self.say(f"step {step:>6}: validation {words}{'  (best so far)' if best else ''}")
 
     def stop(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._bar.close()
 
     def table(self, title: str, rows: dict[str, dict[str, float]]) -> None:
         """The validation scores: a row per moment, a column per score."""
@@ -81,9 +77,3 @@ class Display:
             body = [[moment, *scores.values()] for moment, scores in rows.items()]
             for line in (title, *tabulate(body, headings, floatfmt=".4f").splitlines()):
                 self.say(line)
-
-
-def _words(row: dict[str, Any]) -> str:
-    nmi, weight = row["batch_nmi"], row["margin_weight"]
-    terms = "" if None in (nmi, weight) else f"  batch NMI {nmi:.3f}  γ {weight:.3g}"
-    return f"loss {row['loss']:.4f}{terms}  {row['timing']['images_per_second']:.0f} images/s"

@@ -96,10 +96,6 @@ class Feed:
         self.n_threads = n_threads
         self.position = batches.position
 
-    def __len__(self) -> int:
-        """Batches in a pass."""
-        return len(self.batches)
-
     def __iter__(self) -> Iterator[TrainingBatch]:
         n_batches = self.batches.n_batches
         numbers = range(self.position, (self.position // n_batches + 1) * n_batches)

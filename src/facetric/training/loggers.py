@@ -44,13 +44,16 @@ class WeightsAndBiases:
     """
 
     def __init__(self, config: TrainConfig, run: Run, *, from_step: int) -> None:
-        wandb = _package("wandb")
+        wandb, kept = _package("wandb"), run.wandb / "facetric-id"
+        if not kept.is_file():
+            kept.parent.mkdir(exist_ok=True)
+            write_atomically(kept, uuid.uuid4().hex.encode())
         try:
             self._run = wandb.init(
                 project=None if os.environ.get("WANDB_PROJECT") else PROJECT,
                 mode=os.environ.get("WANDB_MODE") or None,  # as it is now: W&B reads the environment once in a process
                 name=config.run.name,
-                id=_wandb_id(run),
+                id=kept.read_text().strip(),
                 resume="allow",
                 dir=str(run.path),
                 config=config.model_dump(mode="json"),
@@ -104,15 +107,6 @@ def _package(name: str) -> Any:
         raise ValueError(
             f"run.loggers has {name!r}, and {title} is not installed: pip install 'facetric[{name}]', or leave it out"
         ) from None
-
-
-def _wandb_id(run: Run) -> str:
-    """Made once, kept in the run folder."""
-    path = run.wandb / "facetric-id"
-    if not path.is_file():
-        path.parent.mkdir(exist_ok=True)
-        write_atomically(path, uuid.uuid4().hex.encode())
-    return path.read_text().strip()
 
 
 _PACKAGES = ("facetric", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "numba", "safetensors", "pillow")

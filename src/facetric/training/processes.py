@@ -70,15 +70,17 @@ class Processes:
             yield
         except Exception as error:
             failure = error
-        if self.maximum(int(failure is not None)):
-            messages = self.all_gather(failure and (str(failure) or type(failure).__name__))
-            if failure is not None:
-                raise failure
-            rank, message = next((rank, message) for rank, message in enumerate(messages) if message is not None)
-            raise PeerError(f"rank {rank}: {message}")
+        messages = self.all_gather(failure and (str(failure) or type(failure).__name__))
+        if failure is not None:
+            raise failure
+        for rank, message in enumerate(messages):
+            if message is not None:
+                raise PeerError(f"rank {rank}: {message}")
 
 
 class _SumOverProcesses(torch.autograd.Function):
+    """The sum of all processes' values, in all of them."""
+
     @staticmethod
     def forward(ctx: Any, values: Tensor) -> Tensor:
         total = values.clone()
@@ -92,12 +94,6 @@ class _SumOverProcesses(torch.autograd.Function):
         return total
 
 
-def sum_over_processes(values: Tensor) -> Tensor:
-    """The sum of all processes' values, in all of them, with gradient."""
-    total: Tensor = _SumOverProcesses.apply(values)
-    return total
-
-
 class GlobalBatchNorm2d(nn.BatchNorm2d):
     """nn.BatchNorm2d with the statistics of the global batch; all processes hold equally many images."""
 
@@ -106,9 +102,9 @@ class GlobalBatchNorm2d(nn.BatchNorm2d):
             return super().forward(input)
         values = input.to(torch.promote_types(input.dtype, torch.float32))
         n = input.numel() // input.shape[1] * dist.get_world_size()
-        mean = sum_over_processes(values.sum(dim=(0, 2, 3))) / n
+        mean: Tensor = _SumOverProcesses.apply(values.sum(dim=(0, 2, 3))) / n
         centered = values - mean[:, None, None]  # a second pass: the mean of squares minus the square of the mean loses digits
-        variance = sum_over_processes(centered.square().sum(dim=(0, 2, 3))) / n
+        variance: Tensor = _SumOverProcesses.apply(centered.square().sum(dim=(0, 2, 3))) / n
         with torch.no_grad():
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(variance * n / max(n - 1, 1), self.momentum)
@@ -147,7 +143,6 @@ class Interruption:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-        self._before = {}
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
         if self.signal_number and number == signal.SIGINT:

@@ -27,9 +27,9 @@ from facetric.metrics import Metric
 from facetric.progress import steps_shown
 from facetric.runs import DivergedError, RunTable, TrainConfig, new_images
 from facetric.training.feed import Feed, LabeledImages, split_images, training_transform
-from facetric.training.health import CALMER, refuse_bad_embeddings
 from facetric.training.processes import Processes, share_batch_norm
 from facetric.training.step import LearningRates, build_loss, build_optimizer, parameter_groups
+from facetric.training.validation import CALMER, refuse_bad_embeddings
 
 _log = logging.getLogger("facetric")
 # The others wait while the first process alone computes features for PCA or validates; torch's own limit is 30 minutes.

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 import torch
+from safetensors.torch import save
 
 from facetric.embedder import Network, WeightsError, load
+from facetric.files import write_atomically
 from facetric.runs import DivergedError, Run, TrainConfig
 from facetric.training.display import HEADINGS, Display
-from facetric.training.health import CALMER, CollapseWatch, refuse_non_finite_weights, save_batch
 from facetric.training.loggers import start_loggers
 from facetric.training.session import Session
 from facetric.training.step import Step, StepClock
-from facetric.training.validation import Scores, scores_of
+from facetric.training.validation import CALMER, CollapseWatch, Scores, refuse_non_finite_weights, scores_of
 
 OnTrainingStep = Callable[[int, float], None]  # called with the step and its loss
 OnValidation = Callable[[int, Scores], None]  # called with the step and the scores by name
@@ -29,16 +30,17 @@ class History:
     step: int = 0
     validation: dict[int, Scores] = field(default_factory=dict)
 
-    def best_step(self, metric: str) -> int | None:
+    def best_step(self, metric: str, *, after: int = -1) -> int | None:
         """The validated step with the highest score, of ties the one with the highest MAP@R, then the first.
 
         Step 0 counts: where no step is better, the network is kept as it was before training.
         """
-        return self._best(metric, list(self.validation))
+        found = {step: (scores[metric], scores["map_at_r"], -step) for step, scores in self.validation.items() if step > after}
+        return max(found, key=found.__getitem__, default=None)
 
     def verdict(self, metric: str) -> str | None:
         """One sentence: what training changed on the validation classes, and whether it is kept. None without validation."""
-        best, trained = self.best_step(metric), self._best(metric, [step for step in self.validation if step > 0])
+        best, trained = self.best_step(metric), self.best_step(metric, after=0)
         if trained is None or 0 not in self.validation:
             return None
         before, after = (100 * self.validation[step][metric] for step in (0, trained))
@@ -48,12 +50,6 @@ class History:
             kept = "not kept (best.safetensors is the network before training)"
         score = HEADINGS[metric].replace("R@", "Recall@")
         return f"on validation classes training moved {score} from {before:.1f} to {after:.1f}; {kept}"
-
-    def _best(self, metric: str, steps: list[int]) -> int | None:
-        def rank(step: int) -> tuple[float, float, int]:
-            return self.validation[step][metric], self.validation[step]["map_at_r"], -step
-
-        return max(steps, key=rank, default=None)
 
 
 class Writer:
@@ -147,8 +143,11 @@ class Writer:
         """Save the batch that gave no finite loss, and stop."""
         what = "loss is" if torch.isfinite(done.embeddings).all() else "embeddings are"
         tensors = {"inputs": done.batch.inputs, "labels": done.labels, "embeddings": done.embeddings}
+        tensors["image_ids"] = torch.from_numpy(done.batch.image_ids)
+        plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+        path = self.run.path / f"nonfinite_step_{done.number}.safetensors"
         with self.run.writing():
-            path = save_batch(self.run.path, done.number, {**tensors, "image_ids": torch.from_numpy(done.batch.image_ids)})
+            write_atomically(path, save(plain, metadata={"step": str(done.number)}))
         raise DivergedError(f"the {what} not finite in step {done.number}; the batch is in {path}: {CALMER}")
 
     def close(self) -> None:

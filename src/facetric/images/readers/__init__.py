@@ -6,25 +6,23 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from facetric.images.dataset import ImageDataset
 from facetric.images.glyphs import load_glyphs
 from facetric.images.readers.annotations import Listing
-from facetric.images.readers.class_folders import list_present, read_folder
-from facetric.images.readers.csv_file import list_csv, read_csv
 from facetric.images.readers.official import list_cars, list_cub, list_products
+from facetric.images.readers.own import list_csv, list_present, read_csv, read_folder
 from facetric.text import did_you_mean
 
-_LISTS: dict[str, Callable[..., Listing]] = {
+LISTS: dict[str, Callable[..., Listing]] = {
     "cub": list_cub,
     "cars": list_cars,
     "products": list_products,
     "folder": list_present,
     "csv": list_csv,
 }
-DATASETS = (*_LISTS, "glyphs")
+DATASETS = (*LISTS, "glyphs")
 _NUMBER, _TEXT, _WHOLE = ((int, float), "a number"), ((str, os.PathLike), "a text"), (int, "a whole number")
 _FLAG = (bool, "true or false")
 _OPTIONS: dict[str, Any] = {"test_fraction": _NUMBER, "file": _TEXT, "check_counts": _FLAG, "shared_classes": _FLAG}
@@ -49,14 +47,14 @@ def load_present(name: str, root: str | os.PathLike[str] | None = None, **option
 
     It is for a run, which knows its splits and says itself what it misses.
     """
-    if name not in _LISTS or root is None:
+    if name not in LISTS or root is None:
         return load_dataset(name, root, **options)
     _reader(name, root, options)
-    return _LISTS[name](root, **{option: options[option] for option in options if option == "file"}).present()
+    return LISTS[name](root, **{option: options[option] for option in options if option == "file"}).present()
 
 
 def _reader(name: str, root: str | os.PathLike[str] | None, options: dict[str, Any]) -> Callable[..., ImageDataset]:
-    """The function that reads a dataset; a ValueError about what cannot be read so."""
+    """The function that reads a dataset; a ValueError about what cannot be read so, options and their types included."""
     if name not in DATASETS:
         raise ValueError(f"dataset must be one of {', '.join(DATASETS)}; got {name!r}{did_you_mean(str(name), DATASETS)}")
     if name == "glyphs" and root is not None:
@@ -64,17 +62,7 @@ def _reader(name: str, root: str | os.PathLike[str] | None, options: dict[str, A
     if name != "glyphs" and root is None:
         raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
     own: dict[str, Callable[..., ImageDataset]] = {"folder": read_folder, "csv": read_csv, "glyphs": load_glyphs}
-    reader = own[name] if name in own else partial(_read_official, _LISTS[name])
-    _check_options(name, reader, options)
-    return reader
-
-
-def _read_official(listed: Callable[..., Listing], root: str | os.PathLike[str], *, check_counts: bool = True) -> ImageDataset:
-    return listed(root).dataset(check_counts=check_counts)
-
-
-def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict[str, Any]) -> None:
-    """Refuse options that the reader does not have, and values of another type than it takes."""
+    reader = own.get(name, lambda root, *, check_counts=True: LISTS[name](root).dataset(check_counts=check_counts))
     parameters = inspect.signature(reader).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     for option, value in options.items():
@@ -90,3 +78,4 @@ def _check_options(name: str, reader: Callable[..., ImageDataset], options: dict
         if not fits and not (value is None is default):
             way_out = "leave it out" if default is None else f"{str(default).lower()} is the default"
             raise ValueError(f"{option} must be {rule}; got {value!r}: {way_out} (--set data.options.{option}=…)")
+    return reader

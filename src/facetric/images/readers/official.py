@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -190,9 +189,8 @@ def _annotations(path: Path, file_field: str) -> list[tuple[str, int]]:
     return rows
 
 
-def _around(root: Path) -> Iterator[Path]:
-    yield root
-    yield from sub_folders(root)
+def _around(root: Path) -> list[Path]:
+    return [root, *sub_folders(root)]
 
 
 def _beside(root: Path, name: str) -> Path | None:
@@ -209,34 +207,23 @@ def _read_mat(path: Path) -> dict[str, Any]:
     done = subprocess.run(
         [sys.executable, "-c", _READ_MAT, str(path)], capture_output=True, encoding="utf-8", errors="replace", check=False
     )
-    try:
-        found = json.loads(done.stdout)
-    except ValueError:
-        found = {"error": f"the reader stopped with status {done.returncode}"}
-    if not isinstance(found, dict) or "error" in found:
-        reason = printable(" ".join(str(found.get("error") if isinstance(found, dict) else "no table").split()))
+    if done.returncode:
+        said = done.stderr.splitlines() if done.returncode == 1 else []  # of Python: its last line is the error
+        reason = printable(said[-1] if said else f"the reader stopped with status {done.returncode}")
         raise ValueError(f"{printable(path)} is not a MATLAB file that can be read ({reason}): download it again")
+    found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 _READ_MAT = """
 import json, sys
 import numpy as np
-try:
-    from scipy.io import loadmat
-    tables = loadmat(sys.argv[1], squeeze_me=True)
-    found = {}
-    if "class_names" in tables:
-        found["class_names"] = [str(name) for name in np.atleast_1d(tables["class_names"])]
-    table = tables.get("annotations")
-    if table is not None and table.dtype.names:
-        table = np.atleast_1d(table)
-        for field in ("fname", "relative_im_path"):
-            if field in table.dtype.names:
-                found[field] = [str(name) for name in table[field]]
-        if "class" in table.dtype.names:
-            found["class"] = [int(number) for number in table["class"]]
-except BaseException as error:
-    found = {"error": str(error) or type(error).__name__}
-print(json.dumps(found))
+from scipy.io import loadmat
+tables = loadmat(sys.argv[1], squeeze_me=True)
+columns = {"class_names": tables["class_names"]} if "class_names" in tables else {}
+table = tables.get("annotations")
+if table is not None and table.dtype.names:
+    columns |= {name: table[name] for name in ("fname", "relative_im_path", "class") if name in table.dtype.names}
+kinds = {"class": int}
+print(json.dumps({name: [kinds.get(name, str)(value) for value in np.atleast_1d(column)] for name, column in columns.items()}))
 """

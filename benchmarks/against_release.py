@@ -4,7 +4,8 @@
 
 The trees take turns, a fresh process each time, with one thread each; a process reports the least processor time of a few
 repetitions, which a busy machine changes less than the time of day. A ratio is the median over the rounds of (this tree /
-other tree): below 1 this one is faster.
+other tree): below 1 this one is faster. Kernels are compiled anew: numba's cache knows a change of a kernel's own file, not of
+those whose kernels it has inlined, and a tree that was at other commits before may time those.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 PROGRAM = """
@@ -72,9 +74,10 @@ print(json.dumps(found))
 """
 
 
-def measured(tree: Path, only: str) -> dict[str, float]:
+def measured(tree: Path, only: str, cache: str) -> dict[str, float]:
     """Seconds of each piece of work in a fresh process of this tree."""
-    settings = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    threads = {"OMP_NUM_THREADS": "1", "NUMBA_NUM_THREADS": "1"}
+    settings = {**os.environ, **threads, "PYTHONPATH": str(tree / "src"), "NUMBA_CACHE_DIR": cache}
     command = [sys.executable, "-c", PROGRAM, only]
     done = subprocess.run(command, env=settings, stdout=subprocess.PIPE, text=True, check=True, cwd=tree)
     return json.loads(done.stdout.splitlines()[-1])
@@ -87,13 +90,14 @@ def main() -> None:
     parser.add_argument("--only", default="", help="a part of the names to measure")
     options = parser.parse_args()
     trees = Path(__file__).resolve().parents[1], options.other.resolve()
-    for tree in trees:
-        measured(tree, options.only)  # compiles
     rounds = []
-    for i in range(options.rounds):
-        order = trees if i % 2 == 0 else trees[::-1]
-        found = {tree: measured(tree, options.only) for tree in order}
-        rounds.append([found[tree] for tree in trees])
+    with tempfile.TemporaryDirectory() as cache:  # numba has a folder for each tree in it
+        for tree in trees:
+            measured(tree, options.only, cache)  # compiles
+        for i in range(options.rounds):
+            order = trees if i % 2 == 0 else trees[::-1]
+            found = {tree: measured(tree, options.only, cache) for tree in order}
+            rounds.append([found[tree] for tree in trees])
     print(f"{'':<38}{'this, ms':>10}{'other, ms':>11}{'ratio':>8}{'from':>7}{'to':>6}")
     for name in rounds[0][0]:
         ours, theirs = ([1000 * one[which][name] for one in rounds] for which in (0, 1))

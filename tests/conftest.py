@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+import facetric
 from facetric.machine import available_cores, prepare_process
 
 prepare_process()  # before any test imports torch
+SOURCE = Path(facetric.__file__).parent
+changed = max(file.stat().st_mtime for file in SOURCE.rglob("*.py") if "numba" in file.read_text())
+for compiled in SOURCE.rglob("*.nbc"):  # numba compares a kernel with its own file only, not with those that it has inlined
+    if compiled.stat().st_mtime < changed:
+        compiled.unlink(missing_ok=True)
 if "PYTEST_XDIST_WORKER_COUNT" in os.environ:  # each worker has its share of the cores
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))))
 EXAMPLES = int(os.environ.get("FACETRIC_EXAMPLES", "30"))  # of every law; a night may try thousands

@@ -263,6 +263,12 @@ def test_so_do_two_processes(eager, tmp_path):
     torch.testing.assert_close(first["weights"], weights(eager), rtol=0, atol=1e-5)
 
 
+def test_the_docs_have_these_ways():
+    page = (Path(__file__).parents[2] / "docs" / "own_loop.md").read_text()
+    rows = [line.split(" | ")[:2] for line in page.splitlines() if line.startswith("| ") and "bitwise" in line]
+    assert rows == [[f"| {name}", "bitwise equal"] for name in (*WAYS, BY_TWO)]
+
+
 def main():
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     folder = Path(tempfile.mkdtemp())

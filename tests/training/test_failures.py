@@ -80,7 +80,7 @@ def test_an_existing_run_is_not_overwritten(config_file, tmp_path):
         (["loss.name=npairs"], "loss 'npairs' takes no margin_weight"),
         (["batches.class_ratio=0.5", "batches.images_per_class=2"], "both set the classes per batch: give one"),
         (["run.best_metric=recall"], "run.best_metric: Input should be 'recall_at_1', "),
-        (["batches.size=3000"], "lower class_ratio"),
+        (["batches.size=3000"], "lower class_ratio (--set batches.size=…, batches.class_ratio=… or batches.images_per_class=…)"),
         (["run.precision=fp16"], "needs a GPU"),
         (["optimizer.warmup_steps=6"], "warmup_steps (6) must be below run.steps (6)"),
         (["steps=1"], "--set takes table.key=value"),

@@ -452,3 +452,11 @@ def test_learning_rates_warm_up_and_fall(tmp_path):
     assert factors[9] == 1.0
     assert sorted(factors[9:], reverse=True) == factors[9:]
     assert 0 < factors[-1] < 0.01
+
+
+def test_a_small_dataset_keeps_its_gamma(tmp_path):
+    """A pass over it has fewer steps than one over CUB in the paper."""
+    loss = {"name": "facility_location", "margin_weight": 8.0}
+    result, _ = run(tiny_config(tmp_path, run={"steps": 47, "validate_every": 0}, loss=loss))
+    assert result.run.manifest.count("train")[0] // 12 < 45
+    assert [row["margin_weight"] for row in rows_of(result.folder)] == [8.0] * 45 + [8.0 * 0.94] * 2

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from facetric.losses.operation import LossOperation, is_traced, precision, register
+from facetric.losses.operation import LOSS_OF_ID, LossOperation, is_traced, precision
 
 
 class BatchLoss(nn.Module, ABC):
@@ -22,7 +22,9 @@ class BatchLoss(nn.Module, ABC):
     """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
-        return register(super().__new__(cls))  # here, because copies are made without __init__
+        loss = super().__new__(cls)  # here, because copies are made without __init__
+        LOSS_OF_ID[id(loss)] = loss
+        return loss
 
     @abstractmethod
     def batch_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:

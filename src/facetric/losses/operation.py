@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-Loss = TypeVar("Loss", bound=nn.Module)
-
-_LOSSES: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # by their id
+LOSS_OF_ID: WeakValueDictionary[int, nn.Module] = WeakValueDictionary()  # operations take tensors and numbers only
 _LIBRARY = torch.library.Library("facetric", "FRAGMENT")  # type: ignore[no-untyped-call]
 _TAGS = [torch.Tag.nondeterministic_seeded, *(tag for name, tag in vars(torch.Tag).items() if name == "cudagraph_unsafe")]
 _SCHEMA = "loss_and_gradient(Tensor embeddings, Tensor labels, int loss) -> (Tensor, Tensor)"
 _LIBRARY.define(_SCHEMA, tags=_TAGS)  # type: ignore[no-untyped-call]
-
-
-def register(loss: Loss) -> Loss:
-    """The loss, which the operation now knows by its id."""
-    _LOSSES[id(loss)] = loss
-    return loss
 
 
 def is_traced(embeddings: object) -> bool:
@@ -43,7 +35,7 @@ def _loss_and_gradient(embeddings: Tensor, labels: Tensor, loss: int) -> tuple[T
     def evaluate() -> tuple[Tensor, Tensor]:
         with torch.cuda.stream(stream):
             points = embeddings.clone().detach().requires_grad_()
-            value = _LOSSES[loss](points, labels.clone())
+            value = LOSS_OF_ID[loss](points, labels.clone())
             return value.detach().to(precision(embeddings)), torch.autograd.grad(value, points)[0]
 
     with ThreadPoolExecutor(1) as thread:

@@ -58,8 +58,7 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone, preprocessing = create_backbone(name, image_size=image_size)
-        if size is not None or pad:
-            preprocessing = replace(preprocessing, size=preprocessing.size if size is None else size, pad=pad)
+        preprocessing = replace(preprocessing, size=preprocessing.size if size is None else size, pad=pad)
         if weights != "none":
             load_weights(backbone, name, weights)
         return Network(
@@ -123,13 +122,10 @@ class GoogLeNet(TorchvisionGoogLeNet):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """(m, 3, h, w) → (m, 1024, ⌈h/32⌉, ⌈w/32⌉)"""
-        maps = self.maxpool1(self.conv1(images))
-        maps = self.maxpool2(self.conv3(self.conv2(maps)))
-        maps = self.maxpool3(self.inception3b(self.inception3a(maps)))
-        maps = self.inception4c(self.inception4b(self.inception4a(maps)))
-        maps = self.maxpool4(self.inception4e(self.inception4d(maps)))
-        last: Tensor = self.inception5b(self.inception5a(maps))
-        return last
+        for name, module in self.named_children():  # which are in the order in which they run
+            if name != "avgpool":
+                images = module(images)
+        return images
 
     def forward_head(self, maps: Tensor, *, pre_logits: bool = True) -> Tensor:
         """Averaged over the image, (m, 1024); `pre_logits` is there for timm's signature."""

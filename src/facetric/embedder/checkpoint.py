@@ -40,7 +40,30 @@ def save_network(network: Network, path: str | Path) -> None:
 def load_network(path: str | Path) -> Network:
     """The network that `save_network` wrote, in eval mode. A WeightsError if the file is missing, damaged or does not fit."""
     path = Path(path)
-    spec, tensors = _read(path)
+    try:
+        with safe_open(path, framework="pt") as file:
+            text = (file.metadata() or {}).get("facetric")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        spec: dict[str, Any] = {} if text is None else dict(json.loads(text))
+    except FileNotFoundError as error:
+        raise WeightsError(f"there is no network {path}: check the path") from error
+    except (OSError, SafetensorError, ValueError, TypeError) as error:
+        raise WeightsError(
+            f"{path} is damaged or not a safetensors file ({error}): restore it, or save the network again"
+        ) from error
+    if text is None:
+        raise WeightsError(
+            f"{path} was not written by facetric's save_network: to use its tensors in a backbone, pass it to "
+            "build_network(..., weights=path)"
+        )
+    if (found := spec.get("format")) != _FORMAT:
+        writer = "facetric 0.2" if found in (1, 2) else f"another facetric (format {found})"
+        raise WeightsError(
+            f"{path} was written by {writer}, this version reads those of 0.3: train it again, or install the version that "
+            "wrote it: pip install 'facetric<0.3'"
+        )
+    if spec.pop("sha256", None) != tensors_hash(tensors, spec):
+        raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the network again")
     try:
         preprocessing = Preprocessing(**spec["preprocessing"])
         with torch.random.fork_rng(devices=[]):
@@ -109,34 +132,6 @@ def _described(network: Network) -> tuple[dict[str, Tensor], dict[str, Any]]:
         "preprocessing": asdict(network.preprocessing),
         **{name: getattr(network, name) for name in _OPTIONS},
     }
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get("facetric")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        spec: dict[str, Any] = {} if text is None else dict(json.loads(text))
-    except FileNotFoundError as error:
-        raise WeightsError(f"there is no network {path}: check the path") from error
-    except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise WeightsError(
-            f"{path} is damaged or not a safetensors file ({error}): restore it, or save the network again"
-        ) from error
-    if text is None:
-        raise WeightsError(
-            f"{path} was not written by facetric's save_network: to use its tensors in a backbone, pass it to "
-            "build_network(..., weights=path)"
-        )
-    if (found := spec.get("format")) != _FORMAT:
-        writer = "facetric 0.2" if found in (1, 2) else f"another facetric (format {found})"
-        raise WeightsError(
-            f"{path} was written by {writer}, this version reads those of 0.3: train it again, or install the version that "
-            "wrote it: pip install 'facetric<0.3'"
-        )
-    if spec.pop("sha256", None) != tensors_hash(tensors, spec):
-        raise WeightsError(f"{path} is damaged, its checksum is wrong: restore it, or save the network again")
-    return spec, tensors
 
 
 def tensors_hash(tensors: Mapping[str, Tensor], description: Mapping[str, Any]) -> str:

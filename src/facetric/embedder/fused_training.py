@@ -171,12 +171,7 @@ def _forward(maps: Tensor, weight: Tensor, bias: Tensor, settings: tuple[Any, ..
 
 def _is_plain(module: nn.Module) -> TypeGuard[nn.Conv2d]:
     """Whether it is a convolution with zeros as padding: torch's, or timm's with the padding of TensorFlow."""
-    return (
-        type(module) in {nn.Conv2d, Conv2dSame}
-        and isinstance(module, nn.Conv2d)
-        and module.padding_mode == "zeros"
-        and not isinstance(module.padding, str)
-    )
+    return type(module) in {nn.Conv2d, Conv2dSame} and module.padding_mode == "zeros" and not isinstance(module.padding, str)
 
 
 def _padding(convolution: nn.Conv2d, axis: int, size: int) -> tuple[int, int]:

@@ -90,7 +90,26 @@ def read_engine(path: Path) -> OnnxEngine:
         content = path.read_bytes()
     except FileNotFoundError:
         raise OnnxFileError(f"{printable(path)} does not exist: pass a file that `facetric export` wrote") from None
-    graph, description = _read(path, content)
+    start = content.rfind(_RECORD)
+    if start < 0:
+        raise OnnxFileError(
+            f"{printable(path)} does not end with a record of facetric, it is of another program or cut off: {_BROKEN}"
+        )
+    try:
+        record = read_checksummed(content[start:])
+        if record.pop("format") != FORMAT:
+            raise OnnxFileError(f"{printable(path)} was written by another version of facetric ({record['made_by']}): {_BROKEN}")
+        graph = content[: record.pop("graph_bytes")]
+        if hashlib.sha256(graph).hexdigest() != record.pop("graph_sha256"):
+            raise ValueError("the checksum of its model is wrong")
+        del record["made_by"], record["input"]
+        description = OnnxDescription(**{**record, "preprocessing": Preprocessing(**record["preprocessing"])})
+    except OnnxFileError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise OnnxFileError(
+            f"{printable(path)} was changed after its export ({error}), its vectors may not be those of the model: {_BROKEN}"
+        ) from error
     try:
         return OnnxEngine(onnx_session(graph), description)
     except ModuleNotFoundError:
@@ -110,27 +129,3 @@ def onnx_session(graph: bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors
     return onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-
-
-def _read(path: Path, content: bytes) -> tuple[bytes, OnnxDescription]:
-    """The model in the content of a file, and its record."""
-    start = content.rfind(_RECORD)
-    if start < 0:
-        raise OnnxFileError(
-            f"{printable(path)} does not end with a record of facetric, it is of another program or cut off: {_BROKEN}"
-        )
-    try:
-        record = read_checksummed(content[start:])
-        if record.pop("format") != FORMAT:
-            raise OnnxFileError(f"{printable(path)} was written by another version of facetric ({record['made_by']}): {_BROKEN}")
-        graph = content[: record.pop("graph_bytes")]
-        if hashlib.sha256(graph).hexdigest() != record.pop("graph_sha256"):
-            raise ValueError("the checksum of its model is wrong")
-        del record["made_by"], record["input"]
-        return graph, OnnxDescription(**{**record, "preprocessing": Preprocessing(**record["preprocessing"])})
-    except OnnxFileError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise OnnxFileError(
-            f"{printable(path)} was changed after its export ({error}), its vectors may not be those of the model: {_BROKEN}"
-        ) from error

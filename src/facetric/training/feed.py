@@ -59,12 +59,12 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
         raise ValueError(
             f"dataset {config.name!r} has no training images: lower --set data.options.test_fraction=…, or check its split column"
         )
-    names = ("train", "validation") if validate else ("train",)
-    found = []
-    for name in names:
-        labels = np.unique(dataset.labels[dataset.splits == name], return_inverse=True)[1].astype(np.int64)
-        found.append(LabeledImages(dataset.prepared(name, size=config.size, n_threads=config.threads), labels))
-    return found[0], found[1] if validate else None
+
+    def labeled(split: str) -> LabeledImages:
+        labels = np.unique(dataset.labels[dataset.splits == split], return_inverse=True)[1].astype(np.int64)
+        return LabeledImages(dataset.prepared(split, size=config.size, n_threads=config.threads), labels)
+
+    return labeled("train"), labeled("validation") if validate else None
 
 
 def training_transform(config: DataTable, form: Preprocessing) -> Crop:

@@ -91,11 +91,6 @@ class Listing:
         return ImageDataset(self.name, list(self.paths), self.labels, self.class_names, self.splits, shared_classes)
 
 
-def first_half_trains(labels: NDArray[np.int64], n_classes: int) -> NDArray[np.str_]:
-    """The splits of the paper's protocol: the first half of the classes for training, the second half for testing."""
-    return np.where(labels < n_classes // 2, "train", "test")
-
-
 def existing_root(root: str | os.PathLike[str], what: str) -> Path:
     """The folder as a Path, or a ValueError that says what should be there."""
     path = Path(root).expanduser()

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from facetric.images.listing import sub_folders
-from facetric.images.readers.annotations import Listing, existing_root, first_half_trains, read_lines
+from facetric.images.readers.annotations import Listing, existing_root, read_lines
 from facetric.text import name_some, printable
 
 CUB_FILES = ("images.txt", "image_class_labels.txt")
@@ -48,7 +48,7 @@ def list_cub(root: str | os.PathLike[str]) -> Listing:
     paths = tuple(base / "images" / path for path in images.values())
     labels = np.array([position[classes[i]] for i in images], dtype=np.int64)
     names = tuple(class_names[class_id] for class_id in sorted(class_names))
-    return Listing("cub", paths, labels, names, first_half_trains(labels, len(names)))
+    return Listing("cub", paths, labels, names, np.where(labels < len(names) // 2, "train", "test"))
 
 
 def find_cub(path: Path) -> Path | None:
@@ -143,7 +143,7 @@ def list_cars(root: str | os.PathLike[str]) -> Listing:
     names = _car_names(path, more) or tuple(f"class {class_id:03d}" for class_id in range(1, n_classes + 1))
     if n_classes > len(names):
         raise ValueError(f"the annotations have class {n_classes} but only {len(names)} names are given: unpack the devkit again")
-    return Listing("cars", tuple(path for path, _ in rows), labels, names, first_half_trains(labels, len(names)))
+    return Listing("cars", tuple(path for path, _ in rows), labels, names, np.where(labels < len(names) // 2, "train", "test"))
 
 
 def has_cars(path: Path) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,7 +91,7 @@ def is_first_process() -> bool:
 def _report(command: str, error: Exception) -> None:
     from facetric.images import ImageError
 
-    line = str(error) or type(error).__name__
+    line = _as_options(command, str(error) or type(error).__name__)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:  # as the system gives it
         way_out = ": free some space, then run the command again" if error.errno in _NO_SPACE else ""
         line = f"{os.fsdecode(error.filename)}: {error.strerror}{way_out}"
@@ -98,6 +99,20 @@ def _report(command: str, error: Exception) -> None:
         line = f"{line} (`facetric data check` lists all such files)"
     if type(error).__name__ != "PeerError" or is_first_process():  # reported by the failing process and by the first
         say(command, line)
+
+
+def _as_options(command: str, line: str) -> str:
+    """The line with arguments, such as `top=10` and `overwrite=True`, as options of the command: --top 10, --overwrite."""
+    from facetric.cli.main import app
+
+    found: Any = typer.main.get_command(app)
+    for word in command.split():
+        found = getattr(found, "commands", {}).get(word)
+    for option in getattr(found, "params", ()):
+        for value, space in ((r"True\b", ""), (r"(?=\w)", " "), ("", "")):
+            name = rf"(?<![\w.])(?:n_)?{option.name.removeprefix('max_')}={value}"
+            line = re.sub(name, option.opts[0] + space, line)
+    return line
 
 
 @contextmanager

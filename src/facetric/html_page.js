@@ -3,6 +3,7 @@
 const byId = (id) => document.getElementById(id);
 const about = JSON.parse(byId("data-about").textContent);
 const number = (value) => value.toLocaleString("en");
+const counted = (count, noun, plural) => `${number(count)} ${count === 1 ? noun : plural || noun + "s"}`;
 
 function element(tag, attributes, ...children) {
   const made = document.createElement(tag);

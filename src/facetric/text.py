@@ -20,6 +20,15 @@ def readable(path: Path) -> str:
     return path.as_posix().encode("utf-8", "backslashreplace").decode()
 
 
+def counted(n: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "photo"), counted(2000, "photo")
+    ('1 photo', '2,000 photos')
+    """
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A half sentence for an error message, empty when nothing is near.
 

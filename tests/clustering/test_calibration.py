@@ -193,3 +193,8 @@ def test_wrong_input_is_named(vectors, labels, message):
 def test_equal_vectors_are_calibrated_without_complaint():
     found = calibrate(np.ones((40, 3)), np.arange(40) % 8, n_repeats=1)
     assert np.isfinite(found.threshold)
+
+
+def test_a_calibration_shows_itself_in_one_line():
+    calibration = calibrate(*blobs(80, 8), n_repeats=1)
+    assert repr(calibration) == f"<Calibration: threshold {calibration.threshold:.4g}, step {calibration.position + 1} of 60>"

@@ -170,9 +170,9 @@ def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (3, "encode takes a path of a photo or a folder, a PIL image, a uint8 array .*; got int"),
+        (3, "images are a path of a photo or a folder, a PIL image, a uint8 array .*; got int"),
         (None, "got NoneType"),
-        ([["a.jpg", 3.5]], "got float"),
+        ([[3.5, "a.jpg"]], "got float"),
         (np.zeros((4, 4, 3), dtype=np.float32), r"uint8 array of shape .*; got float32 of shape \(4, 4, 3\)"),
         (np.zeros((4, 4, 2), dtype=np.uint8), r"got uint8 of shape \(4, 4, 2\)"),
         (np.zeros((0, 4, 3), dtype=np.uint8), r"got uint8 of shape \(0, 4, 3\)"),

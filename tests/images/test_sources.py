@@ -57,7 +57,7 @@ def test_images_are_known_by_their_content_alone(paths: list[Path], tmp_path: Pa
 def test_a_random_crop_without_draws_and_what_is_no_image_are_refused() -> None:
     with pytest.raises(ValueError, match="RandomCrop is random: pass draws, 3 per image"):
         Arrays(PIXELS).inputs(np.arange(2), RandomCrop(FORM))
-    with pytest.raises(ValueError, match=r"encode takes a path.*got int"):
+    with pytest.raises(ValueError, match=r"images are a path.*got int"):
         as_source([7])
     with pytest.raises(ValueError, match="uint8 array"):
         as_source(PIXELS.astype(np.float32))

@@ -137,7 +137,7 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
     file.write_bytes(edited.encode())
     refused = invoke(*arguments)
     assert refused.exit_code == 2
-    assert "clusters.csv was changed since it was written: keep to it with --decisions " in refused.stderr
+    assert "clusters.csv was changed since it was written: keep to it with `facetric cluster … --decisions " in refused.stderr
     assert file.read_bytes() == edited.encode()
 
     def check():
@@ -157,7 +157,10 @@ def test_names_written_into_the_table_are_kept_to_and_never_overwritten(run, pho
     (output / "collection.sqlite").unlink()
     forgotten = invoke(*arguments)
     assert forgotten.exit_code == 2
-    assert "clusters.csv has names, and no decisions are given: pass decisions.json, or keep to it with --dec" in forgotten.stderr
+    assert (
+        "clusters.csv has names, and no decisions are given: pass decisions.json, or keep to it with `facetric cluster … --dec"
+        in forgotten.stderr
+    )
     check()
     both = invoke(*arguments, "--decisions", file, "--decisions", decisions(photos, ("different", ["08.png", "09.png"])))
     assert both.exit_code == 0, both.stderr
@@ -198,7 +201,7 @@ def test_killed_before_the_table_is_there_the_old_one_is_not_taken_for_edited(ru
         (["photos", "--copy-to", "photos/sorted"], "photos/sorted lies in the folder of photos"),
         (["photos", "--link-to", "texts/a.txt"], "texts/a.txt is a file: pass a folder (--link-to)"),
         (["photos", "--decisions", "texts/a.csv"], "texts/a.csv must have the columns path, cluster and name"),
-        (["photos", "--decisions", "no.csv"], "no.csv does not exist: pass clusters.csv, or leave --decisions out"),
+        (["photos", "--decisions", "no.csv"], "no.csv does not exist: pass clusters.csv, or leave it out"),
     ],
 )
 def test_what_cannot_work_is_one_line_before_anything_is_embedded(run, photos, tmp_path, monkeypatch, arguments, message):
@@ -356,3 +359,18 @@ def test_killed_again_and_again_it_ends_as_if_it_had_never_been(run, photos, tmp
         ]
         assert files[0] == files[1]
     assert not [name for name in os.listdir(tmp_path / "groups") if name.endswith(".part")]
+
+
+def test_one_photo_is_one_photo_and_expects_nothing(run, photos, tmp_path):
+    (tmp_path / "one").mkdir()
+    shutil.copy(photos / "00.png", tmp_path / "one")
+    done = invoke("cluster", tmp_path / "one", "--model", run, "--output", tmp_path / "groups")
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("1 photo: 0 groups, 1 alone (1 embedded now)\nmodel: ")
+    assert "%" not in done.stdout
+    shutil.copy(photos / "00.png", tmp_path / "one" / "copy.png")
+    assert (
+        "2 photos: 1 group, 0 alone"
+        in invoke("cluster", tmp_path / "one", "--model", run, "--output", tmp_path / "groups").stdout
+    )
+    assert "<title>one in 1 group</title>" in (tmp_path / "groups" / "clusters.html").read_text()

@@ -1,15 +1,19 @@
 """Vectors of photos that were damaged on disk, in a file or in a store: refused in one line, never used."""
 
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from facetric.embedder import Vectors
+from facetric.photos import open_collection
 from facetric.photos.arrangement import RECORD, arrange
+from facetric.photos.decisions import DecidedPhoto, Decision, Decisions
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import Model, NewPhoto, StoreError
+from facetric.photos.store import Look, Model, NewPhoto, StoreError, store_errors
 
 VECTORS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 CONTENTS = [bytes([i]) * 16 for i in range(6)]
@@ -115,7 +119,7 @@ def test_a_file_of_another_version_is_refused_in_one_line(folder, version):
 
 
 def test_a_vector_that_is_gone_is_an_error_of_one_line(folder):
-    with opened(folder) as store, pytest.raises(StoreError, match="1 vectors are missing: it is damaged"):
+    with opened(folder) as store, pytest.raises(StoreError, match="1 vector missing: it is damaged"):
         store.vectors([*CONTENTS, b"gone"])
 
 
@@ -139,3 +143,104 @@ def test_a_damaged_record_of_an_arrangement_removes_nothing(tmp_path, caplog):
     arrange([("second", photo, content)], tmp_path / "sorted", "copy")
     assert (tmp_path / "sorted" / "first" / "a.jpg").exists()
     assert "is damaged (its checksum is wrong)" in caplog.text
+
+
+LOOK = Look(4, 4, 100, bytes(32 * 32), bytes(4 * 4 * 2), b"")
+
+
+@pytest.fixture
+def album(tmp_path):
+    """A collection of six photos with looks and a decision, as `open_collection` gives it."""
+    content = CONTENTS[0].hex()
+    with SqliteStore(str(tmp_path), MODEL) as store:
+        store.make_current()
+        store.add([NewPhoto(Path(f"/p/{i}.jpg"), "s", own, VECTORS[i], LOOK) for i, own in enumerate(CONTENTS)])
+        store.set_labels({"/p/1.jpg": "owl"})
+        store.decide(lambda _: Decisions((Decision("reject", (DecidedPhoto(content, "0.jpg"),)),)))
+    return tmp_path
+
+
+def all_that_reads(folder):
+    """What somebody does with a collection, each by its own."""
+    index = open_collection(folder)
+    with closing(index):
+        yield from (
+            lambda: index.votes(index.nearest(VECTORS, top=3), top=3),
+            index.status,
+            index.decisions,
+            lambda: [index.thumbnail(content) for content in CONTENTS],
+            lambda: index._store().vectors(CONTENTS),
+            lambda: index._store().looks(CONTENTS),
+        )
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE vectors SET vector = x'00000000'",
+        "UPDATE vectors SET vector = 'text'",
+        "UPDATE vectors SET vector = x'00' WHERE rowid = 3",
+        "UPDATE models SET dim = 2",
+        "UPDATE models SET dim = 'x'",
+        "UPDATE about SET value = 'x' WHERE name = 'decisions'",
+        "UPDATE about SET value = '[1]' WHERE name = 'decisions'",
+        "UPDATE about SET value = replace(value, 'reject', 'rejekt') WHERE name = 'decisions'",
+        "UPDATE about SET value = 'x' WHERE name = 'version'",
+        "DELETE FROM about WHERE name = 'version'",
+        "DELETE FROM about",
+        "UPDATE photos SET path = 'p/0.jpg' WHERE path = '/p/0.jpg'",
+        "UPDATE photos SET path = x'00' WHERE path = '/p/0.jpg'",
+        "UPDATE labels SET label = x'00'",
+        "UPDATE looks SET gray = x'00'",
+        "UPDATE looks SET colors = 3",
+    ],
+)
+def test_values_that_facetric_did_not_write_are_one_line_of_its_own_words(album, damage):
+    with closing(sqlite3.connect(album / "collection.sqlite")) as connection, connection:
+        assert connection.execute(damage).rowcount
+    said = []
+    for read in all_that_reads(album):
+        try:
+            read()
+        except StoreError as error:
+            said.append(str(error))
+    line = (
+        f"{album / 'collection.sqlite'}: it holds values that facetric did not write: it is damaged: restore a copy, or remove it"
+    )
+    assert set(said) == {line}
+
+
+def test_a_damaged_thumbnail_is_made_again(album):
+    with closing(sqlite3.connect(album / "collection.sqlite")) as connection, connection:
+        connection.execute("UPDATE looks SET thumbnail = x'ffd8ff00'")
+    with closing(open_collection(album)) as index:
+        assert index.thumbnail(CONTENTS[0]) is None
+
+
+def test_only_what_is_damaged_is_to_go_away(folder, tmp_path):
+    """SQLite's own errors, each with its way out."""
+    said = {}
+    store = SqliteStore(str(folder), MODEL)
+    store._connection.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(folder / "collection.sqlite", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError) as refused:
+            store.note("a", "b")
+    said["locked"] = str(refused.value)
+    store.close()
+    with pytest.raises(StoreError) as refused:
+        store.version()
+    said["closed"] = str(refused.value)
+    with pytest.raises(StoreError) as refused:
+        SqliteStore(str(tmp_path / "nowhere"), MODEL, read_only=True)
+    said["not there"] = str(refused.value)
+    in_one_thread = sqlite3.connect(folder / "collection.sqlite")
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StoreError) as refused, store_errors(folder):
+        pool.submit(in_one_thread.execute, "SELECT 1").result()
+    in_one_thread.close()
+    said["another thread"] = str(refused.value)
+    assert "another process holds it: try again" in said["locked"]
+    assert "check its permissions" in said["not there"]
+    for line in said.values():
+        assert not any(word in line for word in ("remove", "delete", "free some space")), line
+        assert len(line.splitlines()) == 1

@@ -103,7 +103,7 @@ def test_a_file_holds_every_photo_once_and_reads_back(tmp_path):
 )
 def test_another_file_is_refused_in_one_line_with_the_option(tmp_path, text):
     (tmp_path / "decisions.json").write_text(text)
-    with pytest.raises(ValueError, match=r"decisions\.json .*--decisions") as caught:
+    with pytest.raises(ValueError, match=r"decisions\.json .*save it on the page again") as caught:
         Decisions.read(tmp_path / "decisions.json")
     assert "\n" not in str(caught.value)
 

@@ -218,7 +218,7 @@ def test_a_table_that_it_did_not_write_is_not_touched(tmp_path):
     (tmp_path / "labels.csv").write_text("path,label\n")
     result = invoke("duplicates", tmp_path / "photos", "--no-look-alikes", "-o", tmp_path / "labels.csv")
     assert result.exit_code == 2
-    assert "was not written by `facetric duplicates`: choose another --output, or pass --overwrite" in result.stderr
+    assert "was not written by `facetric duplicates`: choose another place, or pass --overwrite" in result.stderr
     assert (tmp_path / "labels.csv").read_text() == "path,label\n"
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 import facetric
@@ -91,7 +92,7 @@ def test_one_photo_that_is_updated_leaves_the_others_of_its_folder(run, model, t
     open_collection(index, model).add(root)
     photo(99).save(root / paths[2])
     done = invoke("index", "update", index, root / paths[2], "--model", run)
-    assert "1 photos (1 embedded now)" in done.stdout
+    assert "1 photo (1 embedded now)" in done.stdout
     assert [entry.path for entry in open_collection(index, model).entries()] == [str(root / path) for path in paths]
 
 
@@ -105,10 +106,10 @@ def test_a_moved_folder_is_one_line_and_is_taken_over_without_embedding(run, tmp
     assert f"old is not there: if it was moved, `facetric index add {index} NEW_FOLDER` takes it over" in refused.stderr
     searched = invoke("search", index, new / "00" / "deep" / "000.jpg")
     assert searched.exit_code == 0
-    assert "6 photos are not where they were, the first is" in searched.stderr
+    assert "6 photos missing, the first is" in searched.stderr
     assert "6 photos (0 embedded now, 6 known)" in invoke("index", "add", index, new).stdout
     assert "6 photos removed from the index" in invoke("index", "remove", index, old).stdout
-    assert "not where they were" not in invoke("index", "status", index).stderr
+    assert "missing" not in invoke("index", "status", index).stderr
     assert invoke("index", "remove", index, old).exit_code == 2
 
 
@@ -212,10 +213,9 @@ def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
     photo(3).rotate(90, expand=True).save(strange)
     (match,) = index.search(strange, top=50, at_least=-1)
     (known,) = index.search(pictures / "class00" / "0.png", top=50)
-    assert all(hit.similarity >= limit for hit in known.hits)
-    assert known.hits
+    assert known.near == tuple(hit for hit in known.hits if hit.similarity >= limit) == known.hits[: len(known.near)] != ()
     (found,) = index.search(strange)
-    assert bool(found.hits) == (match.hits[0].similarity >= limit)
+    assert (found.hits, found.is_unknown) == (match.hits, match.hits[0].similarity < limit)
     result = invoke("search", tmp_path / "i", strange, "--at-least", "1")
     assert "unknown: nothing in the index is similar enough" in result.stdout
 
@@ -350,7 +350,7 @@ def test_names_that_are_not_unicode_or_hold_control_characters_are_escaped(run, 
             ["index", "add", "new", "photos", "--label", "a", "--labels-from-folders"],
             "pass --label or --labels-from-folders, not both",
         ),
-        (["search", "i", "photos", "--top", "0"], "top must be at least 1; got 0"),
+        (["search", "i", "photos", "--top", "0"], "top must be a whole number, at least 1; got 0: --top 10 shows ten photos"),
         (["search", "i", "photos", "--label", "heron"], "no photo has the label 'heron'; the index has owl"),
         (["search", "i", "photos", "--at-least", "80"], "similarities lie between -1 and 1; got 80.0: try --at-least 0.8"),
     ],
@@ -364,3 +364,117 @@ def test_what_cannot_work_is_refused_in_one_line(run, model, tmp_path, monkeypat
     lines = [line for line in result.stderr.splitlines() if "loading" not in line]
     assert (result.exit_code, message in lines[0], len(lines)) == (2, True, 1), result.stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture
+def calibrated(evaluated_run, tmp_path):
+    """An index of 48 photos, with a model that says how near is near enough."""
+    index = open_collection(tmp_path / "i", facetric.load(evaluated_run))
+    index.add(evaluated_run.parent / "secret-pictures", labels_from_folders=True)
+    return index
+
+
+def test_top_means_top_and_what_is_near_enough_is_marked(calibrated, evaluated_run):
+    query, limit = next((evaluated_run.parent / "secret-pictures" / "class03").iterdir()), calibrated.near_enough
+    (match,) = calibrated.search(query, top=500)
+    assert len(match.hits) == len(calibrated) == 48
+    assert [hit.similarity for hit in match.hits] == sorted((hit.similarity for hit in match.hits), reverse=True)
+    assert 0 < len(match.near) < 48
+    assert match.near == match.hits[: len(match.near)]
+    assert match.near[-1].similarity >= limit > match.hits[len(match.near)].similarity
+    (cut,) = calibrated.search(query, top=500, at_least=limit)
+    assert cut.hits == cut.near == match.near
+    (wide,) = calibrated.search(query, top=500, at_least=-1)
+    assert wide.near == wide.hits == match.hits  # what one asks for is enough
+    (vote,) = calibrated.votes([match.near], top=500)
+    assert calibrated.search(query, top=500, classify=True)[0].vote == vote
+    shown = invoke("search", calibrated.address, query, "--top", 500).stdout.splitlines()
+    assert [line[0] for line in shown[1:-1]] == [" "] * len(match.near) + ["?"] * (48 - len(match.near))
+    assert shown[-1] == f"? below {limit:.3f}: by the calibration of the model not similar enough to be of one kind"
+    assert "? below" not in invoke("search", calibrated.address, query, "--top", 500, "--at-least", limit).stdout
+    (record,) = json.loads(invoke("search", calibrated.address, query, "--top", 500, "--json").stdout)
+    assert [hit["is_similar_enough"] for hit in record["hits"]] == [hit in match.near for hit in match.hits]
+    page = search_page([match]).decode()
+    assert page.count('class="far"') == page.count("not similar enough") == 48 - len(match.near)
+
+
+def test_what_is_searched_for_is_a_path_an_image_an_array_a_vector_or_a_list_of_these(model, pictures, tmp_path):
+    index = open_collection(tmp_path / "i", model)
+    assert len(index) == 0
+    index.add(pictures)
+    paths = sorted(pictures.rglob("*.png"))[:3]
+    images = [Image.open(path).convert("RGB") for path in paths]
+    vectors = model.encode(paths)
+    expected = [match.hits for path in paths for match in index.search(path)]
+    for many in (paths, images, [np.asarray(image) for image in images], [str(paths[0]), images[1], np.asarray(images[2])]):
+        found = index.search(many)
+        assert [[hit.entry for hit in match.hits] for match in found] == [[hit.entry for hit in hits] for hits in expected]
+        for match, hits in zip(found, expected, strict=True):
+            np.testing.assert_allclose([hit.similarity for hit in match.hits], [hit.similarity for hit in hits], atol=1e-5)
+    for many in (vectors, vectors.astype(np.float64), list(vectors), [vectors[:1], vectors[1], vectors[2:]]):
+        assert [match.hits for match in open_collection(tmp_path / "i").search(many)] == expected  # needs no model
+    (one,) = index.search(vectors[0])
+    assert (one.photo, one.hits) == ("#0", expected[0])
+    assert index.search([]) == []
+    assert [match.photo for match in index.search([paths[0], images[1]])] == [str(paths[0]), "#1"]
+    assert search_page(index.search(images)).decode().count("the file is not there") == 0
+
+
+@pytest.mark.parametrize(
+    ("ask", "line"),
+    [
+        (lambda index: index.search(7), "images are a path of a photo or a folder, .*; got int: pass one of these"),
+        (lambda index: index.search(None), "images are .*; got NoneType"),
+        (lambda index: index.search(np.ones(5)), r"a vector to search for has 16 finite numbers; got shape \(5,\): pass what"),
+        (lambda index: index.search(np.full(16, np.nan)), "has 16 finite numbers"),
+        (lambda index: index.search(np.ones((9, 9, 3))), r"got shape \(9, 9, 3\): .* or an image as uint8"),
+        (lambda index: index.search([np.ones(16), "a.png"]), r"an image is a uint8 array .*; got float64 of shape \(16,\)"),
+        (lambda index: index.search("photos", top="5"), "top must be a whole number, at least 1; got '5': top=10 shows ten"),
+        (lambda index: index.search("photos", top=2.5), "top must be a whole number, at least 1; got 2.5"),
+        (lambda index: index.search("photos", at_least="high"), "between -1 and 1; got 'high': try at_least=0.8"),
+        (lambda index: index.search("photos", unknown_fraction=None), "got None: try unknown_fraction=0.5"),
+        (lambda index: index.add(7), "photos are the path of a folder or of a photo; got int: pass such a path"),
+        (lambda index: index.update([]), "photos are the path of a folder or of a photo; got list: pass such a path"),
+        (lambda index: index.remove(None), "photos are the path of a folder or of a photo; got NoneType: pass such a path"),
+        (lambda index: index.add("photos", label="a", labels_from_folders=True), "pass label= or labels_from_folders=True, not"),
+        (lambda index: open_collection(7), "a collection is a folder, or milvus://…; got int: pass its path"),
+    ],
+)
+def test_a_wrong_type_is_one_line_in_the_words_of_python(model, tmp_path, monkeypatch, ask, line):
+    monkeypatch.chdir(tmp_path)
+    write_photos(tmp_path / "photos", 2)
+    index = open_collection("i", model)
+    index.add("photos")
+    with pytest.raises(ValueError, match=line) as refused:
+        ask(index)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_vote_without_any_label_is_not_silent(run, model, pictures, tmp_path, caplog):
+    index = open_collection(tmp_path / "i", model)
+    index.add(pictures / "class00")
+    assert index.search(pictures / "class00" / "0.png", classify=True)[0].vote is None
+    line = "there is no vote, as no photo of the index has a label: add them again with `facetric index add "
+    assert caplog.text.count(line) == 1
+    assert line in invoke("search", tmp_path / "i", pictures / "class00" / "0.png", "--classify").stderr
+    index.add(pictures / "class00", label="owl")
+    caplog.clear()
+    assert index.search(pictures / "class00" / "0.png", classify=True)[0].vote.label == "owl"
+    assert line not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["vectors.npy", "vectors.npz", "vectors.parquet", "vectors.csv"])
+@pytest.mark.parametrize(
+    "command", [["cluster", "--clusters=3", "-o", "new"], ["embed", "-o", "new.npz"], ["duplicates"], ["index add", "new"]]
+)
+def test_a_file_of_vectors_is_told_from_a_folder_of_photos(run, tmp_path, monkeypatch, command, name):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(b"vectors")
+    words, others = command[0].split(), command[1:]
+    options = [*others[:1], name] if words[0] == "index" else [name, *others]
+    done = invoke(*words, *options, "--model", run)
+    assert done.exit_code == 2
+    (line,) = said(done.stderr)
+    assert f"{name} is a file of vectors, no folder of photos: pass one; vectors are grouped in Python" in line
+    assert "remove" not in line
+    assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -162,7 +162,7 @@ def test_what_0_2_wrote_is_refused_in_one_line(tmp_path, kind):
         way_out = r"was written by facetric 0\.2 .*: run `facetric cluster PHOTOS --output "
     else:
         (place / "index.json").write_text('{"format": "facetric index 1"}')
-        way_out = r"is an index of facetric 0\.2: make a new one with `facetric index add NEW PHOTOS`"
+        way_out = r"is an index of facetric 0\.2: make a new one with `facetric index add NEW PHOTOS --labels-from-folders`"
     for ask in (lambda: open_collection(place).status(), lambda: open_collection(place).remove(tmp_path)):
         with pytest.raises(ValueError, match=way_out) as refused:
             ask()

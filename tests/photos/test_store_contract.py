@@ -177,3 +177,43 @@ def test_killed_in_the_middle_it_holds_every_finished_batch_once(name, tmp_path)
     store.close()
     assert len(found) == len(set(found))
     assert {f"/{batch:04}/{i:02}.jpg" for batch in finished for i in range(20)} <= set(found)
+
+
+def test_no_cosine_is_above_one(opened):
+    store = opened()
+    vectors = np.random.default_rng(0).normal(size=(200, DIM)).astype(np.float32)
+    store.add(embedded(f"/{i:03}.jpg", vector) for i, vector in enumerate(vectors))
+    best = [hits[0].similarity for hits in store.search(vectors, top=1)]
+    assert max(best) == 1.0
+    assert min(best) > 1 - 1e-6
+
+
+def test_what_is_read_in_one_moment_is_of_one_moment(tmp_path):
+    """A group or a vote needs the photos, and then their vectors; another process may remove some in between."""
+    writer, reader = STORES["sqlite"](tmp_path), STORES["sqlite"](tmp_path, read_only=True)
+    fill(writer, 30)
+    with reader.moment():
+        contents = [entry.content for entry in reader.entries()]
+        writer.remove([entry.path for entry in writer.entries()[:20]])
+        assert reader.vectors(contents).shape == (30, DIM)
+        assert len(reader.search(directions(1), top=99)[0]) == 30
+    assert len(reader.search(directions(1), top=99)[0]) == len(reader.entries()) == 10
+    writer.close()
+    reader.close()
+
+
+def test_a_client_of_milvus_is_closed_when_its_collection_cannot_be_opened(tmp_path, monkeypatch):
+    pytest.importorskip("milvus_lite")
+    import pymilvus
+
+    closed, close = [], pymilvus.MilvusClient.close
+    monkeypatch.setattr(pymilvus.MilvusClient, "close", lambda client: closed.append(client) or close(client))
+    with pytest.raises(OSError, match="Milvus: "):
+        STORES["milvus"](tmp_path, read_only=True)  # there is none
+    assert len(closed) == 1
+
+
+def test_vectors_that_leave_milvus_meanwhile_are_one_line(tmp_path):
+    store = STORES["milvus"](tmp_path)
+    with store, pytest.raises(OSError, match="Milvus: 1 vector left the collection meanwhile: try again"):
+        store.vectors([b"gone".ljust(16)])

@@ -148,11 +148,11 @@ def test_groups_are_corrected_and_every_decision_is_on_the_server_at_once(browse
         page.keyboard.press("y")
         page.keyboard.press("Escape")
         page.keyboard.press("s")
-        page.wait_for_function("() => document.getElementById('status').textContent === 'All 3 decisions are saved.'")
+        page.wait_for_function("() => document.getElementById('status').textContent === 'Saved: 3 decisions.'")
         assert [decision.do for decision in open_collection(index).decisions().decisions] == ["name", "same", "same"]
         page.keyboard.press("u")
         page.keyboard.press("s")
-        page.wait_for_function("() => document.getElementById('status').textContent === 'All 2 decisions are saved.'")
+        page.wait_for_function("() => document.getElementById('status').textContent === 'Saved: 2 decisions.'")
         groups = page.evaluate("[...now.groups.values()].map(x => x.length).sort()")
         assert page.locator("#kept").text_content().startswith("Kept on the server")
     assert [decision.do for decision in open_collection(index).decisions().decisions] == ["name", "same"]
@@ -165,7 +165,7 @@ def test_groups_are_corrected_and_every_decision_is_on_the_server_at_once(browse
         page.locator("#decisions-list button").first.click()
         page.keyboard.press("Escape")
         page.keyboard.press("s")
-        page.wait_for_function("() => document.getElementById('status').textContent === 'All 0 decisions are saved.'")
+        page.wait_for_function("() => document.getElementById('status').textContent === 'Saved: 0 decisions.'")
     assert open_collection(index).decisions().decisions == ()
 
 
@@ -178,4 +178,4 @@ def test_a_browser_is_asked_for_the_token_and_then_everything_works(browser, tmp
         with opened(browser, address, "/groups", http_credentials={"username": "me", "password": TOKEN}) as page:
             page.evaluate("confirmGroup(0)")
             page.keyboard.press("s")
-            page.wait_for_function("() => document.getElementById('status').textContent === 'All 1 decisions are saved.'")
+            page.wait_for_function("() => document.getElementById('status').textContent === 'Saved: 1 decision.'")

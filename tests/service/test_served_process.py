@@ -192,3 +192,9 @@ def test_the_application_runs_in_a_server_of_your_own(index):
         found = web.post("/search", content=photo.read_bytes()).json()
     assert found["neighbors"][0]["name"].endswith(photo.name)
     assert found["neighbors"][0]["similarity"] > 0.99
+
+
+def test_a_missing_token_is_refused_before_the_model_is_loaded(index, monkeypatch):
+    monkeypatch.setattr("facetric.embedder.load", lambda *_, **__: pytest.fail("loaded"))
+    done = CliRunner().invoke(app, ["serve", str(index), "--host", "0.0.0.0"], env={"FACETRIC_TOKEN": None})
+    assert (done.exit_code, "set a token (FACETRIC_TOKEN or --token)" in done.stderr) == (2, True), done.output

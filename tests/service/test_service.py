@@ -360,3 +360,19 @@ def test_a_browser_waits_on_a_page_while_groups_are_made_and_reads_why_there_are
         assert told.status_code == 409
         assert "<p>&lt;nothing&gt; to learn from</p>" in told.text
         assert web.get("/clusters").json() == {"detail": "<nothing> to learn from"}
+
+
+def test_top_and_at_least_mean_over_http_what_they_mean_in_python(web, place):
+    data, index = jpeg(COLORS["green"]), opened(place)
+    (match,) = index.search(vector(data), top=500)
+    found = web.post("/search", params={"top": 500}, content=data).json()["neighbors"]
+    assert [one["id"] for one in found] == [hit.entry.content.hex() for hit in match.hits]
+    assert len(found) == len(index) == 30
+    assert [one["is_similar_enough"] for one in found] == [hit in match.near for hit in match.hits]
+    for at_least in (-1, 0.9, 0.99999):
+        (match,) = index.search(vector(data), top=500, at_least=at_least)
+        found = web.post("/search", params={"top": 500, "at_least": at_least}, content=data).json()
+        assert [one["id"] for one in found["neighbors"]] == [hit.entry.content.hex() for hit in match.hits]
+        assert all(one["is_similar_enough"] for one in found["neighbors"])
+    for wrong in ({"top": 0}, {"top": "many"}, {"at_least": 2}, {"at_least": "high"}):
+        assert web.post("/search", params=wrong, content=data).status_code == 422

@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -47,7 +48,7 @@ def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str 
     except (ValueError, ImportError, OSError, RuntimeError) as error:
         from facetric.images import ImageError
 
-        line = str(error) or type(error).__name__
+        line = _as_options(command, str(error) or type(error).__name__)
         if isinstance(error, OSError) and error.filename is not None and error.strerror:  # as the system gives it
             way_out = ": free some space, then run the command again" if error.errno in _NO_SPACE else ""
             line = f"{os.fsdecode(error.filename)}: {error.strerror}{way_out}"
@@ -94,6 +95,20 @@ def say(command: str, line: str) -> None:
 def is_first_process() -> bool:
     """Whether this is the first process of torchrun, or the only one."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def _as_options(command: str, line: str) -> str:
+    """The line with arguments, such as `top=10` and `overwrite=True`, as options of the command: --top 10, --overwrite."""
+    from facetric.cli.main import app
+
+    found: Any = typer.main.get_command(app)
+    for word in command.split():
+        found = getattr(found, "commands", {}).get(word)
+    for option in getattr(found, "params", ()):
+        for value, space in ((r"True\b", ""), (r"(?=\w)", " "), ("", "")):
+            name = rf"(?<![\w.])(?:n_)?{option.name.removeprefix('max_')}={value}"
+            line = re.sub(name, option.opts[0] + space, line)
+    return line
 
 
 @contextmanager

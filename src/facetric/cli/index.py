@@ -12,13 +12,14 @@ from facetric.cli.errors import one_line_errors
 from facetric.cli.options import Device, Index, Json, Model, MovedModel, Photos
 from facetric.cli.photos import RESUME, opened_model, print_problems
 from facetric.progress import steps_shown
-from facetric.text import printable
+from facetric.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from facetric.photos import Match
 
+_FAR = "?"  # marks what is not similar enough
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
 
@@ -56,7 +57,7 @@ def remove(index: Index, photos: Photos) -> None:
         from facetric.photos import open_collection
 
         n_removed = open_collection(index).remove(photos)
-    typer.echo(f"{printable(index)}: {n_removed:,} photos removed from the index; their files are untouched")
+    typer.echo(f"{printable(index)}: {counted(n_removed, 'photo')} removed from the index; files are untouched")
 
 
 @app.command("re-embed", epilog="Example: facetric index re-embed birds.index --model runs/birds-2")
@@ -76,7 +77,7 @@ def _change(verb: str, index: str, recorded: str | None, model: Path | None, dev
     n_photos = len(done.contents)
     counts = {"embedded now": done.n_new, "known": n_photos - done.n_new, "removed": done.n_removed}
     listed = [f"{count:,} {what}" for what, count in counts.items() if count or what == "embedded now"]
-    typer.echo(f"{printable(index)}: {n_photos:,} photos ({', '.join(listed)})")
+    typer.echo(f"{printable(index)}: {counted(n_photos, 'photo')} ({', '.join(listed)})")
     print_problems(done.problems)
 
 
@@ -89,7 +90,7 @@ def status(index: Index) -> None:
         found = open_collection(index).status()
     model = printable(found.model.run or "the packaged network")
     copies = found.n_photos - found.n_contents
-    typer.echo(f"{printable(index)}: {found.n_photos:,} photos, {copies:,} of them exact copies of others")
+    typer.echo(f"{printable(index)}: {counted(found.n_photos, 'photo')}, {copies:,} of them exact copies of others")
     typer.echo(f"model: {model} ({found.model.fingerprint[:12]}, {found.model.dim} dimensions)")
     for label, count in found.labels.items():
         typer.echo(f"  {count:7,}  {printable(label) if label else '(no label)'}")
@@ -102,9 +103,9 @@ def search(
     top: Annotated[int, typer.Option(help="Photos to show for each.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only photos of this label.")] = None,
     at_least: Annotated[
-        float | None, typer.Option(help="Only similarities of at least this; without it, by the calibration of the run.")
+        float | None, typer.Option(help="Only similarities of at least this, which then are enough; without it, all are shown.")
     ] = None,
-    classify: Annotated[bool, typer.Option("--classify", help="Have the neighbors vote for a label.")] = False,
+    classify: Annotated[bool, typer.Option("--classify", help="Have those that are similar enough vote for a label.")] = False,
     unknown_fraction: Annotated[
         float,
         typer.Option(help="With --classify: the fraction of the photos that you expect to have none of the index's labels."),
@@ -114,9 +115,10 @@ def search(
     model: MovedModel = None,
     device: Device = "auto",
 ) -> None:
-    """Find the photos of an index that are most similar to these, exactly.
+    """Find the photos of an index that are most similar to these, exactly. By the calibration of the model some of them are
+    similar enough, others are marked.
 
-    Unknown: nothing is similar enough, or the label that the neighbors vote for is more likely wrong than right.
+    Unknown: nothing is similar enough, or the label that is voted for is more likely wrong than right.
     """
     with one_line_errors("search"):
         from facetric.photos import open_collection, search_page
@@ -146,7 +148,12 @@ def _print_matches(found: list[Match]) -> None:
             typer.echo(f"  {printable(line)}")
         for hit in match.hits:
             label = f"  [{printable(hit.entry.label)}]" if hit.entry.label else ""
-            typer.echo(f"  {hit.similarity:6.3f}  {printable(hit.entry.path)}{label}")
+            mark = " " if hit.similarity >= match.near_enough else _FAR
+            typer.echo(f"{mark} {hit.similarity:6.3f}  {printable(hit.entry.path)}{label}")
+    if any(len(match.near) < len(match.hits) for match in found):
+        typer.echo(
+            f"{_FAR} below {found[0].near_enough:.3f}: by the calibration of the model not similar enough to be of one kind"
+        )
 
 
 def _record(match: Match) -> dict[str, Any]:
@@ -155,6 +162,7 @@ def _record(match: Match) -> dict[str, Any]:
             "path": hit.entry.path.encode("utf-8", "backslashreplace").decode(),
             "label": hit.entry.label or None,
             "similarity": hit.similarity,
+            "is_similar_enough": hit.similarity >= match.near_enough,
             "content": hit.entry.content.hex(),
         }
         for hit in match.hits
@@ -166,7 +174,7 @@ def _record(match: Match) -> dict[str, Any]:
 def _say_missing(index: str, missing: Sequence[str]) -> None:
     if missing:
         typer.echo(
-            f"{len(missing):,} photos are not where they were, the first is {printable(missing[0])}: if their folder was moved, "
+            f"{counted(len(missing), 'photo')} missing, the first is {printable(missing[0])}: if the folder was moved, "
             f"`facetric index add {printable(index)} NEW_FOLDER`, then `facetric index remove {printable(index)} OLD_FOLDER`; "
             "nothing is embedded again",
             err=True,

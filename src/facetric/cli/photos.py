@@ -10,7 +10,7 @@ import typer
 from facetric.cli.errors import one_line_errors, said_if_slow, say
 from facetric.cli.options import Checkpoint, Clusters, Coarser, Device, Finer, Model, Photos
 from facetric.progress import steps_shown
-from facetric.text import printable
+from facetric.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ def embed(
             found = embed_folder(photos, loaded, output, overwrite=overwrite, progress=progress)
     known = found.n_photos - found.n_new
     counts = f"{found.n_new:,} embedded now" + (f", {known:,} known by content" if known else "")
-    typer.echo(f"{printable(output)}: {found.n_photos:,} photos, {loaded.dim} dimensions ({counts})")
+    typer.echo(f"{printable(output)}: {counted(found.n_photos, 'photo')}, {loaded.dim} dimensions ({counts})")
     if found.problems:
         print_problems(found.problems)
         listed = output.with_name(f"{output.stem}.problems.csv")
@@ -175,7 +175,7 @@ def duplicates(
         found = find_duplicates(photos, embedder, collection=collection, table=table, overwrite=overwrite, progress=progress)
     for kind, title in _TITLES.items():
         if groups := found.of_kind(kind):
-            typer.echo(f"{title}: {len(groups):,} group{'s' * (len(groups) != 1)}")
+            typer.echo(f"{title}: {counted(len(groups), 'group')}")
             for group in groups[:_SHOWN]:
                 for photo, suggestion in list(zip(group.photos, group.suggestions, strict=True))[:_MEMBERS]:
                     size = f"{photo.look.width} × {photo.look.height}, {photo.look.n_bytes / 1000:,.0f} kB"
@@ -185,7 +185,9 @@ def duplicates(
             if len(groups) > _SHOWN:
                 typer.echo(f"  … and {len(groups) - _SHOWN:,} more{'' if table else '; --output FILE.csv lists all'}")
     similarity = "" if found.similarity is None else f"; look-alikes have a cosine similarity of {found.similarity:.3f} or more"
-    typer.echo(f"{found.n_photos:,} photos, {found.n_copies:,} of them copies of others{similarity}. Nothing was deleted.")
+    typer.echo(
+        f"{counted(found.n_photos, 'photo')}, {found.n_copies:,} of them copies of others{similarity}. Nothing was deleted."
+    )
     if table is not None:
         typer.echo(f"Written: {printable(table)}")
     print_problems(found.problems)

@@ -42,12 +42,13 @@ def serve(
     """
     with one_line_errors("serve"):
         from facetric.photos import open_collection
-        from facetric.service import Limits
+        from facetric.service import Limits, check_access
         from facetric.service import serve as served
         from facetric.text import printable
 
         given = {"megabytes": max_megabytes, "megapixels": max_megapixels, "seconds": max_seconds, "requests": max_requests}
         limits = replace(Limits(), **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
+        check_access(host, token)
         open_collection(index).check()
         served(
             opened_model(index, model, device),

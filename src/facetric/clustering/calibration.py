@@ -47,6 +47,9 @@ class Calibration:
     between: float  # the distance within which a tenth of the pairs of different classes lie
     spread: float  # of the logarithm of the odds of an expected precision
 
+    def __repr__(self) -> str:
+        return f"<Calibration: threshold {self.threshold:.4g}, step {self.position + 1} of {len(self.steps)}>"
+
     @property
     def threshold(self) -> float:
         """The distance at which linkage stops."""

@@ -3,7 +3,7 @@
 from facetric.embedder.activations import cached_activations
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import network_fingerprint, save_network
-from facetric.embedder.embedder import Embedder, load
+from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
@@ -17,6 +17,7 @@ __all__ = [
     "Embedder",
     "Embedding",
     "ExportError",
+    "ImageLike",
     "Network",
     "Vectors",
     "WeightsError",

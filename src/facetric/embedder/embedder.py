@@ -178,17 +178,14 @@ class Embedder:
         """What clusters these vectors, `n_steps` coarser than calibrated, its calibration, and who made it in words."""
         if n_clusters is not None:
             if n_steps:
-                raise ValueError(
-                    "a number of groups is neither fine nor coarse: pass one of --clusters, --finer and --coarser (n_clusters, "
-                    "finer, coarser)"
-                )
+                raise ValueError("a number of groups is neither fine nor coarse: pass one of n_clusters=, finer= and coarser=")
             return FacilityLocation(n_clusters), None, f"model: {self.name}; {n_clusters} groups as asked"
         if self.calibration is None:
             run = printable(self.run or "RUN")
             why = f"has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate {run}`"
             if self.calibrated_on:  # evaluated, without a result
                 why = "was evaluated on fewer than four classes, too few to learn how near photos of a group are: train with more"
-            raise ValueError(f"{self.name} {why}, or pass a number of groups (--clusters 8)")
+            raise ValueError(f"{self.name} {why}, or pass a number of groups (n_clusters=8)")
         calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
         return calibration.clusterer(), calibration, f"model: {self.name}, calibrated on {self.calibrated_on}"
 
@@ -217,7 +214,7 @@ def load(
     if where is not None and where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(
-                f"an exported file is run on the CPU; got device {device!r}: leave --device out, or pass the run folder"
+                f"an exported file is run on the CPU; got device {device!r}: leave device= out, or pass the run folder"
             )
         return Embedder(read_engine(where), file=where, origin=origin)
     place, weights = usable_device(device), None

@@ -123,7 +123,7 @@ def check_place(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise ValueError(f"{printable(path)} is a folder: choose another name")
     if path.exists() and not overwrite:
-        raise ValueError(f"{printable(path)} exists: choose another name, or pass --overwrite")
+        raise ValueError(f"{printable(path)} exists: choose another name, or pass overwrite=True")
 
 
 def difference(network: Network, engine: OnnxEngine, images: ImageSource) -> float:

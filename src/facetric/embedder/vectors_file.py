@@ -105,9 +105,7 @@ class Vectors:
         """The format by the suffix; a ValueError if it is not known, or needs a package that is not there."""
         suffix = path.suffix.lower()
         if suffix not in _FORMATS:
-            raise ValueError(
-                f"vectors are written as .parquet, .npz or .csv; got {printable(path)}: use one of these suffixes (--output)"
-            )
+            raise ValueError(f"vectors are written as .parquet, .npz or .csv; got {printable(path)}: use one of these suffixes")
         if suffix == ".parquet":
             _pyarrow()
         return suffix
@@ -133,7 +131,7 @@ class Vectors:
             reason = printable(" ".join(str(error).split()) or type(error).__name__)
             raise ValueError(
                 f"{printable(path)} is damaged or holds no vectors that facetric wrote ({reason}): make it again with `facetric "
-                "evaluate RUN`, or choose another file (--output)"
+                "evaluate RUN`, or choose another file"
             ) from None
 
 
@@ -224,7 +222,5 @@ def _pyarrow() -> tuple[Any, Any]:
         import pyarrow
         import pyarrow.parquet
     except ImportError:
-        raise ValueError(
-            "Parquet files need pyarrow: pip install 'facetric[parquet]', or write .npz or .csv (--output vectors.npz)"
-        ) from None
+        raise ValueError("Parquet files need pyarrow: pip install 'facetric[parquet]', or write .npz or .csv") from None
     return pyarrow, pyarrow.parquet

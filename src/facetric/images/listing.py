@@ -10,6 +10,8 @@ from typing import Self
 from facetric.images.decoding import is_image_file
 from facetric.text import printable
 
+_TABLES = (".npy", ".npz", ".parquet", ".csv")
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -46,6 +48,11 @@ def list_images(root: str | os.PathLike[str]) -> ImageList:
     """
     path = Path(root).expanduser()
     if path.is_file():
+        if path.suffix.lower() in _TABLES:
+            raise ValueError(
+                f"{printable(path)} is a file of vectors, no folder of photos: pass one; vectors are grouped in Python, "
+                "facetric.AverageLinkage(threshold=1.0).fit_predict(vectors): see docs/clustering.md"
+            )
         return ImageList(path.parent, (Path(path.name),))
     if not path.is_dir():
         what = "is not a folder or a photo" if path.exists() else "does not exist"

@@ -167,11 +167,7 @@ def as_source(images: Any) -> ImageSource:
 def _each(images: Any) -> Iterator[Path | Image.Image]:
     """Every image in turn; folders and lists are opened, files are not."""
     if isinstance(images, str | os.PathLike):
-        path = Path(images).expanduser()
-        if not path.is_dir():
-            yield path
-            return
-        listed = list_images(path).not_empty()
+        listed = list_images(images).not_empty()
         yield from (listed.root / image for image in listed.images)
     elif isinstance(images, Image.Image):
         yield images
@@ -181,7 +177,7 @@ def _each(images: Any) -> Iterator[Path | Image.Image]:
         for image in images:
             yield from _each(image)
     else:
-        raise ValueError(f"encode takes {_TAKES}; got {type(images).__name__}: pass one of these")
+        raise ValueError(f"images are {_TAKES}; got {type(images).__name__}: pass one of these")
 
 
 def _image(array: NDArray[Any]) -> Image.Image:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections import Counter
@@ -15,17 +16,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder
-from facetric.images import ImageList, list_images
+from facetric.embedder import Embedder, ImageLike
+from facetric.images import ImageList
 from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups, group_photos
-from facetric.photos.ingest import Store, absolute, common_folder, embedded_photos, ingest, is_sharp, listed_photos
+from facetric.photos.ingest import Store, absolute, common_folder, ingest, is_sharp, listed_photos
 from facetric.photos.milvus_store import MilvusStore, parsed_address
-from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search
+from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search, embedded, given_vectors
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Added, Entry, Hit, Model, Status
 from facetric.progress import Progress
-from facetric.text import printable
+from facetric.text import counted, printable
+
+_log = logging.getLogger("facetric")
 
 
 def open_collection(address: str | os.PathLike[str], embedder: Embedder | None = None) -> Collection:
@@ -42,6 +45,8 @@ class Collection:
     """
 
     def __init__(self, address: str | os.PathLike[str], embedder: Embedder | None = None) -> None:
+        if not isinstance(address, str | os.PathLike):
+            raise ValueError(f"a collection is a folder, or milvus://…; got {type(address).__name__}: pass its path")
         self.address = str(address)
         self._embedder = embedder
         self._type: type[Store] = SqliteStore
@@ -77,7 +82,7 @@ class Collection:
         Killed, it has kept every batch that was finished: add again to resume.
         """
         if label is not None and labels_from_folders:
-            raise ValueError("photos get one label or those of their folders: pass --label or --labels-from-folders, not both")
+            raise ValueError("photos get one label or those of their folders: pass label= or labels_from_folders=True, not both")
         listed = listed_photos(photos)
         with self.writing() as store:
             if label is not None or labels_from_folders:
@@ -122,8 +127,8 @@ class Collection:
                 paths = [Path(entry.path) for entry in store.entries()]
             if missing := [path for path in paths if not path.exists()]:
                 raise ValueError(
-                    f"{len(missing):,} photos are not where they were, the first is {printable(missing[0])}: put them back, or "
-                    f"forget them with `{self._command('remove', missing[0].parent)}`"
+                    f"{counted(len(missing), 'photo')} missing, the first is {printable(missing[0])}: put them back, or forget "
+                    f"them with `{self._command('remove', missing[0].parent)}`"
                 )
             with self._type(self.address, self._own_model()) as store:
                 done = ingest(ImageList(Path("/"), tuple(paths)), self._its_embedder, store, progress=progress)
@@ -146,9 +151,13 @@ class Collection:
         with self._guard:
             return self._store().entries()
 
+    def __len__(self) -> int:
+        """How many photos; 0 while there is no collection."""
+        return 0 if self.model is None else len(self.entries())
+
     def search(
         self,
-        photos: str | os.PathLike[str],
+        photos: ImageLike | NDArray[np.floating],
         *,
         top: int = 10,
         label: str | None = None,
@@ -156,28 +165,32 @@ class Collection:
         classify: bool = False,
         unknown_fraction: float = UNKNOWN_FRACTION,
     ) -> list[Match]:
-        """For a photo, or every photo in a folder, the `top` most similar ones here, exactly; equal ones by path.
+        """For each photo the `top` most similar ones here, exactly; equal ones by path. `match.near` are those that are similar
+        enough: `at_least` this or, without it, `near_enough`.
 
-        Files of a folder that cannot be opened are left out, and a warning names them.
+        Takes what `Embedder.encode` takes, a path, an image, an array or a list of these, and vectors, (dim,) or (n, dim), of
+        floats. Files of a folder that cannot be opened are left out, and a warning names them.
 
-        Only photos of `label`, and only similarities of `at_least` this; without it, of `near_enough`. `classify` has the
-        neighbors vote for a label; `unknown_fraction` of the photos are expected to have none of the labels here.
+        Only photos of `label`, and only similarities of `at_least` this. `classify` has those that are near vote for a label;
+        `unknown_fraction` of the photos are expected to have none of the labels here.
         """
         check_search(top, at_least, unknown_fraction)
-        listed = list_images(photos).not_empty()
-        self.check()
-        paths, vectors = embedded_photos(self._its_embedder, [listed.root / photo for photo in listed.images])
-        limit = self.near_enough if at_least is None else at_least
+        names, vectors = given_vectors(photos, self.check().dim) or embedded(self._its_embedder, photos)  # type: ignore[arg-type]
         found = self.nearest(vectors, top=top, label=label)
-        if label is not None and not any(found):
+        if label is not None and found and not any(found):
             some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
             way_out = f"see `facetric index status {shlex.quote(self.address)}`"
             raise ValueError(f"no photo has the label {label!r}; the index has {some}: {way_out}")
-        hits = [tuple(hit for hit in some if hit.similarity >= limit) for some in found]
-        votes: Sequence[Vote | None] = [None] * len(hits)
+        limit = self.near_enough if at_least is None else at_least
+        near = [tuple(hit for hit in hits if hit.similarity >= limit) for hits in found]
+        votes: Sequence[Vote | None] = [None] * len(found)
         if classify:
-            votes = self.votes(hits, top=top, at_least=limit, unknown_fraction=unknown_fraction)
-        return [Match(str(path), some, vote) for path, some, vote in zip(paths, hits, votes, strict=True)]
+            votes = self.votes(near, top=top, at_least=limit, unknown_fraction=unknown_fraction)
+            if not any(votes) and not any(entry.label for entry in self.entries()):
+                again = self._command("add", "PHOTOS") + " --labels-from-folders"
+                _log.warning("there is no vote, as no photo of the index has a label: add them again with `%s`", again)
+        shown = near if at_least is not None else map(tuple, found)
+        return [Match(*one, limit) for one in zip(names, shown, votes, strict=True)]
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each vector (q, dim) the `top` most similar photos, also those that are not similar enough."""
@@ -209,10 +222,11 @@ class Collection:
         clusterer = self._its_embedder.clusterer(n_clusters, coarser - finer)
         with self._guard:
             decisions = self.decisions() if decisions is None else decisions
-            entries = self._store().entries()
-            if not entries:
-                raise ValueError(f"{printable(self.address)} holds no photos: add some with `facetric index add`")
-            vectors = self._store().vectors(dict.fromkeys(entry.content for entry in entries))
+            with self._store().moment():
+                entries = self._store().entries()
+                vectors = self._store().vectors(dict.fromkeys(entry.content for entry in entries))
+        if not entries:
+            raise ValueError(f"{printable(self.address)} holds no photos: add some with `facetric index add`")
         photos = {Path(entry.path): entry.content for entry in entries}
         return group_photos(common_folder(list(map(str, photos))), photos, vectors, *clusterer, decisions=decisions)
 
@@ -297,7 +311,7 @@ class Collection:
             with self._type(self.address, found, read_only=True) as store:
                 if all(Path(entry.path).is_relative_to(below) for entry in store.entries()):
                     return
-            again += ", or choose another --output"
+            again += ", or choose another place"
         raise ValueError(
             f"{printable(self.address)} holds {'' if below is None else 'other photos too, with '}vectors of another model "
             f"({found.fingerprint[:12]}; this one is {own.fingerprint[:12]}): embed its photos again with {again}"

@@ -29,7 +29,7 @@ from scipy.sparse.csgraph import connected_components  # type: ignore[import-unt
 
 from facetric.files import read_checksummed
 from facetric.images import content_hash
-from facetric.text import printable, readable
+from facetric.text import counted, printable, readable
 
 FORMAT = "facetric decisions 1"
 MOST = 100_000  # decisions
@@ -61,7 +61,7 @@ class Decision:
             raise ValueError(f"has the unknown decision {self.do!r}; known are {', '.join(_LENGTHS)}: save it on the page again")
         least, most = _LENGTHS[self.do]
         if not least <= len(self.photos) <= (most or len(self.photos)):
-            raise ValueError(f"has a decision {self.do!r} about {len(self.photos)} photos: save it on the page again")
+            raise ValueError(f"has a decision {self.do!r} about {counted(len(self.photos), 'photo')}: save it on the page again")
 
     @property
     def key(self) -> tuple[str, tuple[str, ...], str]:
@@ -92,14 +92,14 @@ class Decisions:
         try:
             record = read_checksummed(file.read_bytes(), required=False)
         except FileNotFoundError:
-            raise ValueError(f"{printable(file)} does not exist: save it on the page, or leave --decisions out") from None
+            raise ValueError(f"{printable(file)} does not exist: save it on the page, or leave it out") from None
         except ValueError as error:
-            way_out = 'restore it, or remove its "sha256" if the change is yours; or save it on the page again (--decisions)'
+            way_out = 'restore it, or remove its "sha256" if the change is yours; or save it on the page again'
             raise ValueError(f"{printable(file)} is damaged ({error}): {way_out}") from None
         try:
             return cls.from_dict(record)
         except ValueError as error:
-            raise ValueError(f"{printable(file)} {error} (--decisions)") from None
+            raise ValueError(f"{printable(file)} {error}") from None
 
     @classmethod
     def read_all(cls, paths: Iterable[str | os.PathLike[str]], root: str | os.PathLike[str]) -> Decisions:
@@ -119,7 +119,7 @@ class Decisions:
         try:
             rows = csv.DictReader(io.StringIO(table.read_bytes().decode("utf-8-sig"), newline=""))
             if not {"path", "cluster"} <= set(rows.fieldnames or ()):
-                raise ValueError(f"{printable(table)} must have the columns path, cluster and name of clusters.csv (--decisions)")
+                raise ValueError(f"{printable(table)} must have the columns path, cluster and name of clusters.csv")
             for row in rows:
                 name, file = " ".join((row.get("name") or "").split()), table.parent / (row["path"] or "")
                 if not name and row["cluster"]:
@@ -131,13 +131,13 @@ class Decisions:
                 else:
                     n_gone += 1
         except FileNotFoundError:
-            raise ValueError(f"{printable(table)} does not exist: pass clusters.csv, or leave --decisions out") from None
+            raise ValueError(f"{printable(table)} does not exist: pass clusters.csv, or leave it out") from None
         except (UnicodeDecodeError, csv.Error) as error:
-            raise ValueError(f"{printable(table)} is not a CSV file in UTF-8 ({error}): save it as one (--decisions)") from None
+            raise ValueError(f"{printable(table)} is not a CSV file in UTF-8 ({error}): save it as one") from None
         if n_gone and not names and not rejected:
             raise ValueError(
                 f"{printable(table)} is about {n_gone:,} photos, and none is where its path leads: paths start from the folder "
-                "of the table, so keep it there (--decisions)"
+                "of the table, so keep it there"
             )
         found = [Decision("name", tuple(photos), name) for name, photos in names.items()]
         return cls((*found, *([Decision("reject", tuple(rejected))] if rejected else [])))

@@ -24,7 +24,7 @@ from facetric.photos.decisions import joined
 from facetric.photos.ingest import ingest, listed_photos, read_looks, refuse_none, unchanged
 from facetric.photos.near import near_groups, sketches
 from facetric.photos.sqlite_store import SqliteStore
-from facetric.photos.store import Look, check_ours, csv_table
+from facetric.photos.store import Look, check_ours, csv_table, store_errors
 from facetric.progress import Progress
 from facetric.text import readable
 
@@ -163,9 +163,10 @@ class _Sample:
     def similarity(self, store: SqliteStore, n_photos: int) -> float:
         """What counts as alike; noted in the store until there are twice as many photos."""
         name = f"look-alikes {self._embedder.fingerprint}"
-        n_then, known = json.loads(store.noted(name) or "[0, 0]")
+        with store_errors(store.path, reading=True):
+            n_then, known = map(float, json.loads(store.noted(name) or "[0, 0]"))
         if n_then <= n_photos < 2 * n_then:
-            return float(known)
+            return known
         contents = unchanged(store, list(self._paths))
         for path in sorted(contents.keys() - self._copies.keys(), key=os.fsencode):
             with suppress(ImageError):  # changed meanwhile

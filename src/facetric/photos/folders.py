@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from facetric.photos.groups import TABLE_MARK, PhotoGroups, check_target, group_
 from facetric.photos.ingest import absolute, ingest, listed_photos, refuse_none
 from facetric.photos.near import near_groups, sketches
 from facetric.photos.pages import MARK, write_page
-from facetric.photos.sqlite_store import SqliteStore
+from facetric.photos.sqlite_store import FILE, SqliteStore
 from facetric.photos.store import Added, Model, check_ours, csv_table, is_ours
 from facetric.progress import Progress
 from facetric.text import printable, readable
@@ -62,7 +62,7 @@ def cluster_folder(
     for target, how in folders:
         check_target(folder, target, how)
     if place.exists() and not place.is_dir():
-        raise ValueError(f"{printable(place)} is a file: pass a folder (--output)")
+        raise ValueError(f"{printable(place)} is a file: pass a folder")
     clusterer = embedder.clusterer(n_clusters, coarser - finer)
     listed, own = listed_photos(photos), (place / THUMBNAILS).resolve()
     if own.is_relative_to(listed.root.resolve()):
@@ -113,7 +113,7 @@ def _check_edits(table: Path, root: Path, decisions: Decisions, store: SqliteSto
     written = store.noted(TABLE).split()
     if not table.is_file() or _digest(table) in written:
         return
-    keep = f"keep to it with --decisions {shlex.quote(str(table))}, or move it away"
+    keep = f"keep to it with `facetric cluster … --decisions {shlex.quote(str(table))}`, or move it away"
     if written:
         edits = Decisions.read_table(table, root).decisions
         if not edits or not set(edits) <= set(decisions.decisions):
@@ -152,10 +152,12 @@ def embed_folder(
     beside, place = output.with_name(f"{output.stem}.problems.csv"), output.with_name(f"{output.name}.partial")
     Vectors.format_of(output)
     if output.is_dir():
-        raise ValueError(f"{printable(output)} is a folder: pass a file such as {printable(output / 'vectors.npz')} (--output)")
+        raise ValueError(f"{printable(output)} is a folder: pass a file such as {printable(output / 'vectors.npz')}")
     check_ours(beside, _PROBLEMS, "embed", overwrite=overwrite)
     kept = _existing(output, embedder, overwrite=overwrite)
     listed = listed_photos(photos)
+    if SqliteStore.recorded(str(place)) is not None:
+        raise ValueError(f"{printable(place)} is an index, and this would be its place meanwhile: choose another output")
     with SqliteStore.alone(str(place)):
         with SqliteStore(str(place), Model(embedder.fingerprint, embedder.dim, embedder.run)) as store:
             store.keeps_looks = False
@@ -167,7 +169,10 @@ def embed_folder(
         hashes = tuple(content.hex() for content in done.contents.values())
         Vectors(vectors, paths, hashes=hashes, model=embedder.fingerprint).save(output)
         _write_problems(beside, done.problems, listed.root)
-        shutil.rmtree(place, ignore_errors=True)
+        for file in (place / "lock", *place.glob(f"{FILE}*")):  # nothing else in the folder is ours
+            file.unlink(missing_ok=True)
+    with suppress(OSError):
+        place.rmdir()
     return done
 
 
@@ -184,7 +189,7 @@ def _existing(output: Path, embedder: Embedder, *, overwrite: bool) -> dict[byte
         reason = "exists and was not written by `facetric embed`, or is damaged"
     if overwrite:
         return {}
-    raise ValueError(f"{printable(output)} {reason}: choose another --output, or pass --overwrite")
+    raise ValueError(f"{printable(output)} {reason}: choose another file, or pass overwrite=True")
 
 
 def _write_problems(path: Path, problems: Sequence[Problem], root: Path) -> None:

@@ -19,7 +19,7 @@ from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import Question, grouped
 from facetric.photos.store import check_ours, csv_table
 from facetric.progress import Progress
-from facetric.text import printable, readable
+from facetric.text import counted, printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
 TABLE_MARK = b"path,cluster,medoid,"  # how a table begins, also an older one
@@ -63,7 +63,7 @@ class PhotoGroups:
     def summary(self) -> tuple[str, ...]:
         """Lines: how many there are, what to expect of them if that is known, and what made them."""
         rejected = int((self.clusters < 0).sum())
-        lines = [f"{len(self.photos):,} photos: {self.n_groups:,} groups, {self.n_alone:,} alone"]
+        lines = [f"{counted(len(self.photos), 'photo')}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
         lines[0] += f", {rejected:,} rejected" if rejected else ""
         if self.expected is not None:
             precision, recall = self.expected.precision, self.expected.recall
@@ -161,7 +161,8 @@ def group_photos(
     by_path = {readable(path): content for path, content in zip(paths, contents, strict=True)}
     found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), progress=progress)
     used = found.labels >= 0
-    expected = calibration.expected(vectors[used], found.labels[used]) if calibration and used.any() else None
+    has_groups = bool(np.bincount(found.labels[used]).max(initial=0) > 1)  # of two photos or more
+    expected = calibration.expected(vectors[used], found.labels[used]) if calibration and has_groups else None
     asked = tuple(Question(int(photo[q.first]), int(photo[q.second]), q.ambiguity) for q in found.questions[:MOST_QUESTIONS])
     return PhotoGroups(
         root=root,
@@ -183,7 +184,7 @@ def check_target(root: Path, target: Path, how: How) -> None:
     if target.expanduser().resolve().is_relative_to(root.expanduser().resolve()):
         raise ValueError(
             f"{printable(target)} lies in the folder of photos, and would be clustered next time: choose a place outside "
-            f"(--{how}-to)"
+            f"({how}_to=)"
         )
     if target.expanduser().is_file():
-        raise ValueError(f"{printable(target)} is a file: pass a folder (--{how}-to)")
+        raise ValueError(f"{printable(target)} is a file: pass a folder ({how}_to=)")

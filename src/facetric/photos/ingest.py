@@ -6,6 +6,7 @@ import io
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence, Set, Sized
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -44,8 +45,9 @@ def look_of(image: Image.Image, data: bytes, kind: str, *, thumbnail: bool = Tru
 
 def is_sharp(look: Look) -> bool:
     """Whether the thumbnail is as large as one of the whole photo: a small network decodes less of a JPEG."""
-    with Image.open(io.BytesIO(look.thumbnail), formats=("JPEG",)) as image:
+    with suppress(OSError), Image.open(io.BytesIO(look.thumbnail), formats=("JPEG",)) as image:
         return max(image.size) >= min(_THUMBNAIL_SIDE, max(look.width, look.height))
+    return False  # it is damaged
 
 
 def drawn(image: Image.Image) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -102,20 +104,6 @@ def read_looks(photos: Sequence[Path], progress: Progress | None) -> tuple[list[
     return looks, problems
 
 
-def embedded_photos(embedder: Embedder, photos: Sequence[Path]) -> tuple[list[Path], NDArray[np.float32]]:
-    """Those that can be opened, and their vectors; a warning for each of the others, or a ValueError where all are broken."""
-    opened, vectors, problems = [], [], []
-    for read, broken in _batches(photos, embedder, frozenset(), looks=False, seen=None):
-        opened += [photo.path for photo, _ in read]
-        vectors += [embedder.encode([pixels for _, pixels in read if pixels is not None])] if read else []
-        problems += broken
-    if not opened:
-        raise ImageError(problems[0].reason)
-    for problem in problems:
-        _log.warning("left out: %s", problem.reason)
-    return opened, np.concatenate(vectors)
-
-
 def _batches(
     photos: Sequence[Path], embedder: Embedder | None, known: Set[bytes], *, looks: bool, seen: Seen | None
 ) -> Iterator[tuple[list[_Read], list[Problem]]]:
@@ -147,6 +135,8 @@ def _read(embedder: Embedder | None, known: Set[bytes], looks: bool, seen: Seen 
 
 
 def absolute(photos: str | os.PathLike[str]) -> Path:
+    if not isinstance(photos, str | os.PathLike):
+        raise ValueError(f"photos are the path of a folder or of a photo; got {type(photos).__name__}: pass such a path")
     return Path(os.path.abspath(Path(photos).expanduser()))
 
 
@@ -161,16 +151,17 @@ def common_folder(paths: Sequence[str]) -> Path:
 
 def listed_photos(photos: str | os.PathLike[str]) -> ImageList:
     """All photos by their absolute paths; a folder without any is a ValueError."""
+    root = absolute(photos)
     listed = list_images(photos).not_empty()
-    root = absolute(listed.root)
+    root = root if root.is_dir() else root.parent
     return replace(listed, root=root, images=tuple(root / photo for photo in listed.images))
 
 
 def refuse_none(opened: Sized, root: Path, problems: Sequence[Problem]) -> None:
     """A ValueError where there were photos, and none could be opened."""
     if not opened:
-        broken = f"{len(problems)} are broken, the first is {problems[0].reason}"
-        raise ValueError(f"no photo in {printable(root)} can be opened; {broken}")
+        broken = f"all {len(problems):,} are broken, the first is " if len(problems) > 1 else ""
+        raise ValueError(f"no photo in {printable(root)} can be opened: {broken}{problems[0].reason}")
 
 
 def unchanged(store: Store, photos: Sequence[Path]) -> dict[Path, bytes]:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from facetric.metrics import nearest, unit_rows
 from facetric.photos.decisions import Decisions
-from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, batched
-from facetric.text import printable
+from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, StoreError, batched
+from facetric.text import counted, printable
 
 _FORMAT, _PROPERTY = "facetric collection 1", "facetric"
 _MAX_TOP = 16_384  # of Milvus
@@ -42,10 +42,14 @@ class MilvusStore(AbstractContextManager["MilvusStore"]):
         self._uri, self._collection = parsed_address(address)
         self._labels: dict[str, str] = {}  # of photos that are added later
         self._client = _client(self._uri)
-        with milvus_errors():
-            if not read_only and not self._client.has_collection(self._collection):
-                self._create()
-            self._client.load_collection(self._collection)
+        try:
+            with milvus_errors():
+                if not read_only and not self._client.has_collection(self._collection):
+                    self._create()
+                self._client.load_collection(self._collection)
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def recorded(cls, address: str, *, any_folder: bool = False) -> Model | None:
@@ -104,6 +108,8 @@ class MilvusStore(AbstractContextManager["MilvusStore"]):
     def vectors(self, contents: Iterable[bytes]) -> NDArray[np.float32]:
         contents = list(contents)
         known = self._known(contents)
+        if missing := set(contents) - known.keys():
+            raise StoreError(f"Milvus: {counted(len(missing), 'vector')} left the collection meanwhile: try again")
         found = np.array([known[content] for content in contents], dtype=np.float32)
         return found.reshape(len(contents), self.model.dim)
 
@@ -138,6 +144,9 @@ class MilvusStore(AbstractContextManager["MilvusStore"]):
             with milvus_errors():
                 self._client.delete(self._collection, ids=some)
 
+    def moment(self) -> AbstractContextManager[None]:
+        return nullcontext()  # others write at any time
+
     def version(self) -> int:
         return int(time.monotonic() // 60)  # others write too, and nobody is told
 
@@ -167,7 +176,7 @@ class MilvusStore(AbstractContextManager["MilvusStore"]):
             rows = sorted((hit["entity"] for hit in found), key=lambda row: os.fsencode(_entry(row).path))
             vectors = np.array([row["vector"] for row in rows], dtype=np.float32).reshape(-1, self.model.dim)
             (places,), (exact,) = nearest(unit_rows(vectors), top, queries=query[None])
-            hits = [Hit(_entry(rows[place]), similarity) for place, similarity in zip(places, exact.tolist(), strict=True)]
+            hits = [Hit(_entry(rows[place]), min(x, 1.0)) for place, x in zip(places, exact.tolist(), strict=True)]
             rounding = 2.0**-23 * (self.model.dim + 2)  # of a float32 product
             if len(rows) < k or k == _MAX_TOP or found[-1]["distance"] + 2 * rounding < hits[-1].similarity:
                 return hits

@@ -25,7 +25,7 @@ from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups
 from facetric.photos.ingest import thumbnail_of
 from facetric.photos.query import Match
-from facetric.text import printable, readable
+from facetric.text import counted, printable, readable
 
 MARK = b'<meta name="generator" content="facetric cluster">'
 _SIZE = 320  # pixels of the longer side
@@ -56,7 +56,7 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
     first = [own[0] for own in rows.values()]
     decisions = groups.decisions.as_dict()
     return {
-        "title": f"{groups.root.resolve().name} in {groups.n_groups:,} groups",
+        "title": f"{groups.root.resolve().name} in {counted(groups.n_groups, 'group')}",
         "facts": ". ".join(line[:1].upper() + line[1:] for line in groups.summary).strip(". ") + ".",
         "id": _digest([str(groups.root.resolve()), str(here)]),
         "base": _digest(decisions),
@@ -85,8 +85,10 @@ def search_page(matches: Sequence[Match]) -> bytes:
 
 
 def _section(match: Match) -> str:
-    figures = [_figure(match.photo, "searched for", "query")]
-    figures += [_figure(hit.entry.path, f"{hit.similarity:.3f} {hit.entry.label}", "hit") for hit in match.hits]
+    figures = [] if match.photo.startswith("#") else [_figure(match.photo, "searched for", "query")]
+    for hit in match.hits:
+        kind, far = ("hit", "") if hit.similarity >= match.near_enough else ("far", " not similar enough")
+        figures.append(_figure(hit.entry.path, f"{hit.similarity:.3f}{far} {hit.entry.label}", kind))
     said = escape(printable(match.verdict))
     title = escape(printable(Path(match.photo).name))
     return f'<section><h2>{title}</h2><p>{said}</p><div class="photos">{"".join(figures)}</div></section>'

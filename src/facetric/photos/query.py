@@ -8,22 +8,31 @@ on both, the similarity of the nearest and the share of the majority, gives the 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.embedder import Embedder, ImageLike
+from facetric.images import Files, ImageError, as_source
+from facetric.machine import made_ahead
 from facetric.photos.ingest import Store
-from facetric.photos.store import Entry, Hit
+from facetric.photos.store import Entry, Hit, batched
 
 UNKNOWN_FRACTION = 0.5  # of the photos that are classified, how many have none of the labels here, unless said otherwise
 ENOUGH = 0.5  # a vote that is right less often than this is no answer
 N_SAMPLE = 200  # photos that are classified to measure it
 MIN_SAMPLE = 20
+_N_KEPT = 8  # measurements, each for a limit of its own
 _FELLOWS = 1000  # neighbors of a photo's own label that are passed over in search of others
 _COPIES = 8  # room for copies
+_BATCH = 32  # photos that are searched for at a time
+_log = logging.getLogger("facetric")
 
 _Precision = Callable[[float, float], float | None]  # of a vote with this similarity and fraction
 
@@ -32,19 +41,25 @@ _Precision = Callable[[float, float], float | None]  # of a vote with this simil
 class Match:
     """What was found for one photo: the most similar ones first."""
 
-    photo: str
+    photo: str  # its path, or "#0", "#1", … for what was in memory
     hits: tuple[Hit, ...]
-    vote: Vote | None = None  # when asked for, and a neighbor has a label
+    vote: Vote | None = None  # of those that are near, when asked for, and one has a label
+    near_enough: float = -np.inf  # the similarity that makes a photo near
+
+    @property
+    def near(self) -> tuple[Hit, ...]:
+        """Those that are similar enough; others are only the most similar that there are."""
+        return tuple(hit for hit in self.hits if hit.similarity >= self.near_enough)
 
     @property
     def is_unknown(self) -> bool:
         """Whether nothing is similar enough, or the label that was voted for is more likely wrong than right."""
-        return not self.hits or (self.vote is not None and self.vote.is_unknown)
+        return not self.near or (self.vote is not None and self.vote.is_unknown)
 
     @property
     def verdict(self) -> str:
         """One line: unknown, or the vote of the neighbors; empty without either."""
-        if not self.hits:
+        if not self.near:
             return "unknown: nothing in the index is similar enough"
         if self.vote is None:
             return ""
@@ -54,15 +69,58 @@ class Match:
         return f"unknown, perhaps {vote}" if self.is_unknown else vote
 
 
-def check_search(top: int, at_least: float | None, unknown_fraction: float) -> None:
-    """A ValueError where nothing can be searched for like this."""
-    if top < 1:
-        raise ValueError(f"top must be at least 1; got {top}: --top 10 shows ten photos")
-    if at_least is not None and not -1 <= at_least <= 1:
-        raise ValueError(f"similarities lie between -1 and 1; got {at_least}: try --at-least 0.8")
-    if not 0 <= unknown_fraction < 1:
+Queries = tuple[list[str], NDArray[np.float32]]  # names, and a row for each
+
+
+def given_vectors(photos: Any, dim: int) -> Queries | None:
+    """Arrays of floats, which are vectors; None for anything else."""
+    arrays = photos if isinstance(photos, list | tuple) else [photos]
+    if not arrays or not all(isinstance(array, np.ndarray) and array.dtype.kind == "f" for array in arrays):
+        return None
+    if not all(array.ndim in (1, 2) and array.shape[-1] == dim and np.isfinite(array).all() for array in arrays):
         raise ValueError(
-            f"the fraction of unknown photos is at least 0 and below 1; got {unknown_fraction}: try --unknown-fraction 0.5"
+            f"a vector to search for has {dim} finite numbers; got shape {arrays[0].shape}: pass what the index's model gives, "
+            "(dim,) or (n, dim), or an image as uint8"
+        )
+    rows = np.concatenate([np.atleast_2d(array) for array in arrays]).astype(np.float32)
+    return [f"#{row}" for row in range(len(rows))], rows
+
+
+def embedded(embedder: Embedder, photos: ImageLike) -> Queries:
+    """Names and vectors of what can be opened; a warning for each of the others, or an ImageError where all are broken."""
+    source = as_source(photos)
+    if not isinstance(source, Files):
+        return list(source.names), embedder.encode(source)  # type: ignore[arg-type]
+    names, vectors, problems = list[str](), [np.empty((0, embedder.dim), dtype=np.float32)], list[ImageError]()
+    tasks = (partial(_opened, partial(source.pixels, row, embedder.preprocessing)) for row in range(len(source)))
+    for some in batched(zip(source.names, made_ahead(tasks), strict=True), _BATCH):
+        opened = [(name, pixels) for name, pixels in some if not isinstance(pixels, ImageError)]
+        problems += [error for _, error in some if isinstance(error, ImageError)]
+        names += [name for name, _ in opened]
+        vectors += [embedder.encode([pixels for _, pixels in opened])] if opened else []
+    if problems and not names:
+        raise problems[0]
+    for problem in problems:
+        _log.warning("left out: %s", problem)
+    return names, np.concatenate(vectors)
+
+
+def _opened(pixels: Callable[[], NDArray[np.uint8]]) -> NDArray[np.uint8] | ImageError:
+    try:
+        return pixels()
+    except ImageError as error:
+        return error
+
+
+def check_search(top: Any, at_least: Any, unknown_fraction: Any) -> None:
+    """A ValueError where nothing can be searched for like this."""
+    if not isinstance(top, int | np.integer) or top < 1:
+        raise ValueError(f"top must be a whole number, at least 1; got {top!r}: top=10 shows ten photos")
+    if at_least is not None and not (isinstance(at_least, float | int | np.floating) and -1 <= at_least <= 1):
+        raise ValueError(f"similarities lie between -1 and 1; got {at_least!r}: try at_least=0.8")
+    if not (isinstance(unknown_fraction, float | int | np.floating) and 0 <= unknown_fraction < 1):
+        raise ValueError(
+            f"the fraction of unknown photos is at least 0 and below 1; got {unknown_fraction!r}: try unknown_fraction=0.5"
         )
 
 
@@ -85,18 +143,22 @@ class Votes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._measured_for: tuple[int, int, float, float] | None = None
-        self._precision: _Precision = lambda similarity, fraction: None
+        self._measured = lru_cache(_N_KEPT)(self._measure)
 
     def of(
         self, hits: Sequence[Sequence[Hit]], *, top: int, limit: float, unknown_fraction: float = UNKNOWN_FRACTION
     ) -> list[Vote | None]:
         """The vote among the hits of each query; None where no hit has a label."""
         winners = [_winner(some) for some in hits]
-        if any(winners) and self._measured_for != (now := (self._store.version(), top, limit, unknown_fraction)):
-            self._precision = _fitted(_cases(self._store, top=top, limit=limit), unknown_fraction)
-            self._measured_for = now
-        return [None if one is None else Vote(one[0], one[2], self._precision(*one[1:])) for one in winners]
+        if not any(winners):
+            return [None] * len(winners)
+        precision = self._measured(self._store.version(), top, limit, unknown_fraction)
+        return [None if one is None else Vote(one[0], one[2], precision(*one[1:])) for one in winners]
+
+    def _measure(self, _: int, top: int, limit: float, unknown_fraction: float) -> _Precision:
+        with self._store.moment():
+            cases = _cases(self._store, top=top, limit=limit)
+        return _fitted(cases, unknown_fraction)
 
 
 def _winner(hits: Sequence[Hit]) -> tuple[str, float, float] | None:

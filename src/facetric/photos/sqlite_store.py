@@ -25,8 +25,8 @@ from facetric.files import checksummed, remove_stale_parts, write_atomically
 from facetric.images import content_hash
 from facetric.metrics import nearest, unit_rows
 from facetric.photos.decisions import Decisions
-from facetric.photos.store import Entry, Hit, Look, Model, NewPhoto, StoreError, batched, store_errors
-from facetric.text import printable
+from facetric.photos.store import DAMAGED, LOOK_BYTES, Entry, Hit, Look, Model, NewPhoto, StoreError, batched, store_errors
+from facetric.text import counted, printable
 
 FILE, DECISIONS, BEFORE = "collection.sqlite", "decisions.json", "decisions-before.json"
 _FORMAT = "facetric collection 2"
@@ -54,7 +54,7 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
     def __init__(self, address: str, model: Model, *, read_only: bool = False) -> None:
         self.path, self.model = Path(address).expanduser() / FILE, model
         self._entries: list[Entry] = []
-        self._units = np.empty((0, model.dim), dtype=np.float32)  # their vectors, of length one
+        self._units = np.empty((0, 0), dtype=np.float32)  # their vectors, of length one
         self._version = -1  # of these two
         self._decided = "", Decisions()  # as they were kept, and what that says
         self._connection = _connected(self.path, "rw" if read_only else "rwc")
@@ -87,18 +87,18 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
             if not any_folder:
                 _refuse_others(folder)
             return None
-        with closing(_connected(folder / FILE, "rw")) as connection, store_errors(folder / FILE):
+        with closing(_connected(folder / FILE, "rw")) as connection, store_errors(folder / FILE, reading=True):
             if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'about'").fetchone() is None:
                 return None  # killed before anything was in it
             (found,) = connection.execute("SELECT value FROM about WHERE name = 'format'").fetchone()
-            if found != _FORMAT:
-                raise ValueError(
-                    f"{printable(folder)} is of another version ({printable(found)}): make a new one with `facetric index "
-                    "add NEW PHOTOS`"
-                )
-            query = "SELECT fingerprint, dim, run FROM models JOIN about ON number = value WHERE name = 'model'"
-            row = connection.execute(query).fetchone()
-            return None if row is None else Model(*row)
+            query = "SELECT fingerprint, CAST(dim AS INTEGER), run FROM models JOIN about ON number = value WHERE name = 'model'"
+            row = connection.execute(query).fetchone() if found == _FORMAT else None
+        if found != _FORMAT:
+            raise ValueError(
+                f"{printable(folder)} is of another version ({printable(found)}): make a new one with `facetric index add NEW "
+                "PHOTOS`"
+            )
+        return None if row is None else Model(*row)
 
     @classmethod
     @contextmanager
@@ -124,7 +124,7 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
         """A StoreError if the whole of it is not in order."""
         with store_errors(self.path):
             if (found := self._one("PRAGMA integrity_check(1)")) != "ok":
-                raise sqlite3.DatabaseError(found)
+                raise StoreError(f"{printable(self.path)}: {' '.join(str(found).split())}: {DAMAGED}")
 
     def states(self, photos: Iterable[Path]) -> dict[str, tuple[str, bytes]]:
         """The file state and content of those photos that are here and have a vector, by path."""
@@ -145,16 +145,20 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
         query = "SELECT content, vector FROM vectors WHERE content IN ({}) AND model = ?"
         found = dict(self._found(query, dict.fromkeys(contents), self._number))
         if missing := len(set(contents) - found.keys()):
-            raise StoreError(f"{printable(self.path)}: {missing:,} vectors are missing: it is damaged: restore a copy")
-        vectors = np.empty((len(contents), self.model.dim), dtype=np.float32)
-        for row, content in enumerate(contents):
-            vectors[row] = np.frombuffer(found[content], dtype="<f4")
-        return vectors
+            raise StoreError(f"{printable(self.path)}: {counted(missing, 'vector')} missing: {DAMAGED}")
+        with store_errors(self.path, reading=True):
+            flat = np.frombuffer(b"".join(found[content] for content in contents), dtype="<f4")
+            return flat.reshape(len(contents), self.model.dim).astype(np.float32)
 
     def looks(self, contents: Iterable[bytes]) -> dict[bytes, Look]:
         """Of those that have one."""
-        rows = self._found("SELECT * FROM looks WHERE content IN ({})", contents)
-        return {content: Look(*look) for content, *look in rows}
+        columns = "content, CAST(width AS INT), CAST(height AS INT), CAST(n_bytes AS INT), gray, colors, CAST(thumbnail AS BLOB)"
+        rows = self._found(f"SELECT {columns} FROM looks WHERE content IN ({{}})", contents)
+        with store_errors(self.path, reading=True):
+            looks = {content: Look(*look) for content, *look in rows}
+            if not all((len(look.gray), len(look.colors)) == LOOK_BYTES for look in looks.values()):
+                raise ValueError
+        return looks
 
     def add(self, photos: Iterable[NewPhoto], vectors: Mapping[bytes, NDArray[np.float32]] | None = None) -> None:
         """Insert photos or replace those of the same path, all or none; one whose content is known needs no vector. `vectors` by
@@ -185,15 +189,23 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
             for table in ("vectors", "looks"):
                 self._connection.execute(f"DELETE FROM {table} WHERE content NOT IN (SELECT content FROM photos)")
 
+    def moment(self) -> AbstractContextManager[None]:
+        """What is read inside is of one moment, whatever others write meanwhile."""
+        return self._transaction("BEGIN")
+
     def version(self) -> int:
         """Another number when photos or labels have changed."""
-        return int(self._one("SELECT value FROM about WHERE name = 'version'"))
+        with store_errors(self.path, reading=True):
+            return int(self._one("SELECT value FROM about WHERE name = 'version'"))
 
     def entries(self) -> list[Entry]:
         """All photos that have a vector, by path."""
-        query = "SELECT path, content, ifnull(label, '') FROM photos LEFT JOIN labels USING (path)"
+        query = "SELECT path, CAST(content AS BLOB), ifnull(label, '') FROM photos LEFT JOIN labels USING (path)"
         rows = self._rows(f"{query} WHERE {_HAS_VECTOR} ORDER BY path", self._number)
-        return [Entry(path, content, sys.intern(label)) for path, content, label in rows]
+        with store_errors(self.path, reading=True):
+            if not all(os.path.isabs(path) for path, *_ in rows):
+                raise ValueError
+            return [Entry(path, content, sys.intern(label)) for path, content, label in rows]
 
     def search(self, queries: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each query (q, dim) the `top` most similar photos, of this label if one is given; equal ones by path. Exact."""
@@ -203,11 +215,11 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
             kept = [row for row, entry in enumerate(entries) if entry.label == label]
             entries, vectors = [entries[row] for row in kept], vectors[kept]
         found = zip(*nearest(vectors, top, queries=unit_rows(queries)), strict=True)
-        return [[Hit(entries[row], x) for row, x in zip(rows, some.tolist(), strict=True)] for rows, some in found]
+        return [[Hit(entries[row], min(x, 1.0)) for row, x in zip(rows, some.tolist(), strict=True)] for rows, some in found]
 
     def _load(self) -> None:
         """All photos, as they are at one moment. Vectors from start to end: a million, one by one, take several times as long."""
-        with self._transaction("BEGIN"):
+        with self.moment(), store_errors(self.path, reading=True):
             if (version := self.version()) == self._version:
                 return
             entries = self.entries()
@@ -217,11 +229,14 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
             vectors = np.empty((len(entries), self.model.dim), dtype=np.float32)
             found = self._connection.execute("SELECT content, vector FROM vectors NOT INDEXED WHERE model = ?", (self._number,))
             while some := found.fetchmany(_ROWS_AT_ONCE):
-                block = unit_rows(np.frombuffer(b"".join(vector for _, vector in some), dtype="<f4").reshape(-1, self.model.dim))
+                flat = np.frombuffer(b"".join(vector for _, vector in some), dtype="<f4")
+                block = unit_rows(flat.reshape(len(some), self.model.dim))
                 pairs = [(row, number) for number, (content, _) in enumerate(some) for row in places.pop(content, ())]
                 if pairs:
                     rows, numbers = np.array(pairs).T
                     vectors[rows] = block[numbers]
+            if places:
+                raise ValueError
             self._entries, self._units, self._version = entries, vectors, version
 
     def decisions(self) -> Decisions:
@@ -252,7 +267,8 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
 
     def _kept_decisions(self) -> Decisions:
         if (text := self.noted("decisions")) != self._decided[0]:  # another process changed them
-            self._decided = text, Decisions.from_dict(json.loads(text)) if text else Decisions()
+            with store_errors(self.path, reading=True):
+                self._decided = text, Decisions.from_dict(json.loads(text)) if text else Decisions()
         return self._decided[1]
 
     def noted(self, name: str) -> str:
@@ -282,6 +298,9 @@ class SqliteStore(AbstractContextManager["SqliteStore"]):
     @contextmanager
     def _transaction(self, begin: str = "BEGIN IMMEDIATE", *, changes: bool = False) -> Iterator[None]:
         """All or nothing; `changes`: of photos or labels."""
+        if self._connection.in_transaction:  # a caller's, which only reads
+            yield
+            return
         with store_errors(self.path):
             self._connection.execute(begin)
             try:
@@ -309,8 +328,8 @@ def _refuse_others(folder: Path) -> None:
         raise ValueError(f"{printable(folder)} was written by facetric 0.2 and cannot be searched: {again}")
     if (folder / "index.json").is_file():
         raise ValueError(
-            f"{printable(folder)} is an index of facetric 0.2: make a new one with `facetric index add NEW PHOTOS`, "
-            "labels come with --labels-from-folders"
+            f"{printable(folder)} is an index of facetric 0.2: make a new one with `facetric index add NEW PHOTOS "
+            "--labels-from-folders`"
         )
     if folder.exists() and not (folder.is_dir() and all(file.name == "lock" for file in folder.iterdir())):
         raise ValueError(f"{printable(folder)} exists and is not an index of facetric: choose another name")

@@ -19,6 +19,14 @@ from facetric.images import Problem
 from facetric.text import printable
 
 Item = TypeVar("Item")
+LOOK_BYTES = 32 * 32, 4 * 4 * 2  # of the gray image and of the colors of a look
+DAMAGED = "it is damaged: restore a copy, or remove it"
+_WAYS_OUT = {  # by SQLite's result code
+    **dict.fromkeys((sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB), DAMAGED),
+    **dict.fromkeys((sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR), "free some space, and see whether the disk works"),
+    **dict.fromkeys((sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY), "check its permissions"),
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED), "another process holds it: try again"),
+}
 
 
 @dataclass(frozen=True)
@@ -100,15 +108,18 @@ class StoreError(OSError):
 
 
 @contextmanager
-def store_errors(path: Path) -> Iterator[None]:
-    """What SQLite says about its file, in one line."""
+def store_errors(path: Path, *, reading: bool = False) -> Iterator[None]:
+    """What SQLite says about its file, in one line; `reading`: also that it holds values which facetric did not write."""
     try:
         yield
-    except sqlite3.DatabaseError as error:
-        damaged = type(error) is sqlite3.DatabaseError  # "malformed", "not a database"; OperationalError is about the disk
-        way_out = "it is damaged: restore a copy" if damaged else "free some space, check its permissions"
+    except sqlite3.Error as error:
+        way_out = _WAYS_OUT.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, "open it again, and report this if it stays")
         reason = " ".join(str(error).split())  # a schema that cannot be read is quoted with its line breaks
-        raise StoreError(f"{printable(path)}: {reason}: {way_out}, or remove it") from error
+        raise StoreError(f"{printable(path)}: {reason}: {way_out}") from error
+    except (TypeError, ValueError, LookupError, AttributeError, OverflowError) as error:
+        if not reading:
+            raise
+        raise StoreError(f"{printable(path)}: it holds values that facetric did not write: {DAMAGED}") from error
 
 
 def batched(values: Iterable[Item], n: int) -> Iterator[list[Item]]:
@@ -131,12 +142,10 @@ def check_ours(path: Path, mark: bytes, command: str, *, overwrite: bool | None 
     `overwrite`: what the option of the command says, whose output goes into a folder that is there; None if it has none.
     """
     if overwrite is not None and not path.parent.is_dir():
-        raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place (--output)")
+        raise ValueError(f"the folder {printable(path.parent)} does not exist: create it, or choose another place")
     if not overwrite and path.exists() and not is_ours(path, mark):
-        or_else = "" if overwrite is None else ", or pass --overwrite"
-        raise ValueError(
-            f"{printable(path)} exists and was not written by `facetric {command}`: choose another --output{or_else}"
-        )
+        or_else = "" if overwrite is None else ", or pass overwrite=True"
+        raise ValueError(f"{printable(path)} exists and was not written by `facetric {command}`: choose another place{or_else}")
 
 
 def is_ours(path: Path, mark: bytes) -> bool:

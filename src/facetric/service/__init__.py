@@ -3,7 +3,7 @@
 Serving needs `facetric[serve]`.
 """
 
-from facetric.service.server import create_app, serve
+from facetric.service.server import check_access, create_app, serve
 from facetric.service.service import Limits
 
-__all__ = ["Limits", "create_app", "serve"]
+__all__ = ["Limits", "check_access", "create_app", "serve"]

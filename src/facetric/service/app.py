@@ -17,8 +17,8 @@ from fastapi.responses import HTMLResponse, Response
 from facetric.html_page import html_page
 from facetric.images import ImageError
 from facetric.machine import installed_version
-from facetric.photos import ContradictionError
-from facetric.service.engine import Answer
+from facetric.photos import ContradictionError, Match
+from facetric.service.engine import Catalog
 from facetric.service.guard import HEALTH, Guard, refused
 from facetric.service.records import Change, Clusters, Found, Health, Neighbor, Problem, Saved, Vector
 from facetric.service.service import Service, media_type
@@ -47,7 +47,8 @@ _STATUSES = {
     503: "It took too long.",
 }
 Id = Annotated[str, InPath(pattern="^[0-9a-f]{32}$", description="The id of a photo, as neighbors and clusters have it.")]
-Top = Annotated[int, Query(ge=1, le=100, description="How many neighbors.")]
+Top = Annotated[int, Query(ge=1, le=1000, description="How many neighbors.")]
+AtLeast = Annotated[float | None, Query(ge=-1, le=1, description="Only similarities of at least this, which then are enough.")]
 
 
 def guarded_app(service: Service, *, token: str | None = None, hosts: Collection[str] = ()) -> Guard:
@@ -81,9 +82,11 @@ def guarded_app(service: Service, *, token: str | None = None, hosts: Collection
 
 def _add_search(app: FastAPI, service: Service) -> None:
     @app.post("/search", openapi_extra=IMAGE)
-    async def search(request: Request, top: Top = 10) -> Found:
+    async def search(request: Request, top: Top = 10, at_least: AtLeast = None) -> Found:
         """The photos that are most similar to an image. The body is the file of the image."""
-        return _found(await service.answer(await _image(request), top=top))
+        answer = await service.answer(await _image(request), top=top, at_least=at_least)
+        assert answer.match is not None
+        return _found(answer.match, answer.catalog)
 
     @app.post("/embed", openapi_extra=IMAGE)
     async def embed(request: Request) -> Vector:
@@ -174,25 +177,25 @@ def _known(data: bytes | None) -> bytes:
 
 async def _image(request: Request) -> bytes:
     if request.headers.get("content-type", "").startswith("multipart/"):
-        raise HTTPException(415, "the body is the image itself, not a form: curl --data-binary @photo.jpg")
+        raise HTTPException(415, "the body is the image itself, not a form: `curl --data-binary @photo.jpg`")
     return await request.body()
 
 
-def _found(answer: Answer) -> Found:
+def _found(match: Match, catalog: Catalog) -> Found:
     neighbors = [
         Neighbor(
             id=hit.entry.content.hex(),
-            name=answer.catalog.name(hit.entry.path),
+            name=catalog.name(hit.entry.path),
             label=printable(hit.entry.label) or None,
             similarity=round(hit.similarity, 6),
-            distance=round(math.sqrt(max(0.0, 2 - 2 * hit.similarity)), 6),
-            is_similar_enough=place < answer.n_near,
+            distance=round(math.sqrt(2 - 2 * hit.similarity), 6),
+            is_similar_enough=hit.similarity >= match.near_enough,
         )
-        for place, hit in enumerate(answer.hits)
+        for hit in match.hits
     ]
-    vote = answer.vote
+    vote = match.vote
     return Found(
-        unknown=not answer.n_near or (vote is not None and vote.is_unknown),
+        unknown=match.is_unknown,
         label=None if vote is None else printable(vote.label),
         expected_precision=None if vote is None else vote.expected_precision,
         neighbors=neighbors,

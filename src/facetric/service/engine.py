@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.embedder import Embedder
-from facetric.photos import Collection, Hit, Vote, common_folder
+from facetric.photos import Collection, Hit, Match, common_folder
 from facetric.text import readable
 
 MOST_AT_ONCE = 32  # images
@@ -51,9 +51,7 @@ class Answer:
     """What was found for one image."""
 
     vector: NDArray[np.float32]
-    hits: Sequence[Hit]
-    n_near: int  # of them, those that are similar enough; 0: the image is unknown
-    vote: Vote | None
+    match: Match | None  # None where only the vector was wanted
     catalog: Catalog
 
 
@@ -61,6 +59,7 @@ class Answer:
 class _Job:
     pixels: NDArray[np.uint8]
     top: int  # 0: only the vector is wanted
+    at_least: float | None = None
     answer: Future[Answer] = field(default_factory=Future)
 
 
@@ -88,9 +87,11 @@ class Engine:
         self._jobs.put(None)
         self._thread.join()
 
-    def ask(self, pixels: NDArray[np.uint8], *, top: int) -> Future[Answer]:
-        """Embed an image and, unless `top` is 0, find that many neighbors. Cancelling it saves the work if it has not begun."""
-        job = _Job(pixels, top)
+    def ask(self, pixels: NDArray[np.uint8], *, top: int, at_least: float | None = None) -> Future[Answer]:
+        """Embed an image and, unless `top` is 0, find that many neighbors, as `Collection.search` does. Cancelling it saves the
+        work if it has not begun.
+        """
+        job = _Job(pixels, top, at_least)
         self._jobs.put(job)
         return job.answer
 
@@ -154,9 +155,12 @@ class Engine:
         searching = [row for row, job in enumerate(jobs) if job.top]
         most = max((max(jobs[row].top, N_VOTERS) for row in searching), default=0)
         found = dict(zip(searching, self._index.nearest(vectors[searching], top=most), strict=True)) if searching else {}
-        near = {row: [hit for hit in hits if hit.similarity >= self._index.near_enough] for row, hits in found.items()}
-        votes = dict(zip(near, self._index.votes([hits[:N_VOTERS] for hits in near.values()], top=N_VOTERS), strict=True))
+        matches = {row: self._match(hits, jobs[row]) for row, hits in found.items()}
         for row, (job, vector) in enumerate(zip(jobs, vectors, strict=True)):
-            hits = found.get(row, [])[: job.top]
-            n_near = min(len(near.get(row, [])), len(hits))
-            job.answer.set_result(Answer(vector, hits, n_near, votes.get(row), self.catalog))
+            job.answer.set_result(Answer(vector, matches.get(row), self.catalog))
+
+    def _match(self, found: Sequence[Hit], job: _Job) -> Match:
+        limit = self._index.near_enough if job.at_least is None else job.at_least
+        near = [hit for hit in found if hit.similarity >= limit]
+        (vote,) = self._index.votes([near[:N_VOTERS]], top=N_VOTERS, at_least=limit)
+        return Match("", tuple((found if job.at_least is None else near)[: job.top]), vote, limit)

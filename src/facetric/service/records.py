@@ -23,7 +23,9 @@ class Neighbor(BaseModel):
     label: str | None
     similarity: float = Field(description="The cosine: 1 for the same direction.")
     distance: float = Field(description="Euclidean, between vectors of length one.")
-    is_similar_enough: bool = Field(description="By the calibration of the model; without one, always true.")
+    is_similar_enough: bool = Field(
+        description="By `at_least` or, without it, by the calibration of the model; without both, true."
+    )
 
 
 class Found(BaseModel):

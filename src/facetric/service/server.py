@@ -84,12 +84,12 @@ def check_access(host: str, token: str | None) -> None:
     if token is None:
         if not is_loopback(host):
             raise ValueError(
-                f"{host} can be reached from other machines: set a token (FACETRIC_TOKEN or --token), or serve at 127.0.0.1 only"
+                f"{host} can be reached from other machines: set a token (FACETRIC_TOKEN or token=), or serve at 127.0.0.1 only"
             )
     elif len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
         raise ValueError(
             f"a token has at least {SHORTEST_TOKEN} letters and digits, no spaces; got {len(token)}: make one with `openssl rand "
-            "-hex 24` (FACETRIC_TOKEN or --token)"
+            "-hex 24` (FACETRIC_TOKEN or token=)"
         )
 
 
@@ -116,7 +116,7 @@ def bound_socket(host: str, port: int) -> socket.socket:
             raise
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise OSError(f"cannot listen at {host}:{port} ({reason}): choose another address (--host, --port)") from None
+        raise OSError(f"cannot listen at {host}:{port} ({reason}): choose another address (host=, port=)") from None
     return made
 
 

@@ -54,10 +54,10 @@ class Limits:
         for field in fields(self):
             value = getattr(self, field.name)
             if not value > 0:
-                raise ValueError(f"a limit is above 0; got {value} {field.name}: raise it (--max-{field.name})")
+                raise ValueError(f"a limit is above 0; got {value} {field.name}: raise it ({field.name}=)")
         if self.megapixels * 1e6 > MAX_PIXELS:
             most = MAX_PIXELS / 1e6
-            raise ValueError(f"images above {most:g} megapixels are never decoded; got {self.megapixels}: lower --max-megapixels")
+            raise ValueError(f"images above {most:g} megapixels are never decoded; got {self.megapixels}: lower megapixels=")
 
     @property
     def n_bytes(self) -> int:
@@ -101,10 +101,10 @@ class Service:
         """Everything that is decided by now."""
         return self._decided.decisions()
 
-    async def answer(self, image: bytes, *, top: int) -> Answer:
+    async def answer(self, image: bytes, *, top: int, at_least: float | None = None) -> Answer:
         """What there is about the bytes of an image; an ImageError if they are none."""
         pixels = await self._decoding(image_pixels, image, self.engine.encoder, self.limits.n_pixels)
-        return await asyncio.wrap_future(self.engine.ask(pixels, top=top))
+        return await asyncio.wrap_future(self.engine.ask(pixels, top=top, at_least=at_least))
 
     async def photo(self, content: str) -> bytes | None:
         """The file of a photo, None if it is not in the index or not on the disk as it was."""

@@ -54,10 +54,10 @@ function sectionOf(group) {
   const kept = sections.get(group);
   if (kept && kept.signature === signature) return kept.section;
   const merge = { "": "Merge", from: "Cancel", to: "Merge here" }[isMerging];
-  const section = element("section", { class: "group", "data-group": group, "aria-label": `${titleOf(group)}, ${photos.length} photos` },
+  const section = element("section", { class: "group", "data-group": group, "aria-label": `${titleOf(group)}, ${counted(photos.length, "photo")}` },
     element("header", {},
       element("input", { type: "text", class: "name", value: now.names.get(group) || "", placeholder: titleOf(group), "aria-label": `Name of group ${group + 1}`, autocomplete: "off", spellcheck: "false" }),
-      element("span", { class: "size" }, photos.length === 1 ? "1 photo" : `${number(photos.length)} photos`),
+      element("span", { class: "size" }, counted(photos.length, "photo")),
       element("button", { type: "button", class: "confirm" }, "Confirm all"),
       element("button", { type: "button", class: `merge ${isMerging}` }, merge)),
     element("div", { class: "tiles" }, photos.map((photo) => tile(photo, { medoid }))));

@@ -111,7 +111,7 @@ function save() {
   const link = element("a", { href: URL.createObjectURL(file), download: "decisions.json" });
   link.click();
   setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-  say(`Saved ${number(decisions.length)} decisions: facetric cluster … --decisions decisions.json`);
+  say(`Saved ${counted(decisions.length, "decision")}: facetric cluster … --decisions decisions.json`);
 }
 
 const TOLD = {
@@ -162,7 +162,7 @@ function ask() {
   if (!dialog.open) { skipped = new Set(); dialog.showModal(); }
   const found = open[0];
   dialog.classList.toggle("empty", !found);
-  byId("question-about").textContent = found ? `${number(open.length)} questions left` : "No questions left. Save your decisions.";
+  byId("question-about").textContent = found ? `${counted(open.length, "question")} left` : "No questions left. Save your decisions.";
   for (const id of ["first", "second"]) byId(id).replaceChildren();
   if (found) { figure("first", found[0], now.of[found[0]] === now.of[found[1]]); figure("second", found[1]); }
 }

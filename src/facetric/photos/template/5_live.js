@@ -16,7 +16,7 @@ async function send({ tell = false } = {}) {
     if (problem) return say(`Not saved: ${problem}`);
     onServer = wanted;
   }
-  if (tell) say(`All ${number(onServer.length)} decisions are saved.`);
+  if (tell) say(`Saved: ${counted(onServer.length, "decision")}.`);
 }
 
 // What went wrong, or nothing. The file format of decisions, with the rows that are taken back beside those that are new.

@@ -40,7 +40,6 @@ const className = (image) => about.class_names[classOf[image]];
 const imageName = (image) => about.image_names[image];
 const original = (image) => (about.start === null ? undefined : addressOf(about.start, imageName(image)));
 const percent = (part, whole) => (whole ? (100 * part / whole).toFixed(1) : "0.0") + " %";
-const counted = (count, noun, plural) => `${number(count)} ${count === 1 ? noun : plural || noun + "s"}`;
 
 function neighborsOf(image) {
   const found = [];

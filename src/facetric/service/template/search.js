@@ -87,6 +87,6 @@
   });
 
   byId("title").textContent = about.title;
-  byId("facts").textContent = `${number(about.n_photos)} photos.`;
+  byId("facts").textContent = `${counted(about.n_photos, "photo")}.`;
   document.documentElement.dataset.ready = "yes"; // for the tests
 }

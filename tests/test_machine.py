@@ -1,13 +1,17 @@
 """A process of ours on a busy machine: threads that yield, no more than there are cores, and freed memory that is kept."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 
+import PIL
 import pytest
 
-from facetric.machine import _control_group_limit, available_cores
+from facetric.machine import _control_group_limit, available_cores, installed_version
+from facetric.training import train
+from training.tiny_runs import tiny_config
 
 COUNT = """
 import resource, sys
@@ -86,3 +90,23 @@ def test_limits_of_control_groups_count_rounded_up_and_the_tightest_one(tmp_path
     assert _control_group_limit(membership, mount) == 4
     (inner / "cpu.max").write_text("150000 100000\n")
     assert _control_group_limit(membership, mount) == 2
+
+
+def test_a_package_that_stands_in_for_another_is_recorded_by_its_module(monkeypatch, tmp_path):
+    """pillow-simd is imported as PIL, and there are no metadata of pillow."""
+    known = importlib.metadata.distribution
+
+    def distribution(name):
+        if name == "pillow":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return known(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+    installed_version.cache_clear()
+    try:
+        result = train(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0}))
+        assert json.loads(result.run.environment_file.read_text())["versions"]["pillow"] == PIL.__version__
+        with pytest.raises(ImportError, match="nowhere"):
+            installed_version("nowhere")
+    finally:
+        installed_version.cache_clear()

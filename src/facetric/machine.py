@@ -113,7 +113,14 @@ def _libraries() -> Any:
     return ThreadpoolController()
 
 
-installed_version = functools.cache(importlib.metadata.version)  # which reads and parses a file each time
+@functools.cache  # metadata are read and parsed each time
+def installed_version(package: str) -> str:
+    """The version of an installed package; that of its module where another package stands in for it, as pillow-simd does."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        module = importlib.import_module({"pillow": "PIL"}.get(package, package.replace("-", "_")))
+        return str(getattr(module, "__version__", "unknown"))
 
 
 def keep_freed_memory() -> bool:

@@ -94,14 +94,14 @@ def test_limits_of_control_groups_count_rounded_up_and_the_tightest_one(tmp_path
 
 def test_a_package_that_stands_in_for_another_is_recorded_by_its_module(monkeypatch, tmp_path):
     """pillow-simd is imported as PIL, and there are no metadata of pillow."""
-    known = importlib.metadata.version
+    known = importlib.metadata.distribution
 
-    def version(name):
+    def distribution(name):
         if name == "pillow":
             raise importlib.metadata.PackageNotFoundError(name)
         return known(name)
 
-    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
     installed_version.cache_clear()
     try:
         result = train(tiny_config(tmp_path, run={"steps": 3, "validate_every": 0}))

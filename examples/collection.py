@@ -27,7 +27,7 @@ with TemporaryDirectory() as place:
     album = facetric.open_collection(Path(place) / "album", facetric.load())
     print(album.add(photos).n_new, "photos embedded;", album.add(photos).n_new, "the second time")
 
-    (match,) = album.search(photos / "kind1_0.jpg", top=4, at_least=-1)
+    (match,) = album.search(photos / "kind1_0.jpg", top=4)
     for hit in match.hits:
         print(f"{hit.similarity:.3f}  {Path(hit.entry.path).name}")
 

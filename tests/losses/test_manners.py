@@ -187,6 +187,16 @@ def test_a_compiled_loss_takes_any_precision_and_mode_and_refuses_bad_batches():
         assert compiled(embeddings, labels * 0).item() == 0.0
 
 
+def test_a_compiled_step_refuses_a_second_derivative():
+    torch.compiler.reset()
+    ((images, labels),) = small_batches(1)
+    network, loss = torch.nn.Linear(6, 4), FacilityLocationLoss()
+    value = torch.compile(lambda x, y: loss(network(x), y), backend="aot_eager")(images, labels)
+    (gradient,) = torch.autograd.grad(value, network.weight, create_graph=True)
+    with pytest.raises(RuntimeError, match="does not currently support double backward"):
+        gradient.square().sum().backward()
+
+
 def test_proxies_in_a_compiled_step_keep_their_gradient():
     torch.compiler.reset()
     ((embeddings, labels),) = small_batches(1)

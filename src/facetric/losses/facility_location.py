@@ -252,28 +252,31 @@ class MarginDecay(nn.Module):
         if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate <= 1:
             raise ValueError(f"rate must be in (0, 1]; got {rate!r}: the paper uses 0.94, 1 keeps γ constant")
         self.rate, self.floor = rate, nonnegative("floor", floor, hint="0 lets γ vanish")
-        self.losses = [part for part in loss.modules() if hasattr(part, "margin_scale")]
-        if not self.losses:
+        self._loss = (loss,)  # a tuple: the loss is no part of this module
+        if not any(hasattr(part, "margin_scale") for part in loss.modules()):
             raise ValueError(f"MarginDecay needs a loss with a γ; got {loss}: pass a FacilityLocationLoss")
         self.n_steps = 0
 
+    @staticmethod
+    def scale(loss: nn.Module, n_steps: int, *, every: int, rate: float, floor: float = 0.05) -> None:
+        """Set γ of a loss, if it has one, to what it is after so many training steps."""
+        n_decays = n_steps // every
+        parts = [part for part in loss.modules() if isinstance(part, FacilityLocationLoss)]
+        for part in parts:
+            part.margin_scale = max(rate**n_decays, floor)
+        if parts and n_steps == n_decays * every > 0 and rate**n_decays <= floor < rate ** (n_decays - 1):
+            _log.warning("γ has decayed to %g of its first value after %d steps, and stays there", floor, n_steps)
+
     def step(self) -> None:
         """One training step has been done."""
-        self.set(self.n_steps + 1)
-
-    def set(self, n_steps: int) -> None:
-        """So many training steps have been done."""
-        self.n_steps, n_decays = n_steps, n_steps // self.every
-        for loss in self.losses:
-            loss.margin_scale = max(self.rate**n_decays, self.floor)  # type: ignore[assignment]
-        if n_steps == n_decays * self.every > 0 and self.rate**n_decays <= self.floor < self.rate ** (n_decays - 1):
-            _log.warning("γ has decayed to %g of its first value after %d steps, and stays there", self.floor, n_steps)
+        self.set_extra_state({"n_steps": self.n_steps + 1})
 
     def get_extra_state(self) -> dict[str, int]:
         return {"n_steps": self.n_steps}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        self.set(state["n_steps"])
+        self.n_steps = state["n_steps"]
+        self.scale(*self._loss, self.n_steps, every=self.every, rate=self.rate, floor=self.floor)
 
     def extra_repr(self) -> str:
         return f"every={self.every}, rate={self.rate}, floor={self.floor}"

@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from facetric.embedder import WHOLE, Network, build_network, cached_activations, check_fit, encode
 from facetric.images import ImageDataset, ImageSource
-from facetric.losses import ClassBalancedBatches, FacilityLocationLoss, MarginDecay
+from facetric.losses import ClassBalancedBatches, MarginDecay
 from facetric.machine import blas_threads, numba_threads
 from facetric.metrics import Metric
 from facetric.progress import steps_shown
@@ -87,10 +87,6 @@ class Session:
             check_fit(self.embedder.n_features, self.training.labels, model.dim)
         n_classes = self.training.n_classes
         self.loss = build_loss(config.loss, seed=run.seed, dim=model.dim, n_classes=n_classes, processes=processes)
-        self.decay: MarginDecay | None = None
-        if any(isinstance(part, FacilityLocationLoss) for part in self.loss.modules()):
-            every = config.loss.margin_decay_every or max(MarginDecay.PAPER_PASS, len(self.training) // config.batches.size)
-            self.decay = MarginDecay(self.loss, every=every, rate=config.loss.margin_decay)
         try:
             self.batches = ClassBalancedBatches(
                 self.training.labels,
@@ -140,8 +136,8 @@ class Session:
     def schedule(self, step: int) -> None:
         """Learning rates and γ of this step: functions of the step alone."""
         self.rates.set(step)
-        if self.decay is not None:
-            self.decay.set(step - 1)
+        every = self.config.loss.margin_decay_every or max(MarginDecay.PAPER_PASS, len(self.training) // self.config.batches.size)
+        MarginDecay.scale(self.loss, step - 1, every=every, rate=self.config.loss.margin_decay)
 
     def for_use(self, pretrained_fraction: float | None = None) -> Network:
         """The network to validate and save. With `model.head_refit` another one, which shares what it does not change:

@@ -14,8 +14,8 @@ from facetric.text import name_some, printable
 WHAT = "a folder with one sub-folder per class"
 
 
-def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
-    """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them test, drawn by ``seed``."""
+def read_folder(root: str | os.PathLike[str], *, test_fraction: float | None = None, seed: int = 0) -> ImageDataset:
+    """Classes are the sub-folders of ``root``, by name; ``test_fraction`` of them (a third) test, drawn by ``seed``."""
     path = existing_root(root, WHAT)
     found = list_class_folders(path)
     if not found.images:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -37,6 +39,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """
     near = get_close_matches(name.lower(), list(known), n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def class_fingerprint(class_names: Sequence[str], labels: Iterable[int]) -> str:
+    """Eight digits that stand for the classes with these labels: scores of different ones cannot be compared."""
+    names = sorted({class_names[label] for label in labels})
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:8]
 
 
 def name_some(things: Iterable[object]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,10 +16,13 @@ from typer.testing import CliRunner
 
 import processes
 from facetric.cli.main import app
+from facetric.embedder import Network
+from facetric.runs import open_run
 
 HEAD = ("--setting", "head", "--trials", 1, "--seeds", 1, "--steps", 10)
 SMALL = ("--set", "data.size=72", "--set", "model.image_size=64")  # pixels
-SETTINGS = ("--set", "data.validation_fraction=0.25", "--set", "run.checkpoint_every=5", "--set", "optimizer.name=adamw", *SMALL)
+QUARTER, HALF = ("--set", "data.validation_fraction=0.25"), ("--set", "data.options.test_fraction=0.5")
+SETTINGS = (*QUARTER, "--set", "run.checkpoint_every=5", "--set", "optimizer.name=adamw", *SMALL)
 
 OTHER = ("--set", "data.flip=false", "--method", "triplet_semihard", "--output", "study")
 
@@ -55,12 +59,42 @@ def place(tmp_path_factory):
 def command(place):
     """A study under a relative root and in a relative folder; N-pairs would need 8 classes, and 6 train."""
     methods = ("--method", "triplet_semihard", "--method", "npairs", "--method", "facility_location")
-    return ("reproduce", "folder", "--root", "photos", *HEAD, *SETTINGS, "--jobs", 1, "--output", "study", *methods)
+    return ("reproduce", "folder", "--root", "photos", *HEAD, *HALF, *SETTINGS, "--jobs", 1, "--output", "study", *methods)
 
 
 @pytest.fixture(scope="module")
-def finished(command):
-    return facetric(*command)
+def embedded():
+    """Every image that went through the backbone while `finished` was made, as often as it did."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def finished(place, command, embedded):
+    whole = Network.trunk
+
+    def counting(network, images):
+        embedded.extend(image.numpy().tobytes() for image in images if image.any())  # blank ones ask for a shape
+        return whole(network, images)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FACETRIC_CACHE", str(place / "cache of the study"))
+        patch.setattr(Network, "trunk", counting)
+        return facetric(*command)
+
+
+@pytest.mark.usefixtures("finished")
+def test_every_image_goes_through_the_frozen_backbone_once_whatever_it_is_for(embedded):
+    assert len(embedded) == len(set(embedded)) == 16 * 6
+
+
+def test_study_evaluation_and_report_call_the_test_classes_by_one_fingerprint(place, finished):
+    [(n_classes, classes)] = re.findall(r"runs in all; test classes: (\d+) \((\w{8})\)", finished.stderr)
+    assert n_classes == "8"
+    run = place / "study" / "runs" / "facility_location-seed0"
+    assert f"48 images of 8 classes ({classes}), " in str(open_run(run).evaluation())
+    assert f"48 test images of 8 classes ({classes})" in (run / "report.html").read_text()
+    protocol = json.loads((place / "study" / "protocol.json").read_text())
+    assert protocol["setting"]["test_classes"] == f"8 ({classes})"
 
 
 def test_it_prints_the_table_and_writes_it(place, finished):
@@ -109,9 +143,9 @@ def test_finished_runs_survive_any_spelling_of_the_root(place, command, finished
         (("folder", "--root", "photos", "--setting", "haed"), "did you mean 'head'?"),
         (("folder", "--root", "photos", *HEAD, "--method", "npair"), "did you mean 'npairs'?"),
         (("folder", "--root", "photos", *HEAD, "--set", "optimizer.head_lr=1"), "the study searches this setting"),
-        (("folder", "--root", "photos", *HEAD, *SETTINGS, "--method", "npairs"), "no loss is left to study: npairs"),
+        (("folder", "--root", "photos", *HEAD, *HALF, *SETTINGS, "--method", "npairs"), "no loss is left to study: npairs"),
         (
-            ("folder", "--root", "photos", *HEAD, *SETTINGS, *OTHER),
+            ("folder", "--root", "photos", *HEAD, *HALF, *SETTINGS, *OTHER),
             "was begun with another data.flip: True there, False here",
         ),
     ],
@@ -175,7 +209,7 @@ def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, stat
     """The signal goes to the parent alone, as from a service manager; it ends when its workers have."""
     steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20", *SMALL)  # no run comes to its end
     arguments = [
-        *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
+        *("reproduce", "folder", "--root", "photos", "--setting", "head", *QUARTER, *steps),
         *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", jobs, "--output", tmp_path / "study"),
     ]
     process = processes.start(*arguments, log=tmp_path / "said", cwd=str(place))
@@ -194,7 +228,7 @@ def test_a_signal_stops_it_and_its_workers_at_once(place, tmp_path, number, stat
 def test_workers_do_not_outlive_a_study_that_is_killed(place, tmp_path):
     steps = ("--steps", 100_000, "--set", "run.checkpoint_every=20")
     arguments = [
-        *("reproduce", "folder", "--root", "photos", "--setting", "head", "--set", "data.validation_fraction=0.25", *steps),
+        *("reproduce", "folder", "--root", "photos", "--setting", "head", *QUARTER, *steps),
         *("--method", "triplet_semihard", "--method", "facility_location", "--jobs", 2, "--output", tmp_path / "study"),
     ]
     process = subprocess.Popen(

@@ -32,10 +32,11 @@ GLYPHNET = {"backbone": "glyphnet", "dim": 16, "weights": "none", "head_init": "
 def make_config(
     folder, *, name="first", seed=0, margin_weight=1.0, dataset="folder", root="pictures", validate=True, size=36, model=GLYPHNET
 ):
+    half = {"options": {"test_fraction": 0.5}} if dataset == "folder" else {}
     return parse_config(
         {
             "run": {"name": name, "folder": str(folder), "seed": seed, "validate_every": 200 if validate else 0},
-            "data": {"name": dataset, "root": str(root), "size": size, "validation_fraction": 0.5, "validation_seed": 0},
+            "data": {"name": dataset, "root": str(root), "size": size, "validation_fraction": 0.5, "validation_seed": 0, **half},
             "model": model,
             "loss": {"name": "facility_location", "margin_weight": margin_weight},
         }

@@ -135,10 +135,19 @@ def test_a_folder_is_split_by_class_and_by_seed(tmp_path):
     write_folder(tmp_path, classes=[f"Vögel {i}" for i in range(10)])
     dataset = load_dataset("folder", tmp_path, seed=3)
     assert len(dataset) == 10 * PER_CLASS
-    assert len(set(dataset.select("test").labels)) == 5
+    assert len(set(dataset.select("test").labels)) == 3
     assert not set(dataset.select("train").labels) & set(dataset.select("test").labels)
     assert load_dataset("folder", tmp_path, seed=3).splits.tolist() == dataset.splits.tolist()
     assert any(load_dataset("folder", tmp_path, seed=s).splits.tolist() != dataset.splits.tolist() for s in range(4, 8))
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "n_test"), [(2, 1), (3, 2), (4, 2), (7, 2), (8, 3), (25, 8), (39, 13), (40, 13), (200, 67)]
+)
+def test_a_third_of_the_classes_tests_and_at_least_two_whatever_their_number(n_classes, n_test):
+    names = tuple(map(str, range(n_classes)))
+    dataset = ImageDataset("x", list(map(Path, names)), np.arange(n_classes), names, np.full(n_classes, "all"))
+    assert (dataset.with_test().splits == "test").sum() == n_test
 
 
 def test_test_fraction_goes_from_nothing_to_everything(tmp_path):
@@ -329,7 +338,7 @@ def test_roots_without_the_official_files_say_what_to_pass(tmp_path):
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("folder", {"test_fraction": "abc"}, r"test_fraction must be a number; got 'abc': 0\.5 is the default"),
+        ("folder", {"test_fraction": "abc"}, r"test_fraction must be a number; got 'abc': leave it out"),
         ("folder", {"test_fraction": float("nan")}, r"test_fraction must be a number; got nan"),
         ("folder", {"seed": "abc"}, r"seed must be a whole number; got 'abc': 0 is the default \(--set data\.options\.seed=…\)"),
         ("folder", {"seed": True}, r"seed must be a whole number; got True"),

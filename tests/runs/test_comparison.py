@@ -12,6 +12,7 @@ from facetric.cli.main import app
 from facetric.evaluation import PUBLISHED, Comparison, Row, Score
 from facetric.runs import Run, compare_runs
 from facetric.runs.manifest import Manifest
+from facetric.text import class_fingerprint
 
 
 @pytest.fixture
@@ -148,9 +149,9 @@ def test_runs_whose_test_classes_were_drawn_differently_do_not_share_a_table(tmp
         splits = np.array(["test" if name == tested else "train" for name in names])
         manifest = Manifest("folder", names, ("oak/1.jpg", "maple/1.jpg"), np.arange(2), splits, ("0", "1"))
         Run(run).manifest_file.write_text(manifest.to_json())
-    with pytest.raises(
-        ValueError, match=r"different images .*/a\), .* images .*/b\): compare those of one split, .*data\.options\.seed"
-    ):
+    oak, maple = class_fingerprint(["oak"], [0]), class_fingerprint(["maple"], [0])
+    scored = rf"different images .*\({oak}, .*/a\), .* images .*\({maple}, .*/b\)"
+    with pytest.raises(ValueError, match=rf"{scored}: compare those of one split, .*data\.options\.seed"):
         compare_runs(runs)
     assert compare_runs(runs[1:]).dataset == "folder"
 

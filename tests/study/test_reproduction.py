@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from facetric.files import checksummed
+from facetric.images import load_dataset
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config
 from facetric.runs.recipes import recipe
+from facetric.training import feed
 from facetric.training.study.reproduction import PAPER_STEPS, paper_tables, reproduction
 from facetric.training.study.spaces import PAPER_METHODS
 from facetric.training.study.trials import middle
@@ -27,7 +29,7 @@ def name_photos(root, *, n_classes, n_images):
 
 @pytest.fixture
 def photos(tmp_path):
-    """24 classes of 6: of the 12 that train, 2 validate."""
+    """24 classes of 6: of the 16 that train, 3 validate."""
     return str(name_photos(tmp_path / "photos", n_classes=24, n_images=6))
 
 
@@ -48,8 +50,8 @@ def test_npairs_is_left_out_where_its_batches_cannot_be_filled(photos):
     assert list(study.methods) == ["triplet_semihard", "lifted_structure", "facility_location"]
     size = some_config(study).batches.size
     assert study.left_out == {
-        "npairs": f"a batch of {size} needs {size // 2} distinct classes; the training set has 10 classes with 2 images or more: "
-        "lower batch_size to 20"
+        "npairs": f"a batch of {size} needs {size // 2} distinct classes; the training set has 13 classes with 2 images or more: "
+        "lower batch_size to 26"
     }
     assert study.n_runs == 3 * (16 * 3 + 5)
 
@@ -135,6 +137,26 @@ def test_validation_classes_of_one_image_each_are_refused(tmp_path):
     table.write_text("path,label,split\n" + "".join(",".join(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match=r"none of the 12 validation classes has 2 images, .*--set data\.validation_fraction=…"):
         reproduction("csv", tmp_path / "study", root=str(table), setting="head", methods=("facility_location",))
+
+
+def test_the_test_classes_of_a_folder_are_the_same_for_every_backbone_device_and_command(tmp_path):
+    root = name_photos(tmp_path / "photos", n_classes=25, n_images=6)
+    table = tmp_path / "table.csv"
+    table.write_text("path,label\n" + "".join(f"{path},{path.parent.name}\n" for path in sorted(root.rglob("*.jpg"))))
+    another, no_choice = ["model.backbone=resnet18"], ["run.choose_minutes=0"]
+    chosen = [
+        recipe("folder", root, overrides=settings, gpu=gpu) for settings in ([], another, no_choice) for gpu in (False, True)
+    ]
+    datasets = [*(one.dataset for one in (*chosen, recipe("csv", table))), load_dataset("folder", root)]
+    assert all("test_fraction" not in one.config.data.options for one in chosen)
+    assert {frozenset(dataset.labels[dataset.splits == "test"].tolist()) for dataset in datasets} == {
+        frozenset(np.random.default_rng(0).permutation(25)[:8].tolist())
+    }
+    studies = [study_of(str(root), setting=setting) for setting in ("head", "finetune")]
+    assert {feed.tested_classes(datasets[0])} == {study.setting.test_classes for study in studies}
+    seeded = recipe("folder", root, overrides=["data.options.seed=1"]).dataset
+    assert feed.tested_classes(seeded)[:3] == feed.tested_classes(datasets[0])[:3] == "8 ("
+    assert feed.tested_classes(seeded) != feed.tested_classes(datasets[0])
 
 
 # --- what can be set

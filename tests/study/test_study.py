@@ -117,6 +117,8 @@ def test_runs_of_other_settings_are_not_mixed_into_a_study(finished):
     assert "was begun with another batches.size: 12 there, 32 here" in refused(other)
     other = replace(study, setting=replace(study.setting, overrides={"data.pad": 3}))
     assert "was begun with another data.pad: None there, 3 here" in refused(other)
+    other = replace(study, setting=replace(study.setting, test_classes="3 (0a1b2c3d)"))
+    assert "was begun with another test_classes:  there, 3 (0a1b2c3d) here" in refused(other)
     method = replace(study.methods["facility_location"], title="x")
     assert "was begun with another method.title: Facility" in refused(replace(study, methods={"facility_location": method}))
 

@@ -25,7 +25,8 @@ def reproduce(
         ),
     ] = "auto",
     methods: Annotated[
-        list[str] | None, typer.Option("--method", help="A loss to compare; repeatable. Default: the paper's four.")
+        list[str] | None,
+        typer.Option("--method", help="A loss, as in 'my.Loss(margin=0.5)'; repeatable. Default: the paper's four."),
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the study. Default: runs/reproduce-DATASET-SETTING.")] = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Search trials per loss. Default: by setting.")] = None,

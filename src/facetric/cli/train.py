@@ -40,7 +40,7 @@ def train(
 ) -> None:
     """Train an embedding into a new run folder, from a config file or on your own images.
 
-    --data folder --root path/to/photos takes one sub-folder per class; some of the classes are held out for testing.
+    --data folder --root path/to/photos takes one sub-folder per class; a third of the classes are held out for testing.
     Settings are chosen from the number of classes and images and from the machine, and printed before training starts;
     whether to train at all is decided on held-out halves of the training classes.
 

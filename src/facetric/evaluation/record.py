@@ -164,7 +164,8 @@ class EvaluationReport:
         source = self.source
         named = f"{source['dataset']} {source['split']}: " if {"dataset", "split"} <= source.keys() else ""
         views = f", {source['views']}" if "views" in source else ""
-        images = f"{self.n_images:,} images of {self.n_classes:,} classes, {self.dim} dimensions"
+        classes = f"{self.n_classes:,} classes" + (f" ({source['classes']})" if "classes" in source else "")
+        images = f"{self.n_images:,} images of {classes}, {self.dim} dimensions"
         return f"{named}{images}, {self.metric} distance{views}"
 
     def _retrieval_notes(self) -> list[str]:

@@ -97,14 +97,19 @@ class ImageDataset:
             taken.source.hashes = self.hashes[image_ids]
         return taken
 
-    def with_test(self, fraction: float, *, seed: int = 0) -> ImageDataset:
-        """The same images with a random fraction of the *classes* for testing, the others for training; 1 tests on all."""
+    def with_test(self, fraction: float | None = None, *, seed: int = 0) -> ImageDataset:
+        """The same images with a random fraction of the *classes* for testing, the others for training; 1 tests on all.
+
+        Without a fraction a third of the classes test, and at least two: within one, every neighbor is right.
+        """
         n_classes = len(self.class_names)
         if n_classes < 2:
             raise ValueError(
                 f"{self.name}: a dataset needs at least 2 classes to compare; found {n_classes} ({self.class_names[0]!r}): "
                 "add another class"
             )
+        if fraction is None:
+            fraction = min(max(2, round(n_classes / 3)), n_classes - 1) / n_classes
         if not 0 <= fraction <= 1:
             raise ValueError(
                 f"test_fraction must be between 0 and 1; got {fraction}: 0.5 tests on half of the classes "

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from facetric.losses.batch import checked_loss
 from facetric.losses.facility_location import FacilityLocationLoss
@@ -43,6 +43,7 @@ LOSSES: dict[str, Callable[..., nn.Module]] = {
 
 Parameters = Mapping[str, inspect.Parameter]
 PYTORCH_METRIC_LEARNING = "pytorch_metric_learning"
+_PLAIN = {"float": float, "int": int, "bool": bool, "str": str}
 NONE = "none"  # stands for None, which TOML lacks
 
 
@@ -57,9 +58,10 @@ def build_loss(
     """The loss of this name with these options.
 
     Args:
-        name: a key of `LOSSES`, or a dotted name: "pytorch_metric_learning.ProxyAnchorLoss", "my_module.MyLoss". A module is
-            imported from the installed packages or the current folder.
-        options: arguments of the constructor, checked against its signature.
+        name: a key of `LOSSES`, or a dotted name: "pytorch_metric_learning.ProxyAnchorLoss", "my_module.MyLoss": a class, a
+            function that makes a loss, or a function loss(embeddings, labels) itself, whose first two arguments have no default.
+            A module is imported from the installed packages or the current folder.
+        options: arguments by their names, checked against the signature and its annotations.
         dim: length of an embedding, for a loss that takes `embedding_size`.
         n_classes: number of training classes, for a loss that takes `num_classes`.
         seed: of the loss's own weights (proxies, say), and of its generator if it takes a `seed`.
@@ -75,19 +77,49 @@ def build_loss(
     parameters = _parameters(make)
     given = {"embedding_size": dim, "num_classes": n_classes, "seed": seed}
     sizes = {key: value for key, value in given.items() if value is not None and key in parameters}
+    if is_plain := _is_plain_loss(make, parameters, {**sizes, **(options or {})}):
+        parameters = dict(list(parameters.items())[2:])
     arguments = {**sizes, **_checked_options(name, parameters, options or {}, filled_in=sizes)}
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            loss = make(**arguments)
+            loss = _PlainLoss(name, make, arguments) if is_plain else make(**arguments)
     except ValueError as error:
         raise ValueError(f"loss {name!r}: {error}") from None
     except TypeError as error:
         way_out = f"set its options, as in --set {_key(name, 'margin')}=0.2"
         raise ValueError(f"loss {name!r} cannot be made ({error}): {way_out}") from error
     if not isinstance(loss, nn.Module):
-        raise ValueError(f"{name} is not a torch.nn.Module but a {type(loss).__name__}: name a class of losses")
+        raise ValueError(
+            f"{name} is not a torch.nn.Module but a {type(loss).__name__}: name a class of losses, a function that makes one, or "
+            "a function loss(embeddings, labels)"
+        )
     return loss
+
+
+class _PlainLoss(nn.Module):
+    """A function loss(embeddings, labels, **options) as a module."""
+
+    def __init__(self, name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
+        super().__init__()
+        self.name, self.function, self.options = name, function, options
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        """Scalar loss of embeddings (m, d) with integer labels (m,)"""
+        value = self.function(embeddings, labels, **self.options)
+        if not isinstance(value, Tensor) or value.ndim:
+            raise ValueError(
+                f"{self.name}(embeddings, labels) must return a scalar tensor; got {' '.join(repr(value).split()):.60}: return "
+                "one, or, in a function that makes a loss, give the arguments defaults"
+            )
+        return value
+
+
+def _is_plain_loss(make: Callable[..., Any], parameters: Parameters, given: Mapping[str, Any]) -> bool:
+    """Whether this is a function of embeddings and labels: its first two arguments have no value, and are no numbers or text."""
+    first = [option for option in list(parameters.values())[:2] if option.default is option.empty and option.name not in given]
+    tensors = [each for each in first if each.kind <= each.POSITIONAL_OR_KEYWORD and each.annotation not in _PLAIN.values()]
+    return not inspect.isclass(make) and len(tensors) == 2
 
 
 def _checked_options(
@@ -158,11 +190,15 @@ def _parameters(loss: Callable[..., nn.Module]) -> Parameters:
     try:
         return inspect.signature(loss, eval_str=True).parameters
     except NameError:  # a type that is imported for type checkers only
-        return inspect.signature(loss).parameters
+        options = inspect.signature(loss).parameters
+        known: dict[Any, Any] = {**_PLAIN, inspect.Parameter.empty: inspect.Parameter.empty}
+        return {key: option.replace(annotation=known.get(option.annotation, Any)) for key, option in options.items()}
 
 
 def _checked(name: str, option: inspect.Parameter, value: Any) -> Any:
-    kinds = get_args(option.annotation) if NoneType in get_args(option.annotation) else (option.annotation,)
+    kind_of_default = bool if isinstance(option.default, bool) else float if isinstance(option.default, int | float) else Any
+    annotation = kind_of_default if option.annotation is option.empty else option.annotation
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     is_text, is_flag = isinstance(value, str), isinstance(value, bool)
     if NoneType in kinds and (value is None or (is_text and value == NONE)):
         return None
@@ -175,12 +211,15 @@ def _checked(name: str, option: inspect.Parameter, value: Any) -> Any:
     wanted = []
     for kind in (each for each in kinds if each is not NoneType):
         choices = get_args(kind) if get_origin(kind) is Literal else ()
-        if (kind not in fits and not choices) or (kind in fits and fits[kind][1]) or (is_text and value in choices):
-            return float(value) if kind is float else value  # what is no plain type the constructor knows
-        wanted.append("one of " + ", ".join(choices) if choices else fits[kind][0])
+        if (kind not in fits and not choices) or (kind in fits and fits[kind][1]) or value in choices:
+            # What is no plain type the constructor knows. A number of images, say, is to stay whole.
+            return float(value) if kind is float and not isinstance(option.default, int) else value
+        wanted.append("one of " + ", ".join(map(str, choices)) if choices else fits[kind][0])
     key, usual = _key(name, option.name), NONE if option.default is None else option.default
-    default = "" if option.default is option.empty else f": the default is {usual}, as in --set {key}={usual}"
-    raise ValueError(f"{key} of {name!r} must be {' or '.join(wanted)}; got {value!r}{default}")
+    default = f"change it, as in --set {key}=…"
+    if option.default is not option.empty:
+        default = f"the default is {usual}, as in --set {key}={usual}"
+    raise ValueError(f"{key} of {name!r} must be {' or '.join(wanted)}; got {value!r}: {default}")
 
 
 def _key(name: str, option: str) -> str:

@@ -25,6 +25,7 @@ from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst
 from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
 from facetric.runs import Run
+from facetric.text import class_fingerprint
 
 MOST_FAILURES = 300
 MOST_THUMBNAILS = 30_000
@@ -192,7 +193,8 @@ def _about(run: RunRecord, sheets: SpriteSheets, largest_side: int, start: str |
     images, facts, notes = run.images, [f"dataset {run.dataset}"] if run.dataset else [], list(run.notes)
     if images is not None:
         n_classes = len(images.class_names)
-        facts += [f"{len(images):,} test images of {n_classes:,} class{'es' * (n_classes > 1)}"]
+        classes = class_fingerprint(images.class_names, range(n_classes))
+        facts += [f"{len(images):,} test images of {n_classes:,} class{'es' * (n_classes > 1)} ({classes})"]
         facts += [f"{images.vectors.shape[1]} dimensions"]
     if sheets.n_missing:
         notes.append(f"{sheets.n_missing:,} images could not be opened and have no thumbnail.")

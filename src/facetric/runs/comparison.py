@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from facetric.evaluation import CITATION, PUBLISHED, Comparison, EvaluationReport, Row, Score
 from facetric.runs.run import Run, open_run
-from facetric.text import printable
+from facetric.text import class_fingerprint, printable
 
 _IGNORED = {"seed", "name", "folder", "device", "threads", "log_every", "checkpoint_every", "loggers"}
 
@@ -47,7 +47,8 @@ def compare_runs(
         report = run.evaluation(split)
         datasets.setdefault(_dataset(run), folder)
         size = f"{report.n_images:,} images of {report.n_classes:,} classes"
-        images.setdefault((run.manifest.names_with_classes(split), size), f"{size} ({folder})")
+        classes = class_fingerprint(run.manifest.class_names, run.manifest.labels[run.manifest.splits == split])
+        images.setdefault((run.manifest.names_with_classes(split), size), f"{size} ({classes}, {folder})")
         member = _Member(folder, run.config.run.seed, report)
         for copy in count():  # of the same seed: it has a row of its own
             members = groups.setdefault((_identity(run, report), copy), [])

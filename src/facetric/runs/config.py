@@ -243,7 +243,8 @@ class LossTable(Table):
                 raise ValueError(f"loss {name!r} takes its options in [loss.options]; got loss.{next(iter(own))}: put it there")
             return {"normalize": True, **values}
         if values.get("options"):
-            raise ValueError(f"[loss.options] is for losses with a dotted name; {name!r} has its keys in [loss]")
+            own_options = "in a study give them to their loss, as in --method 'my_module.MyLoss(margin=0.5)'"
+            raise ValueError(f"[loss.options] is for losses with a dotted name; {name!r} has its keys in [loss]: {own_options}")
         defaults = loss_options(name) if isinstance(name, str) and name in LOSSES else {}
         for key in own:
             if key not in cls.known_keys():

@@ -55,7 +55,6 @@ OWN_POOLING = "gem"  # on 60 small folders of birds and characters its closed-fo
 OWN_FREEZE_THROUGH, OWN_VIEW_BYTES = "blocks.3", 31_360  # 80 × 14 × 14 float16
 OWN_PASSES, OWN_STEPS = 11, (20, 100)
 CHOOSE_MINUTES, FEWEST_TO_CHOOSE = 10, 4  # training classes: half of fewer is one, where every neighbor is right
-SMALL_FOLDER, SMALL_TEST_FRACTION = 40, 0.33  # classes: of fewer, more train
 OWN_DIM, ENOUGH_FOR_DIM = 256, 2000  # images: a head of 256 dimensions fitted to fewer loses what tells new classes apart
 N_SUBSETS, ENOUGH_FOR_SUBSETS = 16, 64  # images in a batch: halves of half of the classes must hold pairs
 
@@ -113,11 +112,6 @@ def recipe(
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     own_backbone = given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
     chooses = choose and asked.data.name in OWN and alone and not gpu and own_backbone
-    small = FEWEST_TO_CHOOSE <= dataset.n_classes < SMALL_FOLDER
-    if chooses and small and asked.data.name == "folder" and "test_fraction" not in asked.data.options:
-        fraction = max(SMALL_TEST_FRACTION, round(2 / dataset.n_classes, 4))  # at least two
-        given["data"].setdefault("options", {})["test_fraction"] = fraction
-        dataset = dataset.with_test(fraction, seed=int(asked.data.options.get("seed", 0)))
     if chooses and "validate_every" not in asked.run.model_fields_set:
         asked = asked.model_copy(update={"run": asked.run.model_copy(update={"validate_every": 0})})
     sizes = _sizes(dataset, asked)

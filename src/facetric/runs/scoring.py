@@ -25,7 +25,7 @@ from facetric.images import SPLITS, ImageDataset
 from facetric.metrics import Metric, checked_ks
 from facetric.progress import Progress
 from facetric.runs.states import DivergedError
-from facetric.text import printable
+from facetric.text import class_fingerprint, printable
 
 if TYPE_CHECKING:
     from facetric.runs.run import Run
@@ -90,6 +90,7 @@ def evaluate_run(
             "crop": network.preprocessing.crop,
             "dataset": run.config.data.name,
             "split": split,
+            "classes": class_fingerprint(dataset.class_names, dataset.labels),
             "checkpoint": weights.name,
             "model": embedder.fingerprint,
             "manifest": run.manifest.fingerprint,

@@ -25,6 +25,7 @@ from facetric.images import (
 from facetric.losses import ClassBalancedBatches
 from facetric.machine import made_ahead
 from facetric.runs import DataTable
+from facetric.text import class_fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,12 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
         return LabeledImages(dataset.prepared(split, size=config.size, n_threads=config.threads), labels)
 
     return labeled("train"), labeled("validation") if validate else None
+
+
+def tested_classes(dataset: ImageDataset) -> str:
+    """How many classes test, with their fingerprint."""
+    labels = np.unique(dataset.labels[dataset.splits == "test"])
+    return f"{len(labels):,} ({class_fingerprint(dataset.class_names, labels)})" if len(labels) else "none"
 
 
 def training_transform(config: DataTable, form: Preprocessing) -> Crop:

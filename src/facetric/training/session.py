@@ -192,18 +192,16 @@ class Session:
         model, data = self.config.model, self.config.data
         if model.cached_views == 0:
             return split.images
-        views_are_central = data.augment == "none"
-        activations = cached_activations(
+        if data.augment == "none":  # central crops are those of the evaluation, and in one cache with them
+            return cached_activations(self.embedder, split.images, n_views=0, center=True)
+        return cached_activations(
             self.embedder,
             split.images,
             n_views=model.cached_views,
             seed=model.views_seed,
-            center=model.head_refit and not views_are_central,
+            center=model.head_refit,
             transform=training_transform(data, self.embedder.preprocessing),
         )
-        if views_are_central:
-            activations.central = 0
-        return activations
 
     def _validation(self, *, one_cache: bool) -> ImageSource | None:
         """With a frozen part, the held-out images go through it once too, whether or not the training views are cached."""

@@ -33,7 +33,8 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
 
     * "cub", "cars", "products": the paper's datasets in their official layouts under ``root``, with the paper's split. Their
       published counts are checked; ``check_counts=False`` accepts others.
-    * "folder": one sub-folder of ``root`` per class; ``test_fraction=0.5`` of the classes are test classes, drawn by ``seed=0``.
+    * "folder": one sub-folder of ``root`` per class; ``test_fraction`` of the classes are test classes, drawn by ``seed=0``: a
+      third of them, and at least two, unless given.
     * "csv": a table ``path,label[,split]``; ``root`` is the file, or the folder its paths start from and ``file`` the table.
       Without a split column, ``test_fraction`` and ``seed`` as for "folder"; ``shared_classes=True`` allows shared classes.
     * "glyphs": built in, needs no root.

@@ -20,8 +20,8 @@ from facetric.text import did_you_mean, name_some, printable
 WHAT = "a folder with one sub-folder per class"
 
 
-def read_folder(root: str | os.PathLike[str], *, test_fraction: float = 0.5, seed: int = 0) -> ImageDataset:
-    """Classes are the sub-folders of ``root``, in order of their names; ``test_fraction`` of them test, drawn by ``seed``."""
+def read_folder(root: str | os.PathLike[str], *, test_fraction: float | None = None, seed: int = 0) -> ImageDataset:
+    """Classes are the sub-folders of ``root``, by name; ``test_fraction`` of them (a third) test, drawn by ``seed``."""
     path = existing_root(root, WHAT)
     found = list_class_folders(path)
     if not found.images:
@@ -64,13 +64,13 @@ def read_csv(
     """``root`` is the CSV file, or the folder that the paths in it start from; then ``file`` is the CSV file.
 
     Without ``file``, a folder must hold exactly one CSV file. Paths start from the folder of the CSV file when root is the file.
-    A split column says train, validation or test; without one, ``test_fraction`` (0.5) of the classes are test classes,
+    A split column says train, validation or test; without one, ``test_fraction`` (a third) of the classes test,
     drawn by ``seed`` (0). A class in two splits is refused unless ``shared_classes`` is true. In a table of `facetric cluster`,
     the names of groups are the labels, and photos without one are left out.
     """
     listing = list_csv(root, file=file)
     if UNDECIDED in listing.splits:
-        return listing.dataset().with_test(0.5 if test_fraction is None else test_fraction, seed=seed or 0)
+        return listing.dataset().with_test(test_fraction, seed=seed or 0)
     if test_fraction is not None or seed is not None:
         raise ValueError(
             "the CSV file has a split column, so test_fraction and seed do nothing: leave them (data.options.test_fraction and "

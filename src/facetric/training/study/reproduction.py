@@ -8,6 +8,8 @@ scratch    glyphs: a small network from random weights
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +20,11 @@ import torch
 from numpy.typing import NDArray
 
 from facetric.files import read_checksummed
-from facetric.images import load_dataset
+from facetric.images import ImageDataset, load_dataset
 from facetric.losses import ClassBalancedBatches
 from facetric.runs import PAPER_RATIOS, BatchTable, DataTable, dotted_keys, new_images, parse_override, recipe
 from facetric.text import did_you_mean
+from facetric.training.feed import tested_classes
 from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
 from facetric.training.study.study import Setting, Study
 from facetric.training.study.trials import middle
@@ -68,14 +71,20 @@ def reproduction(
     """The study of a dataset, without the methods whose batches the dataset cannot fill.
 
     `folder` is runs/reproduce-DATASET-SETTING by default. The setting "auto" is scratch for glyphs, the paper's own for its
-    datasets on a GPU, else finetune. `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of
+    datasets on a GPU, else finetune. A method may have options, which are not searched: "triplet_semihard(margin=0.3)",
+    "my_losses.MyLoss(scale=8)". `overrides` such as "batches.size=64" hold for every run; `trial_steps` shortens those of
     the search. `options_from` is the folder of a finished head study: fine-tuning keeps its hyper-parameters and searches the two
     learning rates alone, four pairs, which is affordable on a CPU.
     """
     if setting == "auto":
         on_gpu = "paper" if torch.cuda.is_available() and dataset in PAPER_STEPS else "finetune"
         setting = "scratch" if dataset == "glyphs" else on_gpu
-    _refuse_unknown(dataset, setting, methods)
+    settings = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
+    _refuse_unknown("dataset", dataset, DATASETS)
+    _refuse_unknown(f"--setting for {dataset}", setting, settings)
+    suited = dict(map(_method, methods))
+    if len(suited) < len(set(methods)):
+        raise ValueError(f"every --method needs a file name of its own; got {', '.join(methods)}: leave one out")
     if options_from is not None and setting != "finetune":
         raise ValueError(f"--options-from is for --setting finetune; got {setting!r}: leave it out")
     overrides = list(overrides)
@@ -91,7 +100,6 @@ def reproduction(
         chosen = replace(chosen, searched={key: where for key, where in chosen.searched.items() if key != CLASS_RATIO})
     if "batches.images_per_class" in given:
         chosen.tables["batches"].pop("class_ratio", None)  # the other way to say it
-    suited = {name: METHODS.get(name, Method(name, {"name": name}, {})) for name in methods}
     if setting == "scratch":  # a head that is not made from features has the scale of random weights, which is not searched
         for name, method in suited.items():
             searched = {key: where for key, where in method.searched.items() if key != "model.head_scale"}
@@ -126,7 +134,7 @@ def _feasible(study: Study) -> Study:
     """
     left_out, methods = {}, {}
     configs = {name: study.config(name, middle(study.space(name))) for name in study.methods}
-    labels, own_validation = _training_labels(next(iter(configs.values())).data, n_folds=study.setting.n_folds)
+    dataset, labels = _training_labels(next(iter(configs.values())).data, n_folds=study.setting.n_folds)
     for name, config in configs.items():
         searched = study.space(name).get(CLASS_RATIO)
         ratios = searched if isinstance(searched, tuple) else (config.batches.class_ratio,)
@@ -135,22 +143,22 @@ def _feasible(study: Study) -> Study:
         if not possible:
             left_out[name] = str(problems[ratios[0]])
         else:
+            config.loss.build(dim=config.model.dim, n_classes=len(np.unique(labels[-1])), seed=0)  # or refused, before a folder
             filled: Space = {} if len(possible) == len(ratios) else {CLASS_RATIO: possible}  # type: ignore[dict-item]
             methods[name] = replace(study.methods[name], searched={**study.methods[name].searched, **filled})
     if not methods:
         raise ValueError("no loss is left to study: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
-    setting = replace(study.setting, n_folds=1) if own_validation else study.setting  # all folds would be the same
+    n_folds = 1 if "validation" in dataset.splits else study.setting.n_folds  # all folds would be the same
+    setting = replace(study.setting, n_folds=n_folds, test_classes=tested_classes(dataset))
     return replace(study, setting=setting, methods=methods, left_out={**study.left_out, **left_out})
 
 
-def _training_labels(data: DataTable, *, n_folds: int) -> tuple[list[Labels], bool]:
-    """The labels that each fold of the search trains on, then those of the final runs; and whether the dataset says itself what
-    validates.
+def _training_labels(data: DataTable, *, n_folds: int) -> tuple[ImageDataset, list[Labels]]:
+    """The dataset, and the labels that each fold of the search trains on, then those of the final runs.
 
     A ValueError if the dataset has no test classes, or a fold too little to validate on.
     """
     dataset = load_dataset(data.name, data.root, **data.options)
-    own_validation = "validation" in dataset.splits
     n_test = len(np.unique(dataset.labels[dataset.splits == "test"]))
     if n_test < 2:
         raise ValueError(
@@ -160,7 +168,7 @@ def _training_labels(data: DataTable, *, n_folds: int) -> tuple[list[Labels], bo
     parts = [new_images(data.model_copy(update={"validation_seed": i}), validate=True, dataset=dataset) for i in range(n_folds)]
     for part in parts:
         check_validation(part.labels[part.splits == "validation"], can_be_off=False)
-    return [part.labels[part.splits == "train"] for part in (*parts, dataset)], own_validation
+    return dataset, [part.labels[part.splits == "train"] for part in (*parts, dataset)]
 
 
 def _batch_problem(batches: BatchTable, label_sets: list[Labels]) -> str | None:
@@ -174,13 +182,35 @@ def _batch_problem(batches: BatchTable, label_sets: list[Labels]) -> str | None:
     return None
 
 
-def _refuse_unknown(dataset: str, setting: str, methods: Sequence[str]) -> None:
-    settings = ("scratch",) if dataset == "glyphs" else ("head", "finetune", *(("paper",) if dataset in PAPER_STEPS else ()))
-    asked = [("dataset", dataset, DATASETS), (f"--setting for {dataset}", setting, settings)]
-    for what, name, known in [*asked, *(("--method", name, tuple(METHODS)) for name in methods if "." not in name)]:
-        if name not in known:
-            hint = did_you_mean(name, known) or ": choose one of these"
-            raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}{hint}")
+def _refuse_unknown(what: str, name: str, known: Iterable[str]) -> None:
+    if name not in known:
+        hint = did_you_mean(name, known) or ": choose one of these"
+        raise ValueError(f"{what} must be one of {', '.join(known)}; got {name!r}{hint}")
+
+
+def _method(text: str) -> tuple[str, Method]:
+    """What a method is called in files, and its loss with the options that it was given, which are not searched.
+
+    >>> name, method = _method("triplet_semihard(margin=0.3)")
+    >>> name, method.loss, method.searched
+    ('triplet_semihard-margin-0.3', {'name': 'triplet_semihard', 'margin': 0.3}, {})
+    """
+    name, _, inner = text.strip().removesuffix(")").partition("(")
+    if "." not in name:
+        _refuse_unknown("--method", name, METHODS)
+    method = METHODS.get(name, Method(name, {"name": name}, {}))
+    try:
+        options = tomllib.loads(f"options = {{{inner}}}")["options"]
+    except (ValueError, RecursionError):
+        example = f"--method '{name}(margin=0.5, mode=\"hard\", squared=true)'"
+        raise ValueError(f"--method takes a loss and its options by name, as in {example}; got {text!r}") from None
+    loss = method.loss
+    if "." in loss["name"]:
+        options = {"options": {**loss.get("options", {}), **options}}
+    keys = list(dotted_keys({"loss": options}))
+    searched = {key: where for key, where in method.searched.items() if key.removesuffix(PER_IMAGE) not in keys}
+    title = f"{method.title} ({inner})" if inner else method.title
+    return re.sub(r"[^\w.+-]+", "-", text).strip("-"), replace(method, title=title, loss=loss | options, searched=searched)
 
 
 def _setting(dataset: str, setting: str, root: str | None, steps: int | None, overrides: list[str]) -> Setting:

@@ -64,6 +64,7 @@ class Setting:
     n_seeds: int = 5
     n_folds: int = 1  # sets of validation classes that every trial is scored on
     trial_steps: int | None = None  # training steps of a trial; as many as of a final run if None
+    test_classes: str = ""  # their number and fingerprint
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Study:
         setting, names = self.setting, ", ".join(self.methods)
         say(
             f"{self.folder}: {names}; trials {setting.n_trials}, folds {setting.n_folds}, seeds {setting.n_seeds}: {self.n_runs} "
-            "runs in all"
+            f"runs in all; test classes: {setting.test_classes}"
         )
         self.folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -2,11 +2,9 @@
 
 import numpy as np
 import pytest
-from scipy.cluster.hierarchy import linkage
+from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
-from sklearn.base import clone
 from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
-from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from clustering.clouds import blobs
 from facetric.clustering import AverageLinkage
@@ -25,16 +23,6 @@ def clusters_of(labels):
 @pytest.fixture
 def small_limits(monkeypatch):
     monkeypatch.setattr(tree_module, "MAX_ALL_PAIRS", 60)  # small data takes the way of large data
-
-
-def checks():
-    for _, check in estimator_checks_generator(AverageLinkage(0.7)):
-        yield pytest.param(check, id=getattr(check, "func", check).__name__)
-
-
-@pytest.mark.parametrize("check", list(checks()))
-def test_it_is_a_scikit_learn_clusterer(check):
-    check(clone(AverageLinkage(0.7)))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -57,6 +45,66 @@ def test_the_whole_tree_has_the_heights_of_scipy():
     tree = average_linkage(points, np.inf, n_neighbors=8, links=Links.parse(None, None, 700))
     expected = linkage(pdist(points.astype(np.float64), "sqeuclidean"), "average")[:, 2]
     np.testing.assert_allclose(np.sort(tree.links), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 13, 40, 300])
+def test_a_number_of_clusters_cuts_the_tree_of_scipy(n_clusters):
+    points = blobs(300, 40, 3, noise=0.6)[0]
+    found = AverageLinkage(n_clusters=n_clusters).fit(points)
+    expected = fcluster(linkage(pdist(points, "sqeuclidean"), "average"), n_clusters, "maxclust")
+    assert found.n_clusters_ == found.labels_.max() + 1 == n_clusters
+    assert adjusted_rand_score(found.labels_, expected) == 1.0
+    if n_clusters > 1:  # with one, any threshold is enough
+        assert AverageLinkage(found.threshold_).fit_predict(points).tolist() == found.labels_.tolist()
+
+
+def test_a_threshold_with_a_number_of_clusters_gives_at_most_so_many():
+    points, _ = blobs(400, 20, 0, noise=0.1)
+    plain, enough, fewer = (AverageLinkage(1.0, n_clusters=k).fit(points) for k in (None, 25, 7))
+    assert plain.n_clusters_ == 20
+    assert enough.labels_.tolist() == plain.labels_.tolist()
+    assert enough.threshold_ == 1.0 < fewer.threshold_
+    assert fewer.labels_.tolist() == AverageLinkage(n_clusters=7).fit_predict(points).tolist()
+
+
+def test_equal_points_are_one_cluster_or_as_many_as_asked_for():
+    points = np.full((7, 3), 0.1)
+    assert AverageLinkage().fit_predict(points).tolist() == [0] * 7
+    assert AverageLinkage(n_clusters=3).fit(points).n_clusters_ == 3
+
+
+def test_a_number_of_clusters_that_links_forbid_is_refused():
+    points = blobs(10, 2, 0)[0]
+    with pytest.raises(ValueError, match=r"n_clusters \(2\) is below the 3 clusters that cannot_link keeps apart"):
+        AverageLinkage(n_clusters=2).fit(points, cannot_link=[(0, 1), (1, 2), (0, 2)])
+    with pytest.raises(ValueError, match="exceeds the 9 groups that must_link leaves"):
+        AverageLinkage(n_clusters=10).fit(points, must_link=[(0, 1)])
+    assert AverageLinkage(n_clusters=3).fit(points, cannot_link=[(0, 1), (1, 2), (0, 2)]).n_clusters_ == 3
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_without_a_threshold_merging_stops_where_plain_loops_find_the_most_persistent_clusters(seed):
+    points = blobs(26, 2 + seed, seed, noise=0.1 * (seed + 1), dimension=3)[0]
+    assert clusters_of(AverageLinkage().fit_predict(points)) == oracle.most_persistent(points)
+
+
+@pytest.mark.parametrize("noise", [0.5, 1.5])
+def test_clear_classes_are_found_without_labels(noise):
+    rng, labels = np.random.default_rng(0), np.arange(10_000) % 200
+    points = rng.normal(size=(200, 384)).astype(np.float32)[labels]
+    points += noise * rng.standard_normal(points.shape, dtype=np.float32)
+    found = AverageLinkage().fit(points / np.linalg.norm(points, axis=1, keepdims=True))
+    assert found.n_clusters_ == 200
+    assert adjusted_rand_score(labels, found.labels_) == 1.0
+
+
+def test_classes_of_a_long_tail_are_found_without_labels():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(40), np.round(np.geomspace(100, 1, 40)).astype(int))
+    points = rng.normal(size=(40, 64))[labels] + 0.5 * rng.normal(size=(len(labels), 64))
+    for clusterer in (AverageLinkage(), AverageLinkage(metric="cosine")):
+        assert clusterer.fit(points).n_clusters_ == 40
+        assert (clusterer.predict(points) == clusterer.labels_).all()
 
 
 def test_cosine_is_the_mean_cosine_distance():
@@ -171,6 +219,8 @@ def test_equal_points_are_one_cluster(n):
         ({"metric": "manhattan"}, np.eye(3), "metric must be one of euclidean, cosine"),
         ({"metric": "cosine"}, np.zeros((3, 2)), "vector 0 is zero"),
         ({"n_neighbors": 0}, np.eye(3), "n_neighbors must be an integer of at least 1"),
+        ({"n_clusters": 4}, np.eye(3), r"n_clusters \(4\) must be an integer between 1 and the number of points \(3\)"),
+        ({"n_clusters": 2.0}, np.eye(3), r"n_clusters \(2.0\) must be an integer"),
         ({}, np.full((3, 2), np.nan), "NaN"),
         ({}, 1e30 * np.eye(3), "within 1e18"),
     ],
@@ -190,7 +240,7 @@ def test_a_graph_without_some_edges_still_gives_a_tree(seed):
     links = ((points[rows] - points[columns]) ** 2).sum(axis=1)
     graph = symmetric_lists(rows.astype(np.int32), columns.astype(np.int32), links, np.inf, m)
     nothing = symmetric_lists(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32), 0.0, m)
-    clusters = tree_module.summaries(points, np.arange(m))
+    clusters = tree_module.summaries(points, np.ones(m), np.arange(m))
     pairs, links = np.full((m, 2), -1, np.int32), np.empty(m)
     n_merges, parents = merge_near(clusters, graph, nothing, 50.0, m, pairs, links)
     assert n_merges == m - len(np.unique(parents))

@@ -12,8 +12,7 @@ POINTS = np.arange(12.0).reshape(6, 2)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({}, "exactly one of n_clusters and opening_cost; got neither"),
-        ({"n_clusters": 2, "opening_cost": 1.0}, "got both"),
+        ({}, "pass n_clusters, opening_cost or both; got neither"),
         ({"n_clusters": 7}, r"n_clusters \(7\) must be an integer between 1 and the number of points \(6\)"),
         ({"n_clusters": 0}, r"n_clusters \(0\)"),
         ({"n_clusters": 2.5}, r"n_clusters \(2.5\)"),
@@ -88,11 +87,17 @@ def test_as_many_clusters_as_points():
         assert FacilityLocation(n_clusters=6, centers=centers).fit_predict(POINTS).tolist() == list(range(6))
 
 
-@pytest.mark.parametrize("value", [None, "1", [1.0], 1j, True, float("nan"), 0])
+@pytest.mark.parametrize("value", ["1", [1.0], 1j, True, float("nan"), 0])
 def test_a_threshold_that_is_no_positive_number_is_refused(value):
     points = np.zeros((4, 2))
     with pytest.raises(ValueError, match=r"^threshold must be a finite number above 0; got "):
         AverageLinkage(value).fit(points)
-    if value is not None:
-        with pytest.raises(ValueError, match=r"^opening_cost must be a finite number above 0; got "):
-            FacilityLocation(opening_cost=value).fit(points)
+    with pytest.raises(ValueError, match=r"^opening_cost must be a finite number above 0; got "):
+        FacilityLocation(opening_cost=value).fit(points)
+
+
+@pytest.mark.parametrize("clusterer", [AverageLinkage(1.0), FacilityLocation(2)], ids=["linkage", "facilities"])
+@pytest.mark.parametrize("weights", [[1, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, -1], [1, 1, 1, 1, 1, np.nan], [1, 1], [[1.0] * 6]])
+def test_a_weight_that_is_no_positive_number_is_refused(clusterer, weights):
+    with pytest.raises(ValueError, match="sample_weight must be 6 finite numbers above 0"):
+        clusterer.fit(POINTS, sample_weight=weights)

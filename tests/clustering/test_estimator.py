@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
@@ -13,35 +14,112 @@ from oracles import medoids as oracle
 ESTIMATORS = [
     FacilityLocation(n_clusters=3),
     FacilityLocation(n_clusters=3, centers="medoids"),
+    FacilityLocation(n_clusters=3, metric="cosine", squared=True, centers="medoids"),
     FacilityLocation(n_clusters=3, metric="precomputed", centers="medoids"),
     FacilityLocation(opening_cost=1.0),
     FacilityLocation(opening_cost=0.5, metric="precomputed"),
+    FacilityLocation(n_clusters=3, opening_cost=1.0),
+    AverageLinkage(),
+    AverageLinkage(0.7),
+    AverageLinkage(threshold=0.2, metric="cosine"),
+    AverageLinkage(n_clusters=3),
+    AverageLinkage(0.7, n_clusters=3),
 ]
-
-
-SETS_N_CLUSTERS = {  # scikit-learn gives these a number of clusters because there is such an option: then there would be both
-    "check_dont_overwrite_parameters", "check_clustering", "check_methods_sample_order_invariance",
-    "check_methods_subset_invariance", "check_fit2d_1sample", "check_fit2d_1feature", "check_fit2d_predict1d",
-}  # fmt: skip
-PASSES_VECTORS = {"check_clustering"}  # whatever the metric
+EXCEPTIONS = {
+    "check_sample_weight_equivalence_on_dense_data": lambda _: (
+        True
+    ),  # it compares numbers of clusters, which are by row, as KMeans'
+    "check_clustering": lambda estimator: estimator.metric == "precomputed",  # it passes vectors
+    "check_estimators_dtypes": lambda estimator: estimator.metric == "cosine",  # it passes vectors that are zero
+}
 
 
 def checks():
     for estimator in ESTIMATORS:
         for _, check in estimator_checks_generator(estimator):
             name = getattr(check, "func", check).__name__
-            if (estimator.opening_cost and name in SETS_N_CLUSTERS) or (
-                estimator.metric == "precomputed" and name in PASSES_VECTORS
-            ):
-                continue
-            yield pytest.param(estimator, check, id=f"{estimator}-{name}".replace("FacilityLocation", ""))
+            if not EXCEPTIONS.get(name, lambda _: False)(estimator):
+                yield pytest.param(estimator, check, id=f"{estimator}-{name}")
 
 
 @pytest.mark.parametrize(("estimator", "check"), list(checks()))
 def test_it_is_a_scikit_learn_clusterer(estimator, check):
-    from sklearn.base import clone
-
     check(clone(estimator))
+
+
+WEIGHED = [
+    FacilityLocation(n_clusters=8),
+    FacilityLocation(n_clusters=8, centers="medoids"),
+    FacilityLocation(n_clusters=8, centers="medoids", metric="cosine", squared=True),
+    FacilityLocation(opening_cost=8.0),  # with a small one there are pairs, either of which could be the medoid
+    FacilityLocation(n_clusters=4, opening_cost=8.0),
+    AverageLinkage(1.3),
+    AverageLinkage(n_clusters=8),
+    AverageLinkage(),
+]
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("clusterer", WEIGHED, ids=str)
+def test_weights_are_rows_that_are_repeated(clusterer, seed, linked):
+    linked &= getattr(clusterer, "opening_cost", None) is None  # another search than that of rows that are linked to each other
+    points, _ = blobs(90, 8, seed, noise=0.5)
+    weights = np.random.default_rng(seed).integers(1, 5, 90)
+    row_of, first = np.repeat(np.arange(90), weights), np.concatenate([[0], np.cumsum(weights)[:-1]])
+    must, cannot = np.array([(0, 40), (3, 7)]), np.array([(1, 2), (5, 6)])
+    copies = np.array([(first[i], j) for i in range(90) for j in range(first[i] + 1, first[i] + weights[i])])
+    links = [(must, cannot), (np.concatenate([first[must], copies]), first[cannot])] if linked else [(None, None)] * 2
+    once = clone(clusterer).fit(points, None, weights, must_link=links[0][0], cannot_link=links[0][1])
+    often = clone(clusterer).fit(points[row_of], must_link=links[1][0], cannot_link=links[1][1])
+    assert once.labels_[row_of].tolist() == often.labels_.tolist()
+    assert once.n_clusters_ == often.n_clusters_ == often.labels_.max() + 1
+    np.testing.assert_allclose(once.cluster_centers_, often.cluster_centers_, atol=1e-5)
+    np.testing.assert_allclose(once.ambiguity_[row_of], often.ambiguity_, atol=1e-3)
+    if isinstance(clusterer, FacilityLocation):
+        assert once.objective_ == pytest.approx(often.objective_, rel=1e-6)
+        assert once.score(points, None, weights) == pytest.approx(often.score(points[row_of]), rel=1e-6)
+        assert row_of[often.medoid_indices_].tolist() == once.medoid_indices_.tolist()
+    else:
+        assert once.threshold_ == pytest.approx(often.threshold_, rel=1e-5)
+
+
+@pytest.mark.parametrize("estimator", [each for each in ESTIMATORS if isinstance(each, FacilityLocation)], ids=str)
+def test_the_score_is_minus_the_objective_and_the_nearest_center_the_cluster(estimator):
+    points, _ = blobs(60, 6, 1, noise=0.6)
+    X = distances(points) if estimator.metric == "precomputed" else points
+    found = clone(estimator).fit(X)
+    assert found.score(X) == pytest.approx(-found.objective_, rel=1e-5)
+    assert found.score(X[:30]) >= found.score(X)
+    to_centers = found.transform(X)
+    assert to_centers.shape == (60, found.n_clusters_) == (60, len(found.medoid_indices_))
+    assert to_centers.argmin(axis=1).tolist() == found.labels_.tolist()
+    if estimator.metric == "euclidean":
+        expected = np.linalg.norm(points[:, None] - found.cluster_centers_, axis=2)
+        np.testing.assert_allclose(to_centers, expected, atol=1e-5)
+    assert found.set_output(transform="pandas").transform(X).columns[0] == "facilitylocation0"
+
+
+def test_a_row_far_from_all_costs_its_own_opening():
+    found = FacilityLocation(opening_cost=1.0).fit([[0.0], [0.1], [5.0]])
+    assert found.score([[0.0], [100.0]]) == pytest.approx(-(0.0 + 1.0) - 2 * 1.0)
+    assert found.score([[0.0], [100.0]], sample_weight=[1, 7]) == pytest.approx(-(0.0 + 7.0) - 2 * 1.0)
+
+
+@pytest.mark.parametrize("n_clusters", [2, 8, 30])
+def test_with_an_opening_cost_a_number_of_clusters_is_the_most_there_may_be(n_clusters):
+    points, _ = blobs(150, 8, 3, noise=0.2)
+    plain = FacilityLocation(opening_cost=2.0).fit(points)
+    found = FacilityLocation(n_clusters, opening_cost=2.0).fit(points)
+    assert plain.n_clusters_ == 8
+    assert found.n_clusters_ == min(n_clusters, 8)
+    assert found.objective_ >= plain.objective_
+    if n_clusters == 2:
+        fixed = FacilityLocation(2, centers="medoids").fit(points)
+        assert found.labels_.tolist() == found.predict(points).tolist() == fixed.labels_.tolist()
+        assert found.objective_ == pytest.approx(fixed.objective_ + 2 * 2.0)
+    else:
+        assert found.labels_.tolist() == plain.labels_.tolist()
 
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])

@@ -108,4 +108,4 @@ def test_links_do_not_change_what_a_points_object_holds():
     before = matrix.copy()
     FacilityLocation(opening_cost=1.0, metric="precomputed").fit(matrix, cannot_link=[(0, 1)], must_link=[(2, 3)])
     np.testing.assert_array_equal(matrix, before)
-    assert Points.of_matrix(matrix, False).costs is not matrix
+    assert Points.of_matrix(matrix, np.ones(40), False).costs is not matrix

@@ -137,6 +137,26 @@ def test_progress_is_reported_and_the_result_repeats():
 
 
 @LARGE
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize(
+    "options", [{"n_clusters": 12}, {"n_clusters": 12, "centers": "medoids"}, {"opening_cost": 4.0}], ids=str
+)
+def test_weights_are_respected_by_levels(options, linked):
+    vectors, _ = blobs(500, 12, 9, noise=0.4)
+    weights = np.random.default_rng(0).integers(1, 6, 500)
+    links = [(0, 400)] if linked else None
+    found = FacilityLocation(**options).fit(vectors, sample_weight=weights, must_link=links)
+    squared = 2 if options.get("centers", "") == "" and "n_clusters" in options else 1
+    costs = np.linalg.norm(vectors - found.cluster_centers_[found.labels_], axis=1) ** squared
+    price = options.get("opening_cost", 0.0) * found.n_clusters_
+    assert found.objective_ == pytest.approx((weights * costs).sum() + price, rel=1e-5)
+    often = FacilityLocation(**options).fit(np.repeat(vectors, weights, axis=0))
+    plain = FacilityLocation(**options).fit(vectors)
+    assert found.objective_ <= 1.03 * often.objective_ + (0.1 * often.objective_ if linked else 0)
+    assert -plain.score(vectors, sample_weight=weights) >= found.objective_ * 0.999 or linked
+
+
+@LARGE
 @pytest.mark.parametrize("options", [{"opening_cost": 1.0}, {"n_clusters": 3}, {"n_clusters": 3, "centers": "medoids"}], ids=str)
 def test_equal_points_at_scale(options):
     found = FacilityLocation(**options).fit(np.ones((300, 4)))

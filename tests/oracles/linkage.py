@@ -30,6 +30,18 @@ def average_linkage(points, limit, must=(), cannot=()):
         merge(*min(pairs)[1:])
 
 
+def most_persistent(points):
+    """The clusters with the largest Σ size × (1 − height of the last merge / height of the next), alone 0, over all merges."""
+    clusters, last, following, states = [(i,) for i in range(len(points))], {}, {}, []
+    while len(clusters) > 1:
+        square, a, b = min((mean_square(points, a, b), a, b) for k, a in enumerate(clusters) for b in clusters[:k])
+        states.append(clusters)
+        following[a] = following[b] = last[a + b] = square**0.5
+        clusters = [*(c for c in clusters if c not in (a, b)), a + b]
+    best = max(states, key=lambda state: sum(len(c) * (1 - last[c] / following[c]) for c in state if len(c) > 1))
+    return sorted(sorted(c) for c in best)
+
+
 def ambiguity(points, clusters, threshold):
     """Root mean square distance to the other members over that to the next best choice."""
     values = [0.0] * len(points)

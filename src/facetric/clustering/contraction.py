@@ -53,7 +53,12 @@ def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple
 
 
 def sparse_group_problem(
-    vectors: NDArray[np.float32], groups: Groups, pattern: csr_array, kind: int, opening_cost: float | None
+    vectors: NDArray[np.float32],
+    weights: NDArray[np.float64],
+    groups: Groups,
+    pattern: csr_array,
+    kind: int,
+    opening_cost: float | None,
 ) -> Sparse:
     """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members.
 
@@ -64,8 +69,8 @@ def sparse_group_problem(
 
     def add_up(rows: slice) -> None:
         _add_up(
-            vectors, groups.members, groups.first, groups.representatives, first, facilities, rows.start, rows.stop,
-            kind, values,
+            vectors, weights, groups.members, groups.first, groups.representatives, first, facilities, rows.start,
+            rows.stop, kind, values,
         )  # fmt: skip
 
     in_blocks(add_up, len(groups.representatives))
@@ -75,7 +80,7 @@ def sparse_group_problem(
     return sparse_problem(costs, caps, symmetric=False)
 
 
-def all_group_costs(vectors: NDArray[np.float32], groups: Groups, kind: int) -> NDArray[np.float64]:
+def all_group_costs(vectors: NDArray[np.float32], weights: NDArray[np.float64], groups: Groups, kind: int) -> NDArray[np.float64]:
     """The costs of every group at every group, (m, m) facility × client, from float32 products."""
     centers = vectors[groups.representatives]
     shift = centers.mean(axis=0)
@@ -87,7 +92,9 @@ def all_group_costs(vectors: NDArray[np.float32], groups: Groups, kind: int) -> 
         for start in range(groups.first[block.start], groups.first[block.stop], _ROWS):
             rows = groups.members[start : min(start + _ROWS, groups.first[block.stop])]
             points = vectors[rows] - shift
-            _add_products(points @ right, points, squares, groups.codes[rows], groups.representatives, rows, kind, costs)
+            _add_products(
+                points @ right, points, weights[rows], squares, groups.codes[rows], groups.representatives, rows, kind, costs
+            )
 
     in_blocks(add_up, len(centers), block_size=64)
     return np.ascontiguousarray(costs.T)
@@ -100,7 +107,7 @@ def contracted_pattern(graph: Sparse, codes: NDArray[np.int64]) -> csr_array:
     return csr_array(coo_array((np.ones(len(clients), dtype=np.int8), (clients, codes[graph.facilities])), shape=(m, m)))
 
 
-def dense_problem(costs: NDArray[np.floating], opening_cost: float | None) -> Dense:
+def dense_problem(costs: NDArray[np.floating], opening_cost: float | NDArray[np.float64] | None) -> Dense:
     """All costs, (m, m) facility × client, with caps as in :func:`sparse_group_problem`."""
     own = np.diagonal(costs).astype(np.float64)
     return Dense(costs, np.full(len(costs), unserved_cost(costs)) if opening_cost is None else opening_cost + own)
@@ -132,6 +139,7 @@ def sparse_problem(by_client: csr_array, caps: NDArray[np.float64], *, symmetric
 def _add_products(
     products: NDArray[np.float32],
     points: NDArray[np.float32],
+    weights: NDArray[np.float64],
     squares: NDArray[np.float32],
     clients: NDArray[np.int64],
     representatives: NDArray[np.int64],
@@ -147,12 +155,13 @@ def _add_products(
         for facility in range(len(squares)):
             if representatives[facility] != rows[row]:
                 square = max(own + squares[facility] - 2.0 * products[row, facility], 0.0)
-                costs[clients[row], facility] += cost_of_square(square, kind)
+                costs[clients[row], facility] += weights[row] * cost_of_square(square, kind)
 
 
 @njit(cache=True, nogil=True)
 def _add_up(
     vectors: NDArray[np.float32],
+    weights: NDArray[np.float64],
     members: NDArray[np.int64],
     first_member: NDArray[np.int64],
     representatives: NDArray[np.int64],
@@ -168,7 +177,7 @@ def _add_up(
             center = vectors[representatives[facilities[position]]]
             total = 0.0
             for member in range(first_member[group], first_member[group + 1]):
-                total += pair_cost(vectors[members[member]], center, kind)
+                total += weights[members[member]] * pair_cost(vectors[members[member]], center, kind)
             costs[position] = total
 
 

@@ -71,6 +71,30 @@ def check_options(metric: str, metrics: tuple[str, ...], **counts: Any) -> None:
             raise ValueError(f"{name} must be an integer of at least 1; got {value!r}: raise it")
 
 
+def checked_weights(sample_weight: Any, n: int) -> NDArray[np.float64]:
+    """One number above 0 per row; ones by default. A row that does not count has no cluster."""
+    weights = np.ones(n) if sample_weight is None else np.asarray(sample_weight, dtype=np.float64)
+    if weights.shape != (n,) or not ((weights > 0) & np.isfinite(weights)).all():
+        raise ValueError(
+            f"sample_weight must be {n} finite numbers above 0; got {weights.shape}, {weights.min():g} to {weights.max():g}: "
+            "leave out rows of weight zero"
+        )
+    return weights
+
+
+def checked_number(n_clusters: Any, n: int, n_groups: int) -> int:
+    """n_clusters, if there can be so many of n points in n_groups."""
+    if not isinstance(n_clusters, int | np.integer) or not 1 <= n_clusters <= n:
+        raise ValueError(
+            f"n_clusters ({n_clusters}) must be an integer between 1 and the number of points ({n}): change it (--clusters)"
+        )
+    if n_clusters > n_groups:
+        raise ValueError(
+            f"n_clusters ({n_clusters}) exceeds the {n_groups} groups that must_link leaves: lower it, or remove links"
+        )
+    return int(n_clusters)
+
+
 @njit(cache=True, nogil=True)
 def cost_of_square(square: float, kind: int) -> float:
     """The cost at a squared Euclidean distance; cosine: of unit vectors, 1 − x·y = ‖x − y‖² / 2."""

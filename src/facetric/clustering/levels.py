@@ -39,18 +39,26 @@ _CANDIDATES = 128  # members nearest to a cluster's mean among which a better me
 
 @dataclass(frozen=True, eq=False)
 class Cloud:
-    """Vectors with the symmetric graph of their nearest neighbors."""
+    """Weighted vectors with the symmetric graph of their nearest neighbors."""
 
     vectors: NDArray[np.float32]
+    weights: NDArray[np.float64]
     graph: Sparse
     n_neighbors: int
     kind: int
 
     @classmethod
-    def of(cls, vectors: NDArray[np.float32], n_neighbors: int, kind: int, progress: Progress | None = None) -> Cloud:
+    def of(
+        cls,
+        vectors: NDArray[np.float32],
+        weights: NDArray[np.float64],
+        n_neighbors: int,
+        kind: int,
+        progress: Progress | None = None,
+    ) -> Cloud:
         graph = neighbor_graph(vectors, n_neighbors, kind, progress=progress)
         lists = sparse_problem(symmetric_graph(graph), np.zeros(len(vectors)))
-        return cls(vectors, lists, n_neighbors, kind)
+        return cls(vectors, weights, lists, n_neighbors, kind)
 
     def two_nearest(self, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> TwoNearest:
         """The two best medoids within every point's reach; points that reach none look at all of them."""
@@ -119,22 +127,24 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
     groups = Groups.of(links.codes)
     if links.joins:
         pattern = contracted_pattern(cloud.graph, links.codes)
-        return groups, sparse_group_problem(cloud.vectors, groups, pattern, cloud.kind, opening_cost)
-    cap = unserved_cost(cloud.graph.client_costs) if opening_cost is None else opening_cost
-    problem = cloud.graph._replace(caps=np.full(len(links.codes), cap))
-    if len(links.cannot):  # its two sides must share no memory, so that one direction of an edge can be forbidden
-        problem = problem._replace(facility_costs=problem.facility_costs.copy(), client_costs=problem.client_costs.copy())
-    return groups, problem
+        return groups, sparse_group_problem(cloud.vectors, cloud.weights, groups, pattern, cloud.kind, opening_cost)
+    graph, weights = cloud.graph, cloud.weights.astype(np.float32)
+    if len(links.cannot) or (weights != 1).any():  # two sides of their own: weights are the clients', and one may be forbidden
+        facility_costs = graph.facility_costs * weights[graph.clients]
+        client_costs = graph.client_costs * np.repeat(weights, np.diff(graph.client_first))
+        graph = graph._replace(facility_costs=facility_costs, client_costs=client_costs)
+    cap = unserved_cost(graph.client_costs) if opening_cost is None else opening_cost
+    return groups, graph._replace(caps=cap * np.maximum(cloud.weights, 1.0))
 
 
 def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) -> tuple[Groups, Problem]:
     """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
     groups = Groups.of(clusters.labels, clusters.medoids)
     if len(clusters.medoids) <= _DENSE_LEVEL:
-        return groups, dense_problem(all_group_costs(cloud.vectors, groups, cloud.kind), opening_cost)
+        return groups, dense_problem(all_group_costs(cloud.vectors, cloud.weights, groups, cloud.kind), opening_cost)
     centers = cloud.vectors[clusters.medoids]
     pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cloud.kind))
-    return groups, sparse_group_problem(cloud.vectors, groups, pattern, cloud.kind, opening_cost)
+    return groups, sparse_group_problem(cloud.vectors, cloud.weights, groups, pattern, cloud.kind, opening_cost)
 
 
 def clusters_of(groups: Groups, found: Medoids, n_before: int = 0) -> Clusters:
@@ -181,7 +191,7 @@ def _polish(
         found = cloud.two_nearest(medoids, labels)
         moved = np.where(linked, labels, found.near)
         moved[medoids] = np.arange(len(medoids))
-        costs = own_costs(cloud, medoids, moved)
+        costs = cloud.weights * own_costs(cloud, medoids, moved)
         alone = np.empty(0, dtype=np.int64)
         if opening_cost is not None:
             alone = np.flatnonzero((costs > opening_cost) & ~linked)
@@ -209,7 +219,7 @@ def better_medoids(cloud: Cloud, labels: NDArray[np.int64], medoids: NDArray[np.
 
     def search(rows: slice) -> None:
         lists = groups.members, groups.first, rows.start, rows.stop
-        _better_medoids(cloud.vectors, *lists, cloud.kind, _CANDIDATES, best)
+        _better_medoids(cloud.vectors, cloud.weights, *lists, cloud.kind, _CANDIDATES, best)
 
     in_blocks(search, len(medoids))
     return best
@@ -218,6 +228,7 @@ def better_medoids(cloud: Cloud, labels: NDArray[np.int64], medoids: NDArray[np.
 @njit(cache=True, nogil=True)
 def _better_medoids(
     vectors: NDArray[np.float32],
+    weights: NDArray[np.float64],
     members: NDArray[np.int64],
     first: NDArray[np.int64],
     start: int,
@@ -232,8 +243,8 @@ def _better_medoids(
             continue
         mean = np.zeros(vectors.shape[1])
         for i in own:
-            mean += vectors[i]
-        mean /= len(own)
+            mean += weights[i] * vectors[i]
+        mean /= weights[own].sum()
         center = mean.astype(np.float32)
         keys = np.empty(len(own))
         for position in range(len(own)):
@@ -241,11 +252,11 @@ def _better_medoids(
         nearest = own[np.argsort(keys, kind="mergesort")[:n_candidates]]
         lowest = 0.0
         for i in own:
-            lowest += pair_cost(vectors[i], vectors[best[cluster]], kind)
+            lowest += weights[i] * pair_cost(vectors[i], vectors[best[cluster]], kind)
         for candidate in nearest:
             total = 0.0
             for i in own:
-                total += pair_cost(vectors[i], vectors[candidate], kind)
+                total += weights[i] * pair_cost(vectors[i], vectors[candidate], kind)
                 if total >= lowest:
                     break
             if total < lowest:

@@ -238,6 +238,26 @@ def contracted(graph: Graph, position: NDArray[np.int64], m: int) -> Graph:
 
 
 @njit(cache=True, nogil=True)
+def persistence(sizes: NDArray[np.float64], merges: NDArray[np.int64], heights: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Σ size × (1 − its last height / its next) over the clusters, alone and the last ones 0, after 0, 1, … of these merges.
+
+    `sizes` (n,) are those of the clusters before the first merge, at one of their points each.
+    """
+    sizes, parents, change = sizes.copy(), np.arange(len(sizes)).astype(np.int32), np.zeros(len(merges) + 2)
+    born, since = np.zeros(len(sizes)), np.zeros(len(sizes), np.int64)
+    for i in range(len(merges)):
+        a, b = _find(parents, merges[i, 0]), _find(parents, merges[i, 1])
+        for cluster in (a, b):
+            if sizes[cluster] > 1 and heights[i] > 0:
+                value = sizes[cluster] * (1 - born[cluster] / heights[i])
+                change[since[cluster]] += value
+                change[i + 1] -= value
+        parents[b], born[a], since[a] = a, heights[i], i + 1
+        sizes[a] += sizes[b]
+    return np.cumsum(change)[:-1]
+
+
+@njit(cache=True, nogil=True)
 def merged_labels(
     first: NDArray[np.int64], merges: NDArray[np.int64], links: NDArray[np.float64], limit: float
 ) -> NDArray[np.int64]:

@@ -36,22 +36,23 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Points:
-    """n points with either all costs or, when they are many, a cloud."""
+    """n weighted points with either all costs or, when they are many, a cloud."""
 
-    n: int
+    weights: NDArray[np.float64]  # (n,) how often a point counts
     vectors: NDArray[np.float32] | None = None
-    costs: NDArray[np.floating] | None = None  # (n, n) facility × client
+    costs: NDArray[np.floating] | None = None  # (n, n) facility × client, each counted once
     cloud: Cloud | None = None
 
     @classmethod
-    def of_vectors(cls, vectors: NDArray[np.float32], kind: int, n_neighbors: int, progress: Progress | None = None) -> Points:
-        n = len(vectors)
-        if n <= max(MAX_DENSE, n_neighbors + 1):
-            return cls(n, vectors, costs=dense_costs(vectors, kind))
-        return cls(n, vectors, cloud=Cloud.of(vectors, n_neighbors, kind, progress=progress))
+    def of_vectors(
+        cls, vectors: NDArray[np.float32], weights: NDArray[np.float64], kind: int, n_neighbors: int, progress: Progress | None
+    ) -> Points:
+        if len(vectors) <= max(MAX_DENSE, n_neighbors + 1):
+            return cls(weights, vectors, costs=dense_costs(vectors, kind))
+        return cls(weights, vectors, cloud=Cloud.of(vectors, weights, n_neighbors, kind, progress=progress))
 
     @classmethod
-    def of_matrix(cls, distances: NDArray[np.floating], squared: bool) -> Points:
+    def of_matrix(cls, distances: NDArray[np.floating], weights: NDArray[np.float64], squared: bool) -> Points:
         if (distances < 0).any():
             raise ValueError(_NEGATIVE.format(distances.min()))
         diagonal = np.diagonal(distances)
@@ -60,7 +61,7 @@ class Points:
                 f"the distance of a point to itself must be 0; got {np.abs(diagonal).max():.3g}: fill the diagonal with 0"
             )
         costs = np.ascontiguousarray(distances.T)  # row i of X: what point i pays
-        return cls(len(costs), costs=costs**2 if squared else costs.copy())
+        return cls(weights, costs=costs**2 if squared else costs.copy())
 
     def fit(
         self,
@@ -91,11 +92,14 @@ class Points:
         """Points, or groups of must-linked points, with caps: the price of staying alone, or more than any cost."""
         assert self.costs is not None
         costs, groups = self.costs, Groups.of(links.codes)
+        if (self.weights != 1.0).any():
+            costs = costs * self.weights.astype(costs.dtype)
         if links.joins:
             groups, costs = dense_groups(costs, links.codes)
-        elif len(links.cannot):
+        elif len(links.cannot) and costs is self.costs:
             costs = costs.copy()  # where assignments are forbidden
-        return groups, dense_problem(costs, opening_cost)
+        price = None if opening_cost is None else opening_cost * (1.0 if links.joins else np.maximum(self.weights, 1.0))
+        return groups, dense_problem(costs, price)
 
     def _check_apart(self, clusters: Clusters, links: Links, n_clusters: int) -> None:
         """With a given number of clusters, cannot-linked points may find no place."""
@@ -115,27 +119,27 @@ class Points:
             other = np.where(found.near == labels, found.second_costs, found.near_costs)
         else:
             assert self.costs is not None
-            own = np.where(labels >= 0, self.costs[medoids[labels], np.arange(self.n)], np.inf).astype(np.float64)
-            other = np.full(self.n, np.inf)
+            own = np.where(labels >= 0, self.costs[medoids[labels], np.arange(len(labels))], np.inf).astype(np.float64)
+            other = np.full(len(labels), np.inf)
             for position, medoid in enumerate(medoids):
                 np.minimum(other, self.costs[medoid], out=other, where=labels != position)
-        objective = float(own[labels >= 0].sum()) + (opening_cost or 0.0) * len(medoids)
-        return Fit(labels, medoids, _ambiguity(own, other, labels, medoids, opening_cost), objective, clusters.n_sweeps)
+        objective = float((self.weights * own)[labels >= 0].sum()) + (opening_cost or 0.0) * len(medoids)
+        return Fit(labels, medoids, self._ambiguity(own, other, labels, medoids, opening_cost), objective, clusters.n_sweeps)
 
     def _with_means(self, clusters: Clusters, links: Links, max_iterations: int) -> Fit:
         """k-means from the medoids' clusters: must-linked points move as their mean, cannot-linked ones stay where they are."""
         assert self.vectors is not None
         vectors, k = self.vectors, len(clusters.medoids)
         groups = Groups.of(links.codes)
-        rows = weighted_means(vectors, np.ones(self.n), links.codes, links.n_groups) if links.joins else vectors
-        is_wide = self.cloud is not None and self.n * k > MAX_ALL_PAIRS  # looking at all centers would take n·k time
+        rows = weighted_means(vectors, self.weights, links.codes, links.n_groups) if links.joins else vectors
+        is_wide = self.cloud is not None and len(vectors) * k > MAX_ALL_PAIRS  # looking at all centers would take n·k time
         frozen = np.zeros(len(rows), dtype=np.bool_)
         frozen[links.codes[links.cannot.ravel()]] = True
         found = lloyd(
             rows,
             clusters.labels[groups.representatives],
             k,
-            weights=groups.sizes.astype(np.float64),
+            weights=np.bincount(links.codes, self.weights).astype(np.float64),
             frozen=frozen,
             assign=self._in_reach if is_wide and not links.joins else None,
             max_iterations=max_iterations,
@@ -144,32 +148,33 @@ class Points:
         near = self._in_reach(found.centers, labels) if is_wide else two_nearest(vectors, found.centers)
         own = np.sqrt(((vectors.astype(np.float64) - found.centers[labels]) ** 2).sum(axis=1))
         other = np.sqrt(np.where(near.near == labels, near.second_costs, near.near_costs))
-        ambiguity = _ambiguity(own, other, labels, np.empty(0, dtype=np.int64), None)
+        ambiguity = self._ambiguity(own, other, labels, np.empty(0, dtype=np.int64), None)
         n_iterations = clusters.n_sweeps + found.n_iterations
-        return Fit(labels, clusters.medoids, ambiguity, float((own**2).sum()), n_iterations, found.centers)
+        return Fit(labels, clusters.medoids, ambiguity, float((self.weights * own**2).sum()), n_iterations, found.centers)
 
     def _in_reach(self, centers: NDArray[np.float32], labels: NDArray[np.int64]) -> TwoNearest:
         assert self.cloud is not None
         lists = self.cloud.graph.client_first, self.cloud.graph.facilities
         return two_nearest_in_reach(self.cloud.vectors, centers, labels, *lists)
 
-
-def _ambiguity(
-    own: NDArray[np.float64],
-    other: NDArray[np.float64],
-    labels: NDArray[np.int64],
-    medoids: NDArray[np.int64],
-    opening_cost: float | None,
-) -> NDArray[np.float64]:
-    """The cost of the own choice over that of the next best, in [0, 1]; see FacilityLocation."""
-    own, other = own.copy(), other.copy()
-    if opening_cost is not None:
-        other = np.minimum(other, opening_cost, where=np.bincount(labels)[labels] > 1, out=other)
-        own[np.bincount(labels)[labels] == 1] = opening_cost
-    ambiguity = np.zeros(len(own))
-    np.divide(own, other, out=ambiguity, where=(other > 0) & np.isfinite(other) & np.isfinite(own))
-    ambiguity[(other == 0)] = 1.0
-    ambiguity[labels < 0] = 1.0
-    crowd = np.ones(len(medoids), dtype=np.bool_) if opening_cost is None else np.bincount(labels, minlength=len(medoids)) > 1
-    ambiguity[medoids[crowd]] = 0.0
-    return np.clip(ambiguity, 0.0, 1.0)
+    def _ambiguity(
+        self,
+        own: NDArray[np.float64],
+        other: NDArray[np.float64],
+        labels: NDArray[np.int64],
+        medoids: NDArray[np.int64],
+        opening_cost: float | None,
+    ) -> NDArray[np.float64]:
+        """The cost of the own choice over that of the next best, in [0, 1]; see FacilityLocation."""
+        own, other = own.copy(), other.copy()
+        crowd = np.ones(len(medoids), dtype=np.bool_)
+        if opening_cost is not None:
+            crowd = np.bincount(labels, np.maximum(self.weights, 1.0)) > 1  # a point that counts twice is not alone
+            other = np.minimum(other, opening_cost, where=crowd[labels], out=other)
+            own[~crowd[labels]] = opening_cost
+        ambiguity = np.zeros(len(own))
+        np.divide(own, other, out=ambiguity, where=(other > 0) & np.isfinite(other) & np.isfinite(own))
+        ambiguity[(other == 0)] = 1.0
+        ambiguity[labels < 0] = 1.0
+        ambiguity[medoids[crowd]] = 0.0
+        return np.clip(ambiguity, 0.0, 1.0)

@@ -11,9 +11,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.clustering.kmeans import weighted_means
 from facetric.clustering.knn import SQUARED, neighbor_graph
 from facetric.clustering.links import Links
-from facetric.clustering.merging import Blobs, Graph, all_pairs, contracted, merge_near, merged_labels, symmetric_lists
+from facetric.clustering.merging import (
+    Blobs,
+    Graph,
+    all_pairs,
+    contracted,
+    merge_near,
+    merged_labels,
+    persistence,
+    symmetric_lists,
+)
 from facetric.progress import Progress
 
 MAX_ALL_PAIRS = 2000  # clusters; up to here every pair is looked at
@@ -31,8 +41,22 @@ class Tree:
 
     def cut(self, limit: float) -> NDArray[np.int64]:
         """The clusters after all merges with a link of at most the limit, numbered by their first point. (n,)"""
+        return self._merged(self.links, limit)
+
+    def after(self, n_merges: int) -> NDArray[np.int64]:
+        """The clusters after so many merges, the nearest first; equal ones in the order in which they were found. (n,)"""
+        return self._merged(np.argsort(np.argsort(self.links, kind="stable")).astype(np.float64), n_merges - 1)
+
+    def most_persistent(self, weights: NDArray[np.float64]) -> int:
+        """After how many merges clusters are far from merging again, by the mean over points; equal points have merged."""
+        order, sizes = np.argsort(self.links, kind="stable"), np.zeros(len(weights))
+        sizes[np.unique(self.joined, return_index=True)[1]] = np.bincount(self.joined, weights)
+        n_equal = int((self.links == 0).sum())
+        return n_equal + int(persistence(sizes, self.merges[order], np.sqrt(self.links[order]))[n_equal:].argmax())
+
+    def _merged(self, links: NDArray[np.float64], limit: float) -> NDArray[np.int64]:
         first = np.unique(self.joined, return_index=True)[1]
-        return merged_labels(first[self.joined], self.merges, self.links, limit)
+        return merged_labels(first[self.joined], self.merges, links, float(limit))
 
 
 def average_linkage(
@@ -41,12 +65,13 @@ def average_linkage(
     *,
     n_neighbors: int,
     links: Links,
+    weights: NDArray[np.float64] | None = None,
     progress: Progress | None = None,
 ) -> Tree:
-    """All merges with a link of at most the limit."""
+    """All merges with a link of at most the limit; `weights` (n,) say how often a point counts."""
     n = len(vectors)
     codes = links.codes.copy()
-    blobs = summaries(vectors, codes)
+    blobs = summaries(vectors, np.ones(n) if weights is None else weights, codes)
     points = np.unique(codes, return_index=True)[1]  # a point of every cluster
     merges, found = [np.empty((0, 2), dtype=np.int64)], [np.empty(0)]
     near = _near(blobs, limit, n_neighbors, progress)
@@ -75,16 +100,14 @@ def average_linkage(
     return Tree(links.codes, np.concatenate(merges), np.concatenate(found), neighbors)
 
 
-def summaries(vectors: NDArray[np.float32], codes: NDArray[np.int64]) -> Blobs:
+def summaries(vectors: NDArray[np.float32], weights: NDArray[np.float64], codes: NDArray[np.int64]) -> Blobs:
     """Mean, spread and size of every cluster."""
-    sizes = np.bincount(codes).astype(np.float64)
+    sizes = np.bincount(codes, weights).astype(np.float64)
     if len(sizes) == len(codes):
         return Blobs(vectors.copy(), np.zeros(len(sizes)), sizes, np.zeros(len(sizes)))
-    order = np.argsort(codes, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(sizes[:-1]).astype(np.int64)])
-    means = (np.add.reduceat(vectors[order], starts, axis=0, dtype=np.float64) / sizes[:, None]).astype(np.float32)
-    squares = np.square(vectors[order] - means[codes[order]], dtype=np.float64).sum(axis=1)
-    return Blobs(means, np.add.reduceat(squares, starts) / sizes, sizes, np.zeros(len(sizes)))
+    means = weighted_means(vectors, weights, codes, len(sizes))
+    squares = np.square(vectors - means[codes], dtype=np.float64).sum(axis=1)
+    return Blobs(means, np.bincount(codes, weights * squares) / sizes, sizes, np.zeros(len(sizes)))
 
 
 def _near(blobs: Blobs, limit: float, n_neighbors: int, progress: Progress | None) -> Graph:

@@ -77,13 +77,13 @@ def build_loss(
     parameters = _parameters(make)
     given = {"embedding_size": dim, "num_classes": n_classes, "seed": seed}
     sizes = {key: value for key, value in given.items() if value is not None and key in parameters}
-    if is_plain := _is_plain_loss(make, parameters, {**sizes, **(options or {})}):
+    if is_plain := _is_the_loss(make, parameters, {**sizes, **(options or {})}):
         parameters = dict(list(parameters.items())[2:])
     arguments = {**sizes, **_checked_options(name, parameters, options or {}, filled_in=sizes)}
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            loss = _PlainLoss(name, make, arguments) if is_plain else make(**arguments)
+            loss = FunctionLoss(name, make, arguments) if is_plain else make(**arguments)
     except ValueError as error:
         raise ValueError(f"loss {name!r}: {error}") from None
     except TypeError as error:
@@ -97,7 +97,7 @@ def build_loss(
     return loss
 
 
-class _PlainLoss(nn.Module):
+class FunctionLoss(nn.Module):
     """A function loss(embeddings, labels, **options) as a module."""
 
     def __init__(self, name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ class _PlainLoss(nn.Module):
         return value
 
 
-def _is_plain_loss(make: Callable[..., Any], parameters: Parameters, given: Mapping[str, Any]) -> bool:
+def _is_the_loss(make: Callable[..., Any], parameters: Parameters, given: Mapping[str, Any]) -> bool:
     """Whether this is a function of embeddings and labels: its first two arguments have no value, and are no numbers or text."""
     first = [option for option in list(parameters.values())[:2] if option.default is option.empty and option.name not in given]
     tensors = [each for each in first if each.kind <= each.POSITIONAL_OR_KEYWORD and each.annotation not in _PLAIN.values()]

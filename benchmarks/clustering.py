@@ -5,11 +5,13 @@
 
 k given: facetric, kmedoids' FasterPAM, scikit-learn's KMeans (k-means++, 1 and 10 starts) and faiss' k-means; the sum of
 distances for medoids, of squared distances for means. k unknown: facetric, HDBSCAN and average linkage at their best of several
-settings by the true labels (AMI + pairwise F1), so that the comparison is about time and the best that each can do. In parts:
+settings by the true labels (AMI + pairwise F1), so that the comparison is about time and the best that each can do; and
+`AverageLinkage()`, which is told nothing. In parts:
 what k medoids lose when the points lie on several machines. --many: points in 64 dimensions, end to end, and how time grows with
 their number.
 
-Data: long-tailed mixtures on the unit sphere (sizes ∝ 1/(rank + 10)^0.8), and the vectors and labels of --features. Times are on
+Data: long-tailed mixtures on the unit sphere (sizes ∝ 1/(rank + 10)^0.8), and the vectors of --features with their labels or, in
+files of `facetric embed`, folders. Times are on
 the clock and, in brackets, of all processor cores; compiled code is compiled before.
 """
 
@@ -164,7 +166,10 @@ def k_unknown(title, vectors, labels, n_neighbors=32):
     row(name, ours, np.nan, labels, clusters, f"k = {clusters.max() + 1:,}")
     print(f"    the {n_neighbors} neighbors themselves took {known[0]:.2f} ({known[1]:.2f}) s")
     found, whole = timed(lambda: AverageLinkage(threshold).fit(vectors))
-    row("the same from vectors, with ambiguity", whole, np.nan, labels, found.labels_, f"k = {len(found.medoid_indices_):,}")
+    row("the same from vectors, with ambiguity", whole, np.nan, labels, found.labels_, f"k = {found.n_clusters_:,}")
+    found, whole = timed(lambda: AverageLinkage().fit(vectors))
+    name = f"without a threshold: {found.threshold_:.3f}"
+    row(name, whole, np.nan, labels, found.labels_, f"k = {found.n_clusters_:,}")
     costs = np.quantile(graph.data, 0.5) * np.array([0.7, 1, 1.5, 2, 3, 4, 6])
     results = [timed(lambda c=c: FacilityLocation(opening_cost=c, squared=True).fit(vectors)) for c in costs]
     found, seconds = max(results, key=lambda result: quality(labels, result[0].labels_))
@@ -249,7 +254,8 @@ def main():
         parts("synthetic", *long_tail(options.parts, 100))
     for path in options.features:
         stored = np.load(path)
-        vectors, labels = stored["vectors"], stored["labels"].astype(np.int64)
+        folders = [name.split("/")[0] for name in stored["names"]] if "names" in stored else None  # of `facetric embed`
+        vectors, labels = stored["vectors"], np.unique(folders or stored["labels"], return_inverse=True)[1]
         if options.sizes:
             k_given(path, vectors, labels)
         k_unknown(path, vectors, labels)

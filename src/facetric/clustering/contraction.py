@@ -1,4 +1,4 @@
-"""Contraction: groups of points that move together become the points of a smaller problem.
+"""Many points, and their contraction: groups of points that move together become the points of a smaller problem.
 
 Must-linked points are such groups, and so are the clusters of a finer clustering. The cost of group g at group h is the sum of
 its members' costs at h's representative. A sparse problem holds some of these costs, as lists that the search walks along.
@@ -13,10 +13,46 @@ from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, eye_array  # type: ignore[import-untyped]
 
-from facetric.clustering.knn import cost_of_square, in_blocks, pair_cost
+from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
+from facetric.clustering.knn import cost_of_square, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.state import Dense, Sparse, unserved_cost
+from facetric.progress import Progress
 
 _ROWS = 512  # points of a matrix product
+
+
+@dataclass(frozen=True, eq=False)
+class Cloud:
+    """Weighted vectors with the symmetric graph of their nearest neighbors."""
+
+    vectors: NDArray[np.float32]
+    weights: NDArray[np.float64]
+    graph: Sparse
+    n_neighbors: int
+    kind: int
+
+    @classmethod
+    def of(
+        cls,
+        vectors: NDArray[np.float32],
+        weights: NDArray[np.float64],
+        n_neighbors: int,
+        kind: int,
+        progress: Progress | None = None,
+    ) -> Cloud:
+        graph = neighbor_graph(vectors, n_neighbors, kind, progress=progress)
+        lists = sparse_problem(symmetric_graph(graph), np.zeros(len(vectors)))
+        return cls(vectors, weights, lists, n_neighbors, kind)
+
+    def two_nearest(self, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> TwoNearest:
+        """The two best medoids within every point's reach; points that reach none look at all of them."""
+        centers = self.vectors[medoids]
+        lists = self.graph.client_first, self.graph.facilities
+        found = two_nearest_in_reach(self.vectors, centers, labels, *lists, self.kind)
+        if len(lost := np.flatnonzero(found.near < 0)):
+            for array, values in zip(found, two_nearest(self.vectors[lost], centers, self.kind), strict=True):
+                array[lost] = values
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,14 +88,7 @@ def dense_groups(costs: NDArray[np.floating], codes: NDArray[np.int64]) -> tuple
     return Groups.of(codes, representatives), sums
 
 
-def sparse_group_problem(
-    vectors: NDArray[np.float32],
-    weights: NDArray[np.float64],
-    groups: Groups,
-    pattern: csr_array,
-    kind: int,
-    opening_cost: float | None,
-) -> Sparse:
+def sparse_group_problem(cloud: Cloud, groups: Groups, pattern: csr_array, opening_cost: float | None) -> Sparse:
     """The costs of every group at the groups of its row of `pattern`, exactly, from the vectors of its members.
 
     Caps: the opening cost and what a group pays at its own representative; without one, more than any cost.
@@ -68,10 +97,8 @@ def sparse_group_problem(
     values = np.empty(len(facilities), dtype=np.float64)
 
     def add_up(rows: slice) -> None:
-        _add_up(
-            vectors, weights, groups.members, groups.first, groups.representatives, first, facilities, rows.start,
-            rows.stop, kind, values,
-        )  # fmt: skip
+        lists = groups.members, groups.first, groups.representatives, first, facilities
+        _add_up(cloud.vectors, cloud.weights, *lists, rows.start, rows.stop, cloud.kind, values)
 
     in_blocks(add_up, len(groups.representatives))
     costs = csr_array((values, facilities, first), shape=pattern.shape)
@@ -80,9 +107,9 @@ def sparse_group_problem(
     return sparse_problem(costs, caps, symmetric=False)
 
 
-def all_group_costs(vectors: NDArray[np.float32], weights: NDArray[np.float64], groups: Groups, kind: int) -> NDArray[np.float64]:
+def all_group_costs(cloud: Cloud, groups: Groups) -> NDArray[np.float64]:
     """The costs of every group at every group, (m, m) facility × client, from float32 products."""
-    centers = vectors[groups.representatives]
+    centers = cloud.vectors[groups.representatives]
     shift = centers.mean(axis=0)
     right = np.ascontiguousarray((centers - shift).T)
     squares = np.einsum("dm,dm->m", right, right)
@@ -91,10 +118,9 @@ def all_group_costs(vectors: NDArray[np.float32], weights: NDArray[np.float64], 
     def add_up(block: slice) -> None:  # groups of one block
         for start in range(groups.first[block.start], groups.first[block.stop], _ROWS):
             rows = groups.members[start : min(start + _ROWS, groups.first[block.stop])]
-            points = vectors[rows] - shift
-            _add_products(
-                points @ right, points, weights[rows], squares, groups.codes[rows], groups.representatives, rows, kind, costs
-            )
+            points, weights = cloud.vectors[rows] - shift, cloud.weights[rows]
+            lists = groups.codes[rows], groups.representatives, rows
+            _add_products(points @ right, points, weights, squares, *lists, cloud.kind, costs)
 
     in_blocks(add_up, len(centers), block_size=64)
     return np.ascontiguousarray(costs.T)

@@ -7,12 +7,7 @@ from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import (  # type: ignore[import-untyped]
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    ClusterMixin,
-    TransformerMixin,
-)
+from sklearn import base  # type: ignore[import-untyped]
 from sklearn.metrics.pairwise import euclidean_distances  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
@@ -33,7 +28,7 @@ from facetric.clustering.points import Points
 from facetric.progress import Progress
 
 
-class FacilityLocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClusterMixin, BaseEstimator):
+class FacilityLocation(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMixin, base.ClusterMixin, base.BaseEstimator):
     """Clusters around medoids that minimize the sum of distances: k of them, or as many as pay for their opening cost λ.
 
         n_clusters = k:     min over |S| = k of  Σ_i w_i·min_{j ∈ S} d(i, j)
@@ -173,7 +168,7 @@ class FacilityLocation(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Cluste
         distances: NDArray[Any] = self._new(X)
         if self.metric != "precomputed":
             distances = euclidean_distances(distances.astype(np.float64), self._centers)
-        return distances if self._kind in (EUCLIDEAN, SQUARED) or self.metric == "precomputed" else distances**2 / 2
+        return distances if self._kind in (EUCLIDEAN, SQUARED) else distances**2 / 2
 
     def score(self, X: Any, y: None = None, sample_weight: ArrayLike | None = None) -> float:
         """Minus what is minimized, for these rows and the centers of fit; a row beyond λ costs λ, its own opening."""

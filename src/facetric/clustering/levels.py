@@ -15,19 +15,19 @@ from numba import njit
 from numpy.typing import NDArray
 
 from facetric.clustering.contraction import (
+    Cloud,
     Groups,
     all_group_costs,
     contracted_pattern,
     dense_problem,
     sparse_group_problem,
-    sparse_problem,
     symmetric_graph,
 )
-from facetric.clustering.kmeans import TwoNearest, two_nearest, two_nearest_in_reach
+from facetric.clustering.kmeans import two_nearest
 from facetric.clustering.knn import SQUARED, fill_costs, in_blocks, neighbor_graph, pair_cost
 from facetric.clustering.links import Links, solve_apart
 from facetric.clustering.medoids import Medoids
-from facetric.clustering.state import Problem, Sparse, unserved_cost
+from facetric.clustering.state import Problem, unserved_cost
 from facetric.progress import Progress
 
 _DENSE_LEVEL = 2000  # a level of at most this many points knows all costs
@@ -35,40 +35,6 @@ _POINTS_PER_CLUSTER = 4  # a level is fine enough for n_clusters when it has thi
 _SHRINKAGE = 5  # a level for a given number of clusters has this many times fewer points than the one before
 _MAX_ROUNDS = 20
 _CANDIDATES = 128  # members nearest to a cluster's mean among which a better medoid is looked for
-
-
-@dataclass(frozen=True, eq=False)
-class Cloud:
-    """Weighted vectors with the symmetric graph of their nearest neighbors."""
-
-    vectors: NDArray[np.float32]
-    weights: NDArray[np.float64]
-    graph: Sparse
-    n_neighbors: int
-    kind: int
-
-    @classmethod
-    def of(
-        cls,
-        vectors: NDArray[np.float32],
-        weights: NDArray[np.float64],
-        n_neighbors: int,
-        kind: int,
-        progress: Progress | None = None,
-    ) -> Cloud:
-        graph = neighbor_graph(vectors, n_neighbors, kind, progress=progress)
-        lists = sparse_problem(symmetric_graph(graph), np.zeros(len(vectors)))
-        return cls(vectors, weights, lists, n_neighbors, kind)
-
-    def two_nearest(self, medoids: NDArray[np.int64], labels: NDArray[np.int64]) -> TwoNearest:
-        """The two best medoids within every point's reach; points that reach none look at all of them."""
-        centers = self.vectors[medoids]
-        lists = self.graph.client_first, self.graph.facilities
-        found = two_nearest_in_reach(self.vectors, centers, labels, *lists, self.kind)
-        if len(lost := np.flatnonzero(found.near < 0)):
-            for array, values in zip(found, two_nearest(self.vectors[lost], centers, self.kind), strict=True):
-                array[lost] = values
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +93,7 @@ def _first_level(cloud: Cloud, links: Links, opening_cost: float | None) -> tupl
     groups = Groups.of(links.codes)
     if links.joins:
         pattern = contracted_pattern(cloud.graph, links.codes)
-        return groups, sparse_group_problem(cloud.vectors, cloud.weights, groups, pattern, cloud.kind, opening_cost)
+        return groups, sparse_group_problem(cloud, groups, pattern, opening_cost)
     graph, weights = cloud.graph, cloud.weights.astype(np.float32)
     if len(links.cannot) or (weights != 1).any():  # two sides of their own: weights are the clients', and one may be forbidden
         facility_costs = graph.facility_costs * weights[graph.clients]
@@ -141,10 +107,10 @@ def _next_level(cloud: Cloud, clusters: Clusters, opening_cost: float | None) ->
     """The clusters as points: all of their costs when they are few, else those at the neighbors of their medoid."""
     groups = Groups.of(clusters.labels, clusters.medoids)
     if len(clusters.medoids) <= _DENSE_LEVEL:
-        return groups, dense_problem(all_group_costs(cloud.vectors, cloud.weights, groups, cloud.kind), opening_cost)
+        return groups, dense_problem(all_group_costs(cloud, groups), opening_cost)
     centers = cloud.vectors[clusters.medoids]
     pattern = symmetric_graph(neighbor_graph(centers, cloud.n_neighbors, cloud.kind))
-    return groups, sparse_group_problem(cloud.vectors, cloud.weights, groups, pattern, cloud.kind, opening_cost)
+    return groups, sparse_group_problem(cloud, groups, pattern, opening_cost)
 
 
 def clusters_of(groups: Groups, found: Medoids, n_before: int = 0) -> Clusters:

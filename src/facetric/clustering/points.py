@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering.contraction import Groups, dense_groups, dense_problem
+from facetric.clustering.contraction import Cloud, Groups, dense_groups, dense_problem
 from facetric.clustering.kmeans import TwoNearest, lloyd, two_nearest, two_nearest_in_reach, weighted_means
 from facetric.clustering.knn import dense_costs
-from facetric.clustering.levels import Cloud, Clusters, cluster_by_cost, cluster_by_number, clusters_of, own_costs
+from facetric.clustering.levels import Clusters, cluster_by_cost, cluster_by_number, clusters_of, own_costs
 from facetric.clustering.links import Links, solve_apart
 from facetric.clustering.medoids import RECREATED
 from facetric.clustering.state import Dense

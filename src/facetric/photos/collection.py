@@ -31,17 +31,11 @@ from facetric.text import counted, printable
 _log = logging.getLogger("facetric")
 
 
-def open_collection(address: str | os.PathLike[str], embedder: Embedder | None = None) -> Collection:
-    """The collection in a folder, or at milvus://host:19530/collection; it is made with the first photo.
-
-    Without an embedder, nothing can be added or searched for.
-    """
-    return Collection(address, embedder)
-
-
 class Collection:
-    """Photos with vectors, thumbnails, labels and decisions. Any number of processes, and threads with this object, search it
-    while one changes it.
+    """Photos with vectors, thumbnails, labels and decisions, in a folder or at milvus://host:19530/collection; it is made with
+    the first photo. Without an embedder, nothing can be added or searched for.
+
+    Any number of processes, and threads with this object, search it while one changes it.
     """
 
     def __init__(self, address: str | os.PathLike[str], embedder: Embedder | None = None) -> None:
@@ -319,6 +313,9 @@ class Collection:
 
     def _command(self, verb: str, photos: object) -> str:
         return f"facetric index {verb} {shlex.quote(self.address)} {shlex.quote(str(photos))}"
+
+
+open_collection = Collection
 
 
 def gone_photos(store: Store, folder: Path, done: Added) -> list[Entry]:

@@ -34,10 +34,11 @@ from facetric.text import counted, printable, readable
 FORMAT = "facetric decisions 1"
 MOST = 100_000  # decisions
 _LENGTHS = {"same": (2, None), "different": (2, 2), "name": (1, None), "reject": (1, None)}  # of photos: at least, at most
+_CONTRADICTION = "decisions contradict each other: {}, directly or through others: remove one of these decisions on the page"
 
 
 class ContradictionError(ValueError):
-    """A change that cannot hold together with what was decided before."""
+    """Decisions that cannot hold together."""
 
 
 @dataclass(frozen=True)
@@ -180,16 +181,13 @@ class Decisions:
         for decision in added.decisions:
             if not any(photo.content in paths or photo.path in content_of for photo in decision.photos):
                 raise ValueError(f"none of the photos of a decision {decision.do!r} is in the index: send ids of the index")
-        try:
-            changed.constraints(list(paths), content_of)
-        except ValueError as error:
-            raise ContradictionError(str(error)) from None
+        changed.constraints(list(paths), content_of)
         return changed
 
     def constraints(self, contents: Sequence[str], paths: Mapping[str, str]) -> Constraints:
         """The decisions as links between points; `contents` are those of the points, `paths` the content of every path.
 
-        What was decided about photos that are gone still joins those that are left. Contradictions are a ValueError.
+        What was decided about photos that are gone still joins those that are left. ContradictionError where they cannot hold.
         """
         n, number = len(contents), {content: point for point, content in enumerate(contents)}
         place: dict[DecidedPhoto, int] = {}  # the point, or a number beyond them for a photo that is gone
@@ -213,13 +211,13 @@ class Decisions:
         for point, name in names.items():
             if names[other := known.setdefault(int(parts[point]), point)] != name:
                 two = f"{label[other]} is named {printable(names[other])!r} and {label[point]} {printable(name)!r}"
-                raise _contradiction(f"{two}, but they are the same")
+                raise ContradictionError(_CONTRADICTION.format(f"{two}, but they are the same"))
         anchors: dict[str, int] = {}
         links["same"] += [(anchors.setdefault(name, point), point) for point, name in names.items()]
         parts = joined(links["same"], len(number))
         for a, b in links["different"]:
             if parts[a] == parts[b]:
-                raise _contradiction(f"{label[a]} and {label[b]} are different, and also the same")
+                raise ContradictionError(_CONTRADICTION.format(f"{label[a]} and {label[b]} are different, and also the same"))
         here = [point for point in range(n) if point not in rejected]
         leader = dict(zip(parts[here[::-1]].tolist(), here[::-1], strict=True))  # the first of each
         led: list[int] = [leader.get(part, -1) for part in parts.tolist()]  # −1: nobody of them is here
@@ -238,11 +236,6 @@ def joined(pairs: Sequence[tuple[int, int]] | NDArray[np.int64], n: int) -> NDAr
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(n, n))
     parts: NDArray[np.int64] = connected_components(graph, directed=False)[1]
     return parts
-
-
-def _contradiction(what: str) -> ValueError:
-    way_out = "remove one of these decisions on the page"
-    return ValueError(f"decisions contradict each other: {what}, directly or through others: {way_out}")
 
 
 def _decision(row: Mapping[str, Any], photos: Sequence[DecidedPhoto]) -> Decision:

@@ -57,7 +57,9 @@ def grouped(
         labels[used], ambiguity[used] = _largest_first(clusterer.labels_), clusterer.ambiguity_
     means, spreads, medoids = _summaries(vectors, labels)
     names = {int(labels[point]): name for point, name in constraints.names.items()}
-    members = _most_ambiguous_first(_about_members(labels, ambiguity, medoids, constraints))
+    known = joined(constraints.must_link, len(labels))  # nothing is asked that was decided
+    own = [(point, int(medoids[labels[point]])) for point in used.tolist()]
+    members = _most_ambiguous_first(Question(a, b, float(ambiguity[a])) for a, b in own if known[a] != known[b])
     pairs = _most_ambiguous_first(_about_groups(labels, means, spreads, medoids, constraints))
     questions = (question for both in zip_longest(pairs, members) for question in both if question is not None)
     return Grouping(labels, medoids, ambiguity, names, tuple(questions))
@@ -114,17 +116,6 @@ def _summaries(
     return means, member @ squares, medoids
 
 
-def _about_members(
-    labels: NDArray[np.int64], ambiguity: NDArray[np.float64], medoids: NDArray[np.int64], constraints: Constraints
-) -> Iterator[Question]:
-    """Does a member belong to the medoid of its group? Not where that was decided."""
-    parts = joined(constraints.must_link, len(labels))
-    for point in np.flatnonzero(labels >= 0).tolist():
-        medoid = int(medoids[labels[point]])
-        if parts[point] != parts[medoid]:
-            yield Question(point, medoid, float(ambiguity[point]))
-
-
 def _about_groups(
     labels: NDArray[np.int64],
     means: NDArray[np.float64],
@@ -134,9 +125,7 @@ def _about_groups(
 ) -> Iterator[Question]:
     """Is a group the same as the nearest one that it may join? The largest mean distance inside a group says how near is near."""
     n_groups = len(medoids)
-    if n_groups < 2:
-        return
-    limit = 2 * float(spreads.max())
+    limit = 2 * float(spreads.max(initial=0.0))
     apart: dict[int, list[int]] = {}
     for a, b in constraints.cannot_link:
         apart.setdefault(int(labels[a]), []).append(int(labels[b]))

@@ -35,14 +35,6 @@ Seen = Callable[[Path, Image.Image], None]  # called with every photo that is de
 _Read = tuple[NewPhoto, NDArray[np.uint8] | None]  # a photo without a vector, and its pixels unless they are not needed
 
 
-def look_of(image: Image.Image, data: bytes, kind: str, *, thumbnail: bool = True) -> Look:
-    """Of a decoded, upright RGB image, the bytes of its file and their format."""
-    with Image.open(io.BytesIO(data), formats=(kind,)) as header:
-        width, height = header.size
-    gray, colors = drawn(image)
-    return Look(width, height, len(data), gray.tobytes(), colors.tobytes(), _thumbnail(image) if thumbnail else b"")
-
-
 def is_sharp(look: Look) -> bool:
     """Whether the thumbnail is as large as one of the whole photo: a small network decodes less of a JPEG."""
     with suppress(OSError), Image.open(io.BytesIO(look.thumbnail), formats=("JPEG",)) as image:
@@ -126,7 +118,13 @@ def _read(embedder: Embedder | None, known: Set[bytes], looks: bool, seen: Seen 
         image, kind = decode_image(io.BytesIO(data), photo, at_least=_GLANCE if form is None else form.at_least)
         if seen is not None:
             seen(photo, image)
-        look = look_of(image, data, kind, thumbnail=form is not None) if looks else None
+        look = None
+        if looks:
+            with Image.open(io.BytesIO(data), formats=(kind,)) as header:  # the image may be decoded at a fraction of its size
+                width, height = header.size
+            gray, colors = drawn(image)
+            small = b"" if form is None else _thumbnail(image)
+            look = Look(width, height, len(data), gray.tobytes(), colors.tobytes(), small)
         return NewPhoto(photo, state, content, look=look), None if form is None else form.pixels(image)
     except ImageError as error:
         return Problem(photo, str(error))

@@ -36,8 +36,6 @@ def near_groups(grays: NDArray[np.uint8], colors: NDArray[np.uint8], *, progress
     """For every image the first one that it is a copy of, or of a copy of it, and so on; itself if there is none."""
     n = len(grays)
     parents = np.arange(n)
-    if n < 2:
-        return parents
     images, comparable = normalized(grays)
     flat_colors = colors.reshape(n, -1).astype(np.float32)
     codes = hash_codes(grays)

@@ -71,7 +71,6 @@ class Engine:
         self.catalog = Catalog(-1, Path("/"), {}, 0)
         self._index = index
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._is_ready: Future[None] = Future()
         self._thread = Thread(target=self._run, name="facetric-engine", daemon=True)
 
     @property
@@ -79,8 +78,9 @@ class Engine:
         return self._thread.is_alive()
 
     def start(self) -> None:
+        self._look()
+        self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
         self._thread.start()
-        self._is_ready.result()
 
     def stop(self) -> None:
         """Answer what was asked, then close the index."""
@@ -96,15 +96,10 @@ class Engine:
         return job.answer
 
     def _run(self) -> None:
-        try:
-            self._look()
-            self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
-        except Exception as error:
-            self._is_ready.set_exception(error)
-            return
-        self._is_ready.set_result(None)
-        while (jobs := self._gathered()) is not None:
-            self._try([job for job in jobs if job.answer.set_running_or_notify_cancel()])
+        jobs: list[_Job | None] = []
+        while not jobs or jobs[-1] is not None:
+            jobs = self._gathered()
+            self._try([job for job in jobs if job is not None and job.answer.set_running_or_notify_cancel()])
         self._index.close()
 
     def _try(self, jobs: Sequence[_Job]) -> None:
@@ -121,8 +116,8 @@ class Engine:
             for job in jobs:
                 job.answer.set_exception(error)
 
-    def _gathered(self) -> list[_Job] | None:
-        """All jobs that are waiting, at least one, or none after a while without any; None to stop."""
+    def _gathered(self) -> list[_Job | None]:
+        """All jobs that are waiting, at least one, or none after a while without any; the last one is None to stop."""
         try:
             found = [self._jobs.get(timeout=_LOOK_EVERY)]
         except Empty:
@@ -130,12 +125,7 @@ class Engine:
         with suppress(Empty):
             while found[-1] is not None and len(found) < MOST_AT_ONCE:
                 found.append(self._jobs.get_nowait())
-        jobs = [job for job in found if job is not None]
-        if len(jobs) < len(found):
-            if not jobs:
-                return None
-            self._jobs.put(None)  # after these
-        return jobs
+        return found
 
     def _look(self) -> None:
         version = self._index.version()

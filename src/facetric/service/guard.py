@@ -18,6 +18,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -55,19 +56,14 @@ class Guard:
             return
         answer = _Answer(send)
         refusal = self._refusal(Headers(scope=scope), scope["method"], scope["path"])
-        if refusal is not None:
-            await refusal(scope, receive, answer.send)
-        elif scope["path"] == HEALTH:
-            await self._app(scope, receive, answer.send)
-        elif self._n_under_way >= self._limits.requests:
-            busy = refused(429, f"{self._limits.requests} requests are under way: try again in a second", retry_after="1")
-            await busy(scope, receive, answer.send)
-        else:
-            self._n_under_way += 1
-            try:
-                await self._in_time(scope, receive, answer)
-            finally:
-                self._n_under_way -= 1
+        if refusal is not None or scope["path"] == HEALTH:
+            await (refusal or self._app)(scope, receive, answer.send)
+            return
+        self._n_under_way += 1
+        try:
+            await self._in_time(scope, receive, answer)
+        finally:
+            self._n_under_way -= 1
 
     def _refusal(self, headers: Headers, method: str, path: str) -> Response | None:
         host = headers.get("host", "")
@@ -81,6 +77,8 @@ class Guard:
             return refused(403, "a page of another site may not do this")
         if (length := headers.get("content-length", "0")).isdecimal() and int(length[:20]) > self._limits.n_bytes:
             return self._too_large()
+        if path != HEALTH and self._n_under_way >= self._limits.requests:
+            return refused(429, f"{self._limits.requests} requests are under way: try again in a second", retry_after="1")
         return None
 
     def _too_large(self) -> Response:
@@ -89,41 +87,27 @@ class Guard:
     def _knows(self, host: str) -> bool:
         try:
             name = urlsplit(f"//{host}").hostname or ""
-            if name in self._hosts:
-                return True
-            ip_address(name)
+            return name in self._hosts or bool(ip_address(name))
         except ValueError:
             return False
-        return True
 
     async def _in_time(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             async with asyncio.timeout(self._limits.seconds) as limit:
-                body = await self._body(receive)
-                if body is None:  # the client has gone
-                    return
-                if len(body) > self._limits.n_bytes:
-                    await self._too_large()(scope, receive, answer.send)
-                    return
-                await self._app(scope, _replayed(body, receive), answer.send)
+                body = bytearray()
+                async for part in Request(scope, receive).stream():
+                    body += part
+                    if len(body) > self._limits.n_bytes:
+                        await self._too_large()(scope, receive, answer.send)
+                        return
+                await self._app(scope, _replayed(bytes(body), receive), answer.send)
+        except ClientDisconnect:  # nobody is left to answer
+            return
         except TimeoutError:
             if not limit.expired() or answer.has_started:
                 raise
             late = refused(503, f"this took more than {self._limits.seconds:g} s: try again later", retry_after="5")
             await late(scope, receive, answer.send)
-
-    async def _body(self, receive: Receive) -> bytes | None:
-        """The body, or as much of it as shows that it is too large."""
-        parts, size = [], 0
-        while size <= self._limits.n_bytes:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if not message.get("more_body", False):
-                break
-        return b"".join(parts)
 
 
 class _Answer:

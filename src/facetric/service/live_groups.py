@@ -28,7 +28,7 @@ class LiveGroups:
         self._make = make
         self._state = state
         self._made: _Made | None = None
-        self._making: asyncio.Future[_Made] | None = None
+        self._making: asyncio.Future[None] | None = None
 
     async def record(self) -> bytes:
         """The groups as JSON, with everything that is decided by now."""
@@ -46,23 +46,19 @@ class LiveGroups:
         assert self._made is not None
         return await asyncio.to_thread(live_page, self._made.groups, self._state()[1])
 
-    def _start(self) -> asyncio.Future[_Made]:
-        """The groups that are being made, from now on if none were."""
-        if self._making is None:
-            made: Future[_Made] = Future()
-            self._making = asyncio.wrap_future(made)
-            self._making.add_done_callback(self._finish)
-            Thread(target=self._run, args=(made, self._state()), daemon=True).start()  # stopping does not wait for it
+    def _start(self) -> asyncio.Future[None]:
+        """When the groups that are being made, from now on if none were, are there."""
+        if self._making is None or self._making.done():
+            done: Future[None] = Future()
+            self._making = asyncio.wrap_future(done)
+            self._making.add_done_callback(asyncio.Future.exception)  # nobody may be waiting for it
+            Thread(target=self._run, args=(done, self._state()), daemon=True).start()  # stopping does not wait for it
         return self._making
 
-    def _finish(self, done: asyncio.Future[_Made]) -> None:
-        self._making = None
-        if not done.cancelled() and done.exception() is None:
-            self._made = done.result()
-
-    def _run(self, made: Future[_Made], state: State) -> None:
+    def _run(self, done: Future[None], state: State) -> None:
         try:
             groups = self._make(state[1])
-            made.set_result(_Made(state, groups, json.dumps(groups.record(), allow_nan=False).encode()))
+            self._made = _Made(state, groups, json.dumps(groups.record(), allow_nan=False).encode())
+            done.set_result(None)
         except Exception as error:
-            made.set_exception(error)
+            done.set_exception(error)

@@ -63,10 +63,6 @@ class Limits:
     def n_bytes(self) -> int:
         return int(self.megabytes * 1e6)
 
-    @property
-    def n_pixels(self) -> int:
-        return int(self.megapixels * 1e6)
-
 
 class Service:
     """An index, its model and its decisions. `grouping` are arguments of `Collection.cluster`."""
@@ -103,7 +99,7 @@ class Service:
 
     async def answer(self, image: bytes, *, top: int, at_least: float | None = None) -> Answer:
         """What there is about the bytes of an image; an ImageError if they are none."""
-        pixels = await self._decoding(image_pixels, image, self.engine.encoder, self.limits.n_pixels)
+        pixels = await self._decoding(image_pixels, image, self.engine.encoder, int(self.limits.megapixels * 1e6))
         return await asyncio.wrap_future(self.engine.ask(pixels, top=top, at_least=at_least))
 
     async def photo(self, content: str) -> bytes | None:
@@ -143,11 +139,9 @@ class Service:
 def image_pixels(data: bytes, encoder: Embedder, max_pixels: int) -> NDArray[np.uint8]:
     """The encoder's input; an ImageError for bytes that are no image, or one of too many pixels."""
     if not data:
-        raise ImageError("the request has no body: send the bytes of an image", fault="empty")
+        raise ImageError("the request has no body: send the bytes of an image")
     if media_type(data) not in _TAKEN:
-        raise ImageError(
-            "the image is not JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC: save it as one of these", fault="not an image"
-        )
+        raise ImageError("the image is not JPEG, PNG, WebP, GIF, BMP, AVIF or HEIC: save it as one of these")
     image, _ = decode_image(io.BytesIO(data), _UPLOAD, at_least=encoder.preprocessing.at_least, max_pixels=max_pixels)
     return encoder.preprocessing.pixels(image)
 

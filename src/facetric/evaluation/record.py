@@ -84,9 +84,12 @@ class EvaluationReport:
             }
         )
 
-    def clustering_notes(self) -> list[str]:
-        """Which clusterings were scored, and what is in no table."""
+    def notes(self) -> list[str]:
+        """What was searched, which clusterings were scored, and what is in no table."""
         notes = []
+        if self.n_queries is not None:
+            left_out = f"; {self.n_left_out:,} left out, whose class has no other image" if self.n_left_out else ""
+            notes.append(f"Retrieval: {self.n_queries:,} queries among {self.n_gallery:,} images{left_out}.")
         if self.kmeans is not None:
             n = len(self.kmeans.restarts)
             times = f"mean ± standard deviation of {n} random starts" if n > 1 else "one random start"
@@ -155,7 +158,7 @@ class EvaluationReport:
         rows = [({"": name} if name else {}) | report._cells() for name, report in named.items()]
         others = {name: percent(value) for name, value in self.other_scores().items()}
         tables = [_plain_table(table) for table in (rows, [others]) if table[0]]
-        return "\n\n".join([self._what(), *tables, "\n".join([*self._retrieval_notes(), *self.clustering_notes()])])
+        return "\n\n".join([self._what(), *tables, "\n".join(self.notes())])
 
     def _cells(self) -> dict[str, str]:
         return {name: percent(value) for name, value in self.comparable_scores().items()} | {"d": f"{self.dim:,}"}
@@ -166,12 +169,6 @@ class EvaluationReport:
         views = f", {source['views']}" if "views" in source else ""
         images = f"{self.n_images:,} images of {self.n_classes:,} classes, {self.dim} dimensions"
         return f"{named}{images}, {self.metric} distance{views}"
-
-    def _retrieval_notes(self) -> list[str]:
-        if self.n_queries is None:
-            return []
-        left_out = f"; {self.n_left_out:,} left out, whose class has no other image" if self.n_left_out else ""
-        return [f"Retrieval: {self.n_queries:,} queries among {self.n_gallery:,} images{left_out}."]
 
 
 def percent(value: float | None, sd: float | None = None) -> str:

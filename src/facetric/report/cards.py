@@ -49,6 +49,8 @@ _NAMES = {
     "margin_weight": "γ",
     "batch_nmi": "batch NMI",
     "images_per_second": "images/s",
+    "nmi": "NMI",
+    "map_at_r": "MAP@R",
 }
 
 
@@ -94,12 +96,7 @@ def score_section(evaluation: EvaluationReport, *, dataset: str, run_name: str, 
 
 
 def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
-    notes = ["In percent."]
-    if evaluation.n_queries is not None:
-        notes.append(f"Retrieval: {evaluation.n_queries:,} queries among {evaluation.n_gallery or 0:,} images.")
-    if evaluation.n_left_out:
-        notes.append(f"{evaluation.n_left_out:,} images are not queries: their class has no other image.")
-    notes += evaluation.clustering_notes()
+    notes = ["In percent.", *evaluation.notes()]
     if has_published:
         notes.append(f"Rows marked (paper): as published in {CITATION}.")
     if has_published or evaluation.baselines:
@@ -167,10 +164,4 @@ def score_name(key: str) -> str:
     >>> score_name("recall_at_4"), score_name("nmi"), score_name("map_at_r"), score_name("head_lr")
     ('R@4', 'NMI', 'MAP@R', 'head lr')
     """
-    if key in _NAMES:
-        return _NAMES[key]
-    if found := re.fullmatch(r"recall_at_(\d+)", key):
-        return f"R@{found[1]}"
-    if key in {"nmi", "ami", "ari", "map_at_r"}:
-        return key.upper().replace("_AT_", "@")
-    return key.replace("_", " ")
+    return _NAMES.get(key) or re.sub(r"^recall_at_(\d+)$", r"R@\1", key).replace("_", " ")

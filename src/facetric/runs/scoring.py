@@ -74,6 +74,7 @@ def evaluate_run(
         )
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images (--memory 1)")
+    progress = progress or (lambda *_: None)
     embedder = load(run.path, checkpoint=checkpoint, device=device)
     network, weights = embedder.network, embedder.file
     assert isinstance(network, Network)
@@ -116,9 +117,9 @@ def evaluate_run(
         report = scored(embeddings.vectors, metric=metric, calibration=calibration if facility else None, progress=progress)
         without_training = {}
         for name, known, about in baselines_of(run, dataset, device=embedder.device, progress=progress) if baselines else ():
-            _tell(progress, f"Scores of {name}", 0)
+            progress(f"Scores of {name}", 0, 1)
             without_training[name] = replace(scored(known), source=about)
-            _tell(progress, f"Scores of {name}", 1)
+            progress(f"Scores of {name}", 1, 1)
         report = replace(report, source={**source, "embeddings": embeddings.fingerprint}, baselines=without_training)
         with run.writing():
             report.save(run.evaluation_file(split))
@@ -137,7 +138,7 @@ def _refuse_diverged(vectors: NDArray[np.float32], weights: Path, *, normalized:
         )
 
 
-def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, progress: Progress | None) -> Calibration | None:
+def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, progress: Progress) -> Calibration | None:
     """How to cluster such images without their number of classes, from the validation classes; kept beside the checkpoint.
 
     None for a run with fewer than four of them: training classes are no measure of how far apart new classes lie. Then the test
@@ -162,20 +163,15 @@ def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, p
     return found
 
 
-def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress | None) -> Calibration | None:
+def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress) -> Calibration | None:
     if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
         return None
     assert isinstance(embedder.network, Network)
     found = Vectors.of(embedder.network, dataset.source, step="Embedding validation classes", progress=progress)
-    _tell(progress, "Calibration", 0)
+    progress("Calibration", 0, 1)
     calibration = calibrate(found.vectors, dataset.labels)
-    _tell(progress, "Calibration", 1)
+    progress("Calibration", 1, 1)
     return calibration
-
-
-def _tell(progress: Progress | None, step: str, done: int) -> None:
-    if progress is not None:
-        progress(step, done, 1)
 
 
 def baselines_of(run: Run, dataset: ImageDataset, *, device: Any, progress: Progress | None) -> Iterator[Baseline]:

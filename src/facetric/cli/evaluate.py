@@ -77,11 +77,8 @@ def compare(
     with one_line_errors("compare"):
         from rich.console import Console
 
-        from facetric.images import SPLITS
         from facetric.runs import compare_runs
 
-        if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
         comparison = compare_runs(runs, split=split, published=paper, reference=reference)
         text = comparison.text(format)  # type: ignore[arg-type]
         if figure is not None:

@@ -131,14 +131,10 @@ class EvaluationReport:
         """From plain JSON values."""
         values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
         values["baselines"] = {name: cls._of(baseline) for name, baseline in values["baselines"].items()}
-        if (found := values["facility_location"]) is not None:
-            values["facility_location"] = ScoredClustering(**_with_scores(found))
         if (found := values["kmeans"]) is not None:
-            restarts = tuple(ScoredClustering(**_with_scores(restart)) for restart in found["restarts"])
-            values["kmeans"] = KMeansClusterings(**{**_with_scores(found), "restarts": restarts})
-        if (found := values["calibrated"]) is not None:
-            values["calibrated"] = CalibratedClustering(**_with_scores(found))
-        return cls(**values)
+            found["restarts"] = tuple(_clustering(ScoredClustering, restart) for restart in found["restarts"])
+        kinds = {"facility_location": ScoredClustering, "kmeans": KMeansClusterings, "calibrated": CalibratedClustering}
+        return cls(**values | {name: _clustering(kind, values[name]) for name, kind in kinds.items()})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; the file has its old content or all of the new."""
@@ -207,5 +203,5 @@ def _precision_recall(found: ClusteringScores) -> str:
     return f"of pairs {' and '.join(map(percent, pairs))}, BCubed {' and '.join(map(percent, points))}"
 
 
-def _with_scores(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "scores": ClusteringScores(**record["scores"])}
+def _clustering(kind: type[Any], record: dict[str, Any] | None) -> Any:
+    return None if record is None else kind(**{**record, "scores": ClusteringScores(**record["scores"])})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -144,8 +145,5 @@ def _ordered(columns: Iterable[str]) -> tuple[str, ...]:
 
 def _common_start(names: list[str]) -> str:
     """What the names of seeds have in common, without the dangling "-seed" of `runs/cub-seed0`."""
-    start = os.path.commonprefix(names).rstrip("0123456789").rstrip("-_.+")  # noqa: RUF071  letters are meant
-    for ending in ("seed", "run", "s"):
-        if start.lower().endswith(("-" + ending, "_" + ending)):
-            start = start[: -len(ending) - 1]
-    return start or names[0]
+    start = os.path.commonprefix(names)  # noqa: RUF071  letters are meant
+    return re.sub(r"([-_](seed|run|s))?[-_.+]*\d*$", "", start, flags=re.IGNORECASE) or names[0]

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from facetric.clustering import Calibration, calibrate
 from facetric.embedder import WHOLE, Embedder, Network, Vectors, build_network, closed_form_vectors, load
 from facetric.evaluation import EvaluationReport, evaluate
-from facetric.images import SPLITS, ImageDataset
+from facetric.images import ImageDataset
 from facetric.metrics import Metric, checked_ks
 from facetric.progress import Progress
 from facetric.runs.states import DivergedError
@@ -65,8 +65,7 @@ def evaluate_run(
 
     `baselines`: also score what there was before training, in the report's `baselines`.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(reversed(SPLITS))}; got {split!r}: choose one of these")
+    vectors_file, scores_file = run.embeddings_file(split), run.evaluation_file(split)
     if not facility and n_restarts == 0:
         raise ValueError(
             "there are no clusters to score with facility=False and n_restarts=0: ask for at least one of them (leave out "
@@ -105,7 +104,7 @@ def evaluate_run(
             progress=progress,
         )
         with run.writing():
-            embeddings.save(run.embeddings_file(split))
+            embeddings.save(vectors_file)
         _refuse_diverged(embeddings.vectors, weights, normalized=network.normalize)
         calibration = None
         if split == "test":
@@ -122,8 +121,8 @@ def evaluate_run(
             progress(f"Scores of {name}", 1, 1)
         report = replace(report, source={**source, "embeddings": embeddings.fingerprint}, baselines=without_training)
         with run.writing():
-            report.save(run.evaluation_file(split))
-    _log.info("written: %s, %s", printable(run.evaluation_file(split)), printable(run.embeddings_file(split)))
+            report.save(scores_file)
+    _log.info("written: %s, %s", printable(scores_file), printable(vectors_file))
     return report
 
 

@@ -74,6 +74,7 @@ def test_every_quantity_of_the_paper_has_its_curve_with_the_logged_values():
         np.testing.assert_allclose(data, [(row["step"], row[key]) for row in FULL[:-1]])
     titles = {title for title, _ in lines}
     assert {"Loss", "NMI of the batch clustering", "Learning rates"} <= titles
+    assert {"R@1", "NMI", "batch NMI", "head lr"} <= {name for _, name in lines}
     assert any(title.startswith("Validation") for title in titles)
 
 

@@ -13,6 +13,7 @@ import errno
 import logging
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from typing import Any
 
 import typer
 
-FAILED, USAGE, INTERRUPTED = 1, 2, 130
+FAILED, USAGE = 1, 2
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 
 
@@ -39,9 +40,9 @@ def one_line_errors(command: str, *, quiet: bool = False, when_interrupted: str 
             yield
     except typer.Exit:
         raise
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         say(command, when_interrupted)
-        raise typer.Exit(INTERRUPTED) from None
+        raise typer.Exit(128 + (stop.args[0] if stop.args else signal.SIGINT)) from None
     except MemoryError as error:
         say(command, f"there is not enough memory{': ' * bool(str(error))}{error}")
         raise typer.Exit(FAILED) from None

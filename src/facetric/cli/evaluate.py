@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -74,33 +75,19 @@ def compare(
     Example: facetric compare runs/ours-seed* runs/triplet-seed* --reference runs/ours-seed0
     """
     with one_line_errors("compare"):
-        from facetric.images import SPLITS
+        from rich.console import Console
+
         from facetric.runs import compare_runs
 
-        if split not in SPLITS:
-            raise ValueError(f"split must be one of {', '.join(SPLITS)}; got {split!r}: choose one of these")
         comparison = compare_runs(runs, split=split, published=paper, reference=reference)
         text = comparison.text(format)  # type: ignore[arg-type]
         if figure is not None:
             from facetric.report import save_comparison
 
             save_comparison(comparison, figure)
-    if format == "text" and _is_terminal():
-        text = _bold(text)
+    if format == "text" and Console().is_terminal:  # bold instead of a star
+        text = re.sub(r"(\d+\.\d\d(?: ± \d+\.\d\d)?)\*", lambda found: f"\033[1m{found[1]}\033[0m ", text)
     typer.echo(text)
-
-
-def _is_terminal() -> bool:
-    from rich.console import Console
-
-    return Console().is_terminal
-
-
-def _bold(text: str) -> str:
-    """Bold instead of a star, for a terminal."""
-    import re
-
-    return re.sub(r"(\d+\.\d\d(?: ± \d+\.\d\d)?)\*", lambda found: f"\033[1m{found[1]}\033[0m ", text)
 
 
 def report(

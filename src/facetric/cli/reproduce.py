@@ -68,7 +68,7 @@ def reproduce(
     from facetric.training.study import reproduction
 
     before = signal.signal(signal.SIGTERM, _interrupt)
-    with one_line_errors("reproduce"):
+    with one_line_errors("reproduce", when_interrupted="interrupted; start the same command again to resume"):
         try:
             study = reproduction(
                 dataset,
@@ -86,9 +86,6 @@ def reproduce(
             comparison = study.run(n_processes=jobs or (1 if torch.cuda.is_available() else available_cores()))
             figure = save_comparison(comparison, study.folder / "table.png")
             page = write_report(study.final_folder(list(study.methods)[-1], 0), figures=False).page
-        except KeyboardInterrupt as stop:
-            typer.echo("facetric reproduce: interrupted; start the same command again to resume", err=True)
-            raise typer.Exit(128 + (stop.args[0] if stop.args else signal.SIGINT)) from None
         finally:
             signal.signal(signal.SIGTERM, before)
     typer.echo(str(comparison))

@@ -12,6 +12,8 @@ once. The same bookkeeping gives the gain of closing a facility.
 
 from __future__ import annotations
 
+import heapq
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -69,25 +71,6 @@ def exchange_gain(
 
 
 @njit(cache=True, nogil=True)
-def _ahead(gains: NDArray[np.float64], ranks: NDArray[np.int64], a: int, b: int) -> bool:
-    return bool(gains[a] > gains[b] or (gains[a] == gains[b] and ranks[a] < ranks[b]))
-
-
-@njit(cache=True, nogil=True)
-def _sift_down(heap: NDArray[np.int64], size: int, root: int, gains: NDArray[np.float64], ranks: NDArray[np.int64]) -> None:
-    while True:
-        child = 2 * root + 1
-        if child >= size:
-            return
-        if child + 1 < size and _ahead(gains, ranks, heap[child + 1], heap[child]):
-            child += 1
-        if not _ahead(gains, ranks, heap[child], heap[root]):
-            return
-        heap[root], heap[child] = heap[child], heap[root]
-        root = child
-
-
-@njit(cache=True, nogil=True)
 def greedy(
     problem: Problem, state: State, gains: NDArray[np.float64], n_clusters: int, opening_cost: float, tolerance: float
 ) -> None:
@@ -96,24 +79,18 @@ def greedy(
     `gains` are upper bounds (the gains in `state`), and lazily brought up to date: gains only fall, so the top of the heap is the
     best as soon as its own value is fresh. Ties go to the lower index.
     """
-    n = len(gains)
-    heap, ranks, fresh = np.arange(n), np.arange(n), np.full(n, state.n_open[0])
-    size = n
-    for root in range(n // 2 - 1, -1, -1):
-        _sift_down(heap, size, root, gains, ranks)
-    while size > 0 and state.n_open[0] < n_clusters:
-        facility = heap[0]
+    heap, fresh = [(-gain, facility) for facility, gain in enumerate(gains)], np.full(len(gains), state.n_open[0])
+    heapq.heapify(heap)
+    while heap and state.n_open[0] < n_clusters:
+        negative, facility = heap[0]
         if state.slots[facility] < 0 and fresh[facility] != state.n_open[0]:
-            gains[facility] = opening_gain(problem, state, facility)
             fresh[facility] = state.n_open[0]
-            _sift_down(heap, size, 0, gains, ranks)
+            heapq.heapreplace(heap, (-opening_gain(problem, state, facility), facility))
             continue
-        size -= 1
-        heap[0] = heap[size]
-        _sift_down(heap, size, 0, gains, ranks)
+        heapq.heappop(heap)
         if state.slots[facility] >= 0:
             continue
-        if opening_cost > 0.0 and gains[facility] <= opening_cost + tolerance:
+        if opening_cost > 0.0 and -negative <= opening_cost + tolerance:
             return
         open_facility(problem, state, facility)
 

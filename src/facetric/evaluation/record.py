@@ -84,9 +84,12 @@ class EvaluationReport:
             }
         )
 
-    def clustering_notes(self) -> list[str]:
-        """Which clusterings were scored, and what is in no table."""
+    def notes(self) -> list[str]:
+        """What was searched, which clusterings were scored, and what is in no table."""
         notes = []
+        if self.n_queries is not None:
+            left_out = f"; {self.n_left_out:,} left out, whose class has no other image" if self.n_left_out else ""
+            notes.append(f"Retrieval: {self.n_queries:,} queries among {self.n_gallery:,} images{left_out}.")
         if self.kmeans is not None:
             n = len(self.kmeans.restarts)
             times = f"mean ± standard deviation of {n} random starts" if n > 1 else "one random start"
@@ -128,14 +131,10 @@ class EvaluationReport:
         """From plain JSON values."""
         values["recall_at_k"] = {int(k): value for k, value in values["recall_at_k"].items()}
         values["baselines"] = {name: cls._of(baseline) for name, baseline in values["baselines"].items()}
-        if (found := values["facility_location"]) is not None:
-            values["facility_location"] = ScoredClustering(**_with_scores(found))
         if (found := values["kmeans"]) is not None:
-            restarts = tuple(ScoredClustering(**_with_scores(restart)) for restart in found["restarts"])
-            values["kmeans"] = KMeansClusterings(**{**_with_scores(found), "restarts": restarts})
-        if (found := values["calibrated"]) is not None:
-            values["calibrated"] = CalibratedClustering(**_with_scores(found))
-        return cls(**values)
+            found["restarts"] = tuple(_clustering(ScoredClustering, restart) for restart in found["restarts"])
+        kinds = {"facility_location": ScoredClustering, "kmeans": KMeansClusterings, "calibrated": CalibratedClustering}
+        return cls(**values | {name: _clustering(kind, values[name]) for name, kind in kinds.items()})
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the JSON; the file has its old content or all of the new."""
@@ -155,7 +154,7 @@ class EvaluationReport:
         rows = [({"": name} if name else {}) | report._cells() for name, report in named.items()]
         others = {name: percent(value) for name, value in self.other_scores().items()}
         tables = [_plain_table(table) for table in (rows, [others]) if table[0]]
-        return "\n\n".join([self._what(), *tables, "\n".join([*self._retrieval_notes(), *self.clustering_notes()])])
+        return "\n\n".join([self._what(), *tables, "\n".join(self.notes())])
 
     def _cells(self) -> dict[str, str]:
         return {name: percent(value) for name, value in self.comparable_scores().items()} | {"d": f"{self.dim:,}"}
@@ -167,12 +166,6 @@ class EvaluationReport:
         classes = f"{self.n_classes:,} classes" + (f" ({source['classes']})" if "classes" in source else "")
         images = f"{self.n_images:,} images of {classes}, {self.dim} dimensions"
         return f"{named}{images}, {self.metric} distance{views}"
-
-    def _retrieval_notes(self) -> list[str]:
-        if self.n_queries is None:
-            return []
-        left_out = f"; {self.n_left_out:,} left out, whose class has no other image" if self.n_left_out else ""
-        return [f"Retrieval: {self.n_queries:,} queries among {self.n_gallery:,} images{left_out}."]
 
 
 def percent(value: float | None, sd: float | None = None) -> str:
@@ -211,5 +204,5 @@ def _precision_recall(found: ClusteringScores) -> str:
     return f"of pairs {' and '.join(map(percent, pairs))}, BCubed {' and '.join(map(percent, points))}"
 
 
-def _with_scores(record: dict[str, Any]) -> dict[str, Any]:
-    return {**record, "scores": ClusteringScores(**record["scores"])}
+def _clustering(kind: type[Any], record: dict[str, Any] | None) -> Any:
+    return None if record is None else kind(**{**record, "scores": ClusteringScores(**record["scores"])})

@@ -51,13 +51,10 @@ class Comparison:
     notes: tuple[str, ...]
     differences: tuple[Row, ...] = ()  # of one row to the others, paired by seed
 
-    def best(self, column: str) -> float | None:
-        """The best value of a column, as it is printed: what looks equal is equally bold."""
-        values = [round(row.scores[column].mean, 2) for row in self.rows if column in row.scores]
-        return max(values) if len(values) > 1 else None
-
     def is_best(self, row: Row, column: str) -> bool:
-        return column in row.scores and round(row.scores[column].mean, 2) == self.best(column)
+        """Whether the row has the best of several values, as they are printed: what looks equal is equally bold."""
+        printed = [round(one.scores[column].mean, 2) for one in self.rows if column in one.scores]
+        return column in row.scores and len(printed) > 1 and round(row.scores[column].mean, 2) == max(printed)
 
     def __str__(self) -> str:
         return self.text()

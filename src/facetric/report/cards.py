@@ -42,13 +42,15 @@ _PANELS = (
     ("Fractions of a step's time", r"(timing\.)?.*_fraction"),
     ("Seconds", r"(timing\.)?.*_seconds"),
 )
-_NAMES = {
+_NAMES = {  # besides R@K
     "facility_score": "F",
     "oracle_score": "F̃",
     "margin": "Δ",
     "margin_weight": "γ",
     "batch_nmi": "batch NMI",
     "images_per_second": "images/s",
+    "nmi": "NMI",
+    "map_at_r": "MAP@R",
 }
 
 
@@ -84,27 +86,20 @@ def score_section(evaluation: EvaluationReport, *, dataset: str, run_name: str, 
         {"name": name, "values": [scores.get(column, "–") for column in own], "ours": name == run_name}
         for name, scores in shown.items()
     ]
+    notes = ["In percent.", *evaluation.notes()]
+    if published:
+        notes.append(f"Rows marked (paper): as published in {CITATION}.")
+    if published or evaluation.baselines:
+        notes.append("The best of each column is underlined.")
+    if chosen:
+        notes.append(f"Recipe {chosen}.")
     return {
         "cards": [{"name": name, "value": percent(value), "meaning": meaning(name, value)} for name, value in cards.items()],
         "columns": list(own),
         "meanings": [meaning(column) for column in own],
         "rows": rows if own else [],
-        "notes": _notes(evaluation, has_published=bool(published)) + (f" Recipe {chosen}." if chosen else ""),
+        "notes": " ".join(notes),
     }
-
-
-def _notes(evaluation: EvaluationReport, *, has_published: bool) -> str:
-    notes = ["In percent."]
-    if evaluation.n_queries is not None:
-        notes.append(f"Retrieval: {evaluation.n_queries:,} queries among {evaluation.n_gallery or 0:,} images.")
-    if evaluation.n_left_out:
-        notes.append(f"{evaluation.n_left_out:,} images are not queries: their class has no other image.")
-    notes += evaluation.clustering_notes()
-    if has_published:
-        notes.append(f"Rows marked (paper): as published in {CITATION}.")
-    if has_published or evaluation.baselines:
-        notes.append("The best of each column is underlined.")
-    return " ".join(notes)
 
 
 @dataclass(frozen=True)
@@ -158,19 +153,6 @@ def _curve(key: str, points: dict[float, float | None]) -> Curve:
     kept = steps[::stride]
     if kept[-1] != steps[-1]:
         kept.append(steps[-1])
-    return Curve(score_name(key.rpartition(".")[-1]), tuple(kept), tuple(points[step] for step in kept))
-
-
-def score_name(key: str) -> str:
-    """The display name of a key.
-
-    >>> score_name("recall_at_4"), score_name("nmi"), score_name("map_at_r"), score_name("head_lr")
-    ('R@4', 'NMI', 'MAP@R', 'head lr')
-    """
-    if key in _NAMES:
-        return _NAMES[key]
-    if found := re.fullmatch(r"recall_at_(\d+)", key):
-        return f"R@{found[1]}"
-    if key in {"nmi", "ami", "ari", "map_at_r"}:
-        return key.upper().replace("_AT_", "@")
-    return key.replace("_", " ")
+    last = key.rpartition(".")[-1]
+    name = _NAMES.get(last) or re.sub(r"^recall_at_(\d+)$", r"R@\1", last).replace("_", " ")
+    return Curve(name, tuple(kept), tuple(points[step] for step in kept))

@@ -112,7 +112,10 @@ def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> Grid
     positions = np.asarray(positions, dtype=np.float64)
     low = positions.min(axis=0)
     width, height = positions.max(axis=0) - low
-    n_columns, n_rows = _shape(len(positions), width, height, fill)
+    aspect = width / height if width > 0 and height > 0 else 1.0
+    aspect = min(max(aspect, 1 / _LARGEST_ASPECT), _LARGEST_ASPECT)
+    n_columns = max(1, math.ceil(math.sqrt(len(positions) / fill * aspect)))
+    n_rows = max(1, math.ceil(len(positions) / fill / n_columns))
     points = np.empty_like(positions)
     for axis, (extent, n_cells) in enumerate(((width, n_columns), (height, n_rows))):
         if extent > 0:
@@ -124,13 +127,6 @@ def place_on_grid(positions: NDArray[np.floating], *, fill: float = 0.4) -> Grid
     off_middle = np.hypot(*(points - np.rint(points)).T)
     order = np.argsort(off_middle, kind="stable")
     return GridPlacement(points, _nearest_free_cells(points, order, n_columns, n_rows), n_columns, n_rows)
-
-
-def _shape(n: int, width: float, height: float, fill: float) -> tuple[int, int]:
-    aspect = width / height if width > 0 and height > 0 else 1.0
-    aspect = min(max(aspect, 1 / _LARGEST_ASPECT), _LARGEST_ASPECT)
-    n_columns = max(1, math.ceil(math.sqrt(n / fill * aspect)))
-    return n_columns, max(1, math.ceil(n / fill / n_columns))
 
 
 @numba.njit(cache=True)

@@ -170,7 +170,7 @@ def _arrays(images: ShownImages, positions: NDArray[np.floating]) -> tuple[dict[
 
 def _sheets(n: int, first: NDArray[np.int64], thumbnails: Thumbnails | None, progress: Progress | None) -> SpriteSheets:
     """Thumbnails of all n images, or of the first ones and of others at random."""
-    if thumbnails is None:
+    if thumbnails is None or n == 0:
         return SpriteSheets((), np.full(n, -1, dtype=np.int32), SIDES[-1], 0)
     chosen = np.arange(n)
     if n > MOST_THUMBNAILS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.evaluation import EvaluationReport
 from facetric.metrics import Metric, unit_rows
 from facetric.report.cards import Panel, panels, score_section
 from facetric.runs import Run
@@ -73,7 +73,11 @@ def read_run(folder: Path) -> RunRecord:
     environment, known = _parsed(run.environment_file, json.loads, notes)
     data = settings.get("data")
     dataset = str(data.get("name", "")) if isinstance(data, dict) else ""
-    evaluation, chosen = _evaluation(run, notes), run.why_chosen()
+    evaluation, chosen = None, run.why_chosen()
+    try:
+        evaluation = run.evaluation()
+    except (OSError, ValueError) as error:  # they do not match the embeddings or the checkpoint either
+        notes.append(f"There are no scores: {error}")
     metric: Metric = "cosine" if evaluation is not None and evaluation.metric == "cosine" else "euclidean"
     return RunRecord(
         title=title,
@@ -95,9 +99,7 @@ def without_common_folder(names: Sequence[str]) -> list[str]:
     >>> without_common_folder(["/data/birds/a/1.jpg", "/data/birds/b/1.jpg"]), without_common_folder(["image 1", "image 2"])
     (['a/1.jpg', 'b/1.jpg'], ['image 1', 'image 2'])
     """
-    first, last = min(names, default=""), max(names, default="")  # what these two share, all share
-    n_shared = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
-    n_cut = first.rfind("/", 0, n_shared) + 1
+    n_cut = os.path.commonprefix(names).rfind("/") + 1  # noqa: RUF071  letters are meant, up to a slash
     return [name[n_cut:] for name in names]
 
 
@@ -141,15 +143,6 @@ def _images(run: Run, metric: Metric, notes: list[str]) -> ShownImages | None:
     in_memory = any(name.startswith("#") for name in embeddings.names)
     images = tuple(f"image {name[1:]}" if name.startswith("#") else name for name in embeddings.names)
     return ShownImages(vectors, codes.reshape(-1).astype(np.int32), names, images, metric, are_files=not in_memory)
-
-
-def _evaluation(run: Run, notes: list[str]) -> EvaluationReport | None:
-    """The scores, if they match the embeddings and the checkpoint."""
-    try:
-        return run.evaluation()
-    except (OSError, ValueError) as error:
-        notes.append(f"There are no scores: {error}")
-        return None
 
 
 def _panels(run: Run, notes: list[str], *, may_lack_validation: bool) -> tuple[Panel, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -44,11 +44,8 @@ class Thumbnails:
         enlarged = min(image.size) < size
         return ImageOps.fit(image, (size, size), Image.Resampling.NEAREST if enlarged else Image.Resampling.BOX)
 
-    def tiles(
-        self, image_ids: Iterable[int], size: int, *, progress: Progress | None = None
-    ) -> Iterator[tuple[int, Image.Image]]:
+    def tiles(self, ids: Sequence[int], size: int, *, progress: Progress | None = None) -> Iterator[tuple[int, Image.Image]]:
         """(image id, tile) in the order asked for; decoded ahead in threads."""
-        ids = [int(image_id) for image_id in image_ids]
         made = made_ahead((partial(self.tile, image_id, size) for image_id in ids), _N_THREADS)
         for done, (image_id, tile) in enumerate(zip(ids, made, strict=True), start=1):
             yield image_id, tile
@@ -76,21 +73,18 @@ class SpriteSheets:
 
 def pack(
     thumbnails: Thumbnails,
-    image_ids: Sequence[int],
+    ids: Sequence[int],
     *,
     n_images: int,
     budget: int,
     progress: Progress | None = None,
 ) -> SpriteSheets:
-    """Pack the thumbnails of `image_ids`, in this order, into at most `budget` bytes, at the largest side that fits.
+    """Pack the thumbnails of these images, in this order, into at most `budget` bytes, at the largest side that fits.
 
-    When not even the smallest fit, the last of `image_ids` are dropped: put the important ones first. Images that cannot be
+    When not even the smallest fit, the last of them are dropped: put the important ones first. Images that cannot be
     opened get no cell.
     """
-    ids = [int(image_id) for image_id in image_ids]
     cells = np.full(n_images, -1, dtype=np.int32)
-    if not ids:
-        return SpriteSheets((), cells, SIDES[-1], 0)
     side, n_fitting = _choose(thumbnails, ids, budget)
     tiles = {image_id: np.asarray(tile) for image_id, tile in thumbnails.tiles(ids[:n_fitting], side, progress=progress)}
     kept = [image_id for image_id in tiles if image_id not in thumbnails.missing]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
@@ -70,9 +71,9 @@ def compare_runs(
     if published and split == "test" and dataset in PUBLISHED:
         rows = [*PUBLISHED[dataset], *rows]
         notes.append(f"Rows marked (paper): {CITATION}.")
-    columns = tuple(dict.fromkeys(column for row in rows for column in row.scores))
+    columns = _ordered({column for row in rows for column in row.scores})
     differences = () if reference is None else _differences(list(groups.values()), Path(reference))
-    return Comparison(dataset, split, _ordered(columns), tuple(rows), tuple(notes), differences)
+    return Comparison(dataset, split, columns, tuple(rows), tuple(notes), differences)
 
 
 def _dataset(run: Run) -> str:
@@ -104,11 +105,10 @@ def _differences(groups: list[list[_Member]], reference: Path) -> tuple[Row, ...
         if members is own or len(pairs) < 2:
             continue
         scores: dict[str, Score] = {}
-        for column in set.intersection(*(set(found) for pair in pairs for found in pair)):
+        for column in _ordered(set.intersection(*(set(found) for pair in pairs for found in pair))):
             gains = [100 * (one[column] - other[column]) for one, other in pairs]
             scores[column] = Score(mean(gains), stdev(gains) / len(gains) ** 0.5, is_difference=True)
-        ordered = _ordered(tuple(scores))
-        rows.append(Row(f"{_row(own).name} − {_row(members).name}", len(pairs), {column: scores[column] for column in ordered}))
+        rows.append(Row(f"{_row(own).name} − {_row(members).name}", len(pairs), scores))
     return tuple(rows)
 
 
@@ -138,7 +138,7 @@ def _baseline_rows(groups: Iterable[list[_Member]]) -> list[Row]:
     return list(rows.values())
 
 
-def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:
+def _ordered(columns: Iterable[str]) -> tuple[str, ...]:
     """NMI, Recall@K by K, the rest."""
     ranks = {"NMI": (0, 0), "medoid NMI": (0, 1), "MAP@R": (2, 0)}
     return tuple(sorted(columns, key=lambda column: ranks.get(column) or (1, int(column.removeprefix("R@")))))
@@ -146,8 +146,5 @@ def _ordered(columns: tuple[str, ...]) -> tuple[str, ...]:
 
 def _common_start(names: list[str]) -> str:
     """What the names of seeds have in common, without the dangling "-seed" of `runs/cub-seed0`."""
-    start = os.path.commonprefix(names).rstrip("0123456789").rstrip("-_.+")  # noqa: RUF071  letters are meant
-    for ending in ("seed", "run", "s"):
-        if start.lower().endswith(("-" + ending, "_" + ending)):
-            start = start[: -len(ending) - 1]
-    return start or names[0]
+    start = os.path.commonprefix(names)  # noqa: RUF071  letters are meant
+    return re.sub(r"([-_](seed|run|s))?[-_.+]*\d*$", "", start, flags=re.IGNORECASE) or names[0]

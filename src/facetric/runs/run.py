@@ -33,7 +33,7 @@ from filelock import FileLock, Timeout
 from facetric.embedder import Network, Vectors, network_fingerprint, save_network
 from facetric.evaluation import EvaluationReport
 from facetric.files import read_checksummed, refuse_links, remove_stale_parts, write_atomically
-from facetric.images import ImageDataset
+from facetric.images import SPLITS, ImageDataset
 from facetric.runs import states
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, is_of_this_version, read_config, resolve_paths, to_toml
@@ -333,4 +333,6 @@ class Run:
 
 
 def _ending(split: str) -> str:
+    if split not in SPLITS:
+        raise ValueError(f"split must be one of {', '.join(reversed(SPLITS))}; got {split!r}: choose one of these")
     return "" if split == "test" else f"-{split}"

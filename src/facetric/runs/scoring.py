@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from facetric.clustering import Calibration, calibrate
 from facetric.embedder import WHOLE, Embedder, Network, Vectors, build_network, closed_form_vectors, load
 from facetric.evaluation import EvaluationReport, evaluate
-from facetric.images import SPLITS, ImageDataset
+from facetric.images import ImageDataset
 from facetric.metrics import Metric, checked_ks
 from facetric.progress import Progress
 from facetric.runs.states import DivergedError
@@ -65,8 +65,7 @@ def evaluate_run(
 
     `baselines`: also score what there was before training, in the report's `baselines`.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split must be one of {', '.join(reversed(SPLITS))}; got {split!r}: choose one of these")
+    vectors_file, scores_file = run.embeddings_file(split), run.evaluation_file(split)
     if not facility and n_restarts == 0:
         raise ValueError(
             "there are no clusters to score with facility=False and n_restarts=0: ask for at least one of them (leave out "
@@ -74,6 +73,7 @@ def evaluate_run(
         )
     if not memory_gib > 0:
         raise ValueError(f"memory_gib must be above 0; got {memory_gib}: 1 is plenty for a million images (--memory 1)")
+    progress = progress or (lambda *_: None)
     embedder = load(run.path, checkpoint=checkpoint, device=device)
     network, weights = embedder.network, embedder.file
     assert isinstance(network, Network)
@@ -105,7 +105,7 @@ def evaluate_run(
             progress=progress,
         )
         with run.writing():
-            embeddings.save(run.embeddings_file(split))
+            embeddings.save(vectors_file)
         _refuse_diverged(embeddings.vectors, weights, normalized=network.normalize)
         calibration = None
         if split == "test":
@@ -117,13 +117,13 @@ def evaluate_run(
         report = scored(embeddings.vectors, metric=metric, calibration=calibration if facility else None, progress=progress)
         without_training = {}
         for name, known, about in baselines_of(run, dataset, device=embedder.device, progress=progress) if baselines else ():
-            _tell(progress, f"Scores of {name}", 0)
+            progress(f"Scores of {name}", 0, 1)
             without_training[name] = replace(scored(known), source=about)
-            _tell(progress, f"Scores of {name}", 1)
+            progress(f"Scores of {name}", 1, 1)
         report = replace(report, source={**source, "embeddings": embeddings.fingerprint}, baselines=without_training)
         with run.writing():
-            report.save(run.evaluation_file(split))
-    _log.info("written: %s, %s", printable(run.evaluation_file(split)), printable(run.embeddings_file(split)))
+            report.save(scores_file)
+    _log.info("written: %s, %s", printable(scores_file), printable(vectors_file))
     return report
 
 
@@ -138,7 +138,7 @@ def _refuse_diverged(vectors: NDArray[np.float32], weights: Path, *, normalized:
         )
 
 
-def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, progress: Progress | None) -> Calibration | None:
+def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, progress: Progress) -> Calibration | None:
     """How to cluster such images without their number of classes, from the validation classes; kept beside the checkpoint.
 
     None for a run with fewer than four of them: training classes are no measure of how far apart new classes lie. Then the test
@@ -163,20 +163,15 @@ def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, p
     return found
 
 
-def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress | None) -> Calibration | None:
+def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress) -> Calibration | None:
     if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
         return None
     assert isinstance(embedder.network, Network)
     found = Vectors.of(embedder.network, dataset.source, step="Embedding validation classes", progress=progress)
-    _tell(progress, "Calibration", 0)
+    progress("Calibration", 0, 1)
     calibration = calibrate(found.vectors, dataset.labels)
-    _tell(progress, "Calibration", 1)
+    progress("Calibration", 1, 1)
     return calibration
-
-
-def _tell(progress: Progress | None, step: str, done: int) -> None:
-    if progress is not None:
-        progress(step, done, 1)
 
 
 def baselines_of(run: Run, dataset: ImageDataset, *, device: Any, progress: Progress | None) -> Iterator[Baseline]:

@@ -78,8 +78,6 @@ class WeightsAndBiases:
 def start_loggers(config: TrainConfig, run: Run, *, from_step: int) -> list[TensorBoard | WeightsAndBiases]:
     """Those of `run.loggers`, after this step."""
     known: dict[str, type[TensorBoard | WeightsAndBiases]] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases}
-    if not config.run.loggers:
-        return []
     with run.writing():
         return [known[name](config, run, from_step=from_step) for name in config.run.loggers]
 

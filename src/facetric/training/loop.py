@@ -57,7 +57,7 @@ def train(
     from them ends training. Settings of torch that a run needs (threads, generators, determinism) are restored at the end.
     """
     run, calls = Run.new(config), (on_step, on_validation)
-    return _run(run.config, run, dataset, is_new=True, accept_changes=False, console=console, calls=calls)
+    return _run(run, dataset, is_new=True, accept_changes=False, console=console, calls=calls)
 
 
 def resume(
@@ -73,11 +73,10 @@ def resume(
     Training images that have changed since the run began stop it unless `accept_changes`. The rest is as in `train`.
     """
     run, calls = open_run(Path(run_folder).absolute()), (on_step, on_validation)
-    return _run(run.config, run, None, is_new=False, accept_changes=accept_changes, console=console, calls=calls)
+    return _run(run, None, is_new=False, accept_changes=accept_changes, console=console, calls=calls)
 
 
 def _run(
-    config: TrainConfig,
     run: Run,
     dataset: ImageDataset | None,
     *,
@@ -86,6 +85,7 @@ def _run(
     console: Console | None,
     calls: tuple[OnTrainingStep | None, OnValidation | None],
 ) -> RunResult:
+    config = run.config
     require_loggers(config.run.loggers)
     if config.run.threads is None:  # recorded: sums depend on it, and a resumed run must use the same
         config = config.model_copy(update={"run": config.run.model_copy(update={"threads": torch.get_num_threads()})})

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from facetric.service.service import Limits
+from facetric.text import counted
 
 HEALTH = "/health"  # needs no token, and is answered when nothing else is
 _HEADERS = {
@@ -60,7 +61,7 @@ class Guard:
         elif scope["path"] == HEALTH:
             await self._app(scope, receive, answer.send)
         elif self._n_under_way >= self._limits.requests:
-            busy = refused(429, f"{self._limits.requests} requests are under way: try again in a second", retry_after="1")
+            busy = refused(429, f"{counted(self._limits.requests, 'request')} under way: try again in a second", retry_after="1")
             await busy(scope, receive, answer.send)
         else:
             self._n_under_way += 1

@@ -78,7 +78,7 @@ def bare(options, place, n):
         start = time.perf_counter()
         pixels = image_pixels(data[i % len(data)], model, 50_000_000)
         hits = index.nearest(model.encode([pixels]), top=10)
-        index.votes(hits, top=N_VOTERS)
+        index.matched("", hits[0], N_VOTERS, None, N_VOTERS)
         times.append(1000 * (time.perf_counter() - start))
     return np.array(times[5:])
 

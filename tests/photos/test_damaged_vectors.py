@@ -165,7 +165,7 @@ def all_that_reads(folder):
     index = open_collection(folder)
     with closing(index):
         yield from (
-            lambda: index.votes(index.nearest(VECTORS, top=3), top=3),
+            lambda: index.nearest(VECTORS, top=3),
             index.status,
             index.decisions,
             lambda: [index.thumbnail(content) for content in CONTENTS],

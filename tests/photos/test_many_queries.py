@@ -43,10 +43,10 @@ def test_precision_is_measured_once_until_the_index_changes(tmp_path, monkeypatc
     measure = query._cases
     monkeypatch.setattr("facetric.photos.query._cases", lambda *x, **y: counts.append(1) or measure(*x, **y))
     for _ in range(3):
-        (vote,) = index.votes(index.nearest(centers[:1].astype(np.float32), top=10), top=10)
-        assert vote.label == "class 0"
-        assert vote.expected_precision > 0.9
+        (match,) = index.search(centers[0], classify=True)
+        assert match.vote.label == "class 0"
+        assert match.vote.expected_precision > 0.9
     assert len(counts) == 1
     add(40)
-    index.votes(index.nearest(centers[:1].astype(np.float32), top=10), top=10)
+    index.search(centers[0], classify=True)
     assert len(counts) == 2

@@ -150,7 +150,7 @@ def _print_matches(found: list[Match]) -> None:
             label = f"  [{printable(hit.entry.label)}]" if hit.entry.label else ""
             mark = " " if hit.similarity >= match.near_enough else _FAR
             typer.echo(f"{mark} {hit.similarity:6.3f}  {printable(hit.entry.path)}{label}")
-    if any(len(match.near) < len(match.hits) for match in found):
+    if any(hit.similarity < match.near_enough for match in found for hit in match.hits):
         typer.echo(
             f"{_FAR} below {found[0].near_enough:.3f}: by the calibration of the model not similar enough to be of one kind"
         )

@@ -179,7 +179,7 @@ class Embedder:
         if n_clusters is not None:
             if n_steps:
                 raise ValueError("a number of groups is neither fine nor coarse: pass one of n_clusters=, finer= and coarser=")
-            return FacilityLocation(n_clusters), None, f"model: {self.name}; {n_clusters} groups as asked"
+            return FacilityLocation(n_clusters), None, f"model: {self.name}; {n_clusters} group{'s' * (n_clusters != 1)} as asked"
         if self.calibration is None:
             run = printable(self.run or "RUN")
             why = f"has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate {run}`"

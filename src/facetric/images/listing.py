@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from facetric.images.decoding import is_image_file
-from facetric.text import printable
+from facetric.text import counted, printable
 
 _TABLES = (".npy", ".npz", ".parquet", ".csv")
 
@@ -36,7 +36,7 @@ class ImageList:
             return self
         if self.problems:
             raise ValueError(f"there are no photos in {printable(self.root)} that can be reached: {self.problems[0].reason}")
-        others = f", only {self.n_others:,} files of other kinds" if self.n_others else ""
+        others = f", only {counted(self.n_others, 'file')} of other kinds" if self.n_others else ""
         raise ValueError(f"there are no photos in {printable(self.root)}{others}: pass a folder that holds some, nested or not")
 
 

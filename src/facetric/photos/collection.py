@@ -22,7 +22,7 @@ from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups, group_photos
 from facetric.photos.ingest import Store, absolute, common_folder, ingest, is_sharp, listed_photos
 from facetric.photos.milvus_store import MilvusStore, parsed_address
-from facetric.photos.query import UNKNOWN_FRACTION, Match, Vote, Votes, check_search, embedded, given_vectors
+from facetric.photos.query import UNKNOWN_FRACTION, Match, Votes, check_search, embedded, given_vectors
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Added, Entry, Hit, Model, Status
 from facetric.progress import Progress
@@ -175,35 +175,36 @@ class Collection:
             some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
             way_out = f"see `facetric index status {shlex.quote(self.address)}`"
             raise ValueError(f"no photo has the label {label!r}; the index has {some}: {way_out}")
+        options = top, at_least, top if classify else 0, unknown_fraction
+        matches = [self.matched(name, hits, *options) for name, hits in zip(names, found, strict=True)]
+        if classify and not any(match.vote for match in matches) and not any(entry.label for entry in self.entries()):
+            again = self._command("add", "PHOTOS") + " --labels-from-folders"
+            _log.warning("there is no vote, as no photo of the index has a label: add them again with `%s`", again)
+        return matches
+
+    def matched(
+        self,
+        name: str,
+        found: Sequence[Hit],
+        top: int,
+        at_least: float | None,
+        n_voters: int,
+        unknown_fraction: float = UNKNOWN_FRACTION,
+    ) -> Match:
+        """What `nearest` found for a photo, as `search` gives it; the first `n_voters` of those that are near vote."""
         limit = self.near_enough if at_least is None else at_least
-        near = [tuple(hit for hit in hits if hit.similarity >= limit) for hits in found]
-        votes: Sequence[Vote | None] = [None] * len(found)
-        if classify:
-            votes = self.votes(near, top=top, at_least=limit, unknown_fraction=unknown_fraction)
-            if not any(votes) and not any(entry.label for entry in self.entries()):
-                again = self._command("add", "PHOTOS") + " --labels-from-folders"
-                _log.warning("there is no vote, as no photo of the index has a label: add them again with `%s`", again)
-        shown = near if at_least is not None else map(tuple, found)
-        return [Match(*one, limit) for one in zip(names, shown, votes, strict=True)]
+        near = tuple(hit for hit in found if hit.similarity >= limit)
+        voters, vote = near[:n_voters], None
+        if voters:
+            with self._guard:
+                self._votes = self._votes or Votes(self._store())
+                (vote,) = self._votes.of([voters], top=n_voters, limit=limit, unknown_fraction=unknown_fraction)
+        return Match(name, (tuple(found) if at_least is None else near)[:top], vote, limit)
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each vector (q, dim) the `top` most similar photos, also those that are not similar enough."""
         with self._guard:
             return self._store().search(vectors, top=top, label=label)
-
-    def votes(
-        self,
-        hits: Sequence[Sequence[Hit]],
-        *,
-        top: int,
-        at_least: float | None = None,
-        unknown_fraction: float = UNKNOWN_FRACTION,
-    ) -> list[Vote | None]:
-        """What the neighbors of each photo vote for; `top` and `at_least` are those of the search that found them."""
-        limit = self.near_enough if at_least is None else at_least
-        with self._guard:
-            self._votes = self._votes or Votes(self._store())
-            return self._votes.of(hits, top=top, limit=limit, unknown_fraction=unknown_fraction)
 
     def cluster(
         self, *, n_clusters: int | None = None, finer: int = 0, coarser: int = 0, decisions: Decisions | None = None

@@ -137,8 +137,8 @@ class Decisions:
             raise ValueError(f"{printable(table)} is not a CSV file in UTF-8 ({error}): save it as one") from None
         if n_gone and not names and not rejected:
             raise ValueError(
-                f"{printable(table)} is about {n_gone:,} photos, and none is where its path leads: paths start from the folder "
-                "of the table, so keep it there"
+                f"{printable(table)} is about {counted(n_gone, 'photo')}, and none is where its path leads: paths start from the "
+                "folder of the table, so keep it there"
             )
         found = [Decision("name", tuple(photos), name) for name, photos in names.items()]
         return cls((*found, *([Decision("reject", tuple(rejected))] if rejected else [])))

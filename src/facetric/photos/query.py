@@ -92,7 +92,7 @@ def embedded(embedder: Embedder, photos: ImageLike) -> Queries:
     if not isinstance(source, Files):
         return list(source.names), embedder.encode(source)  # type: ignore[arg-type]
     names, vectors, problems = list[str](), [np.empty((0, embedder.dim), dtype=np.float32)], list[ImageError]()
-    tasks = (partial(_opened, partial(source.pixels, row, embedder.preprocessing)) for row in range(len(source)))
+    tasks = (partial(_opened, partial(source.pixels, row, embedder.preprocessing)) for row in range(len(source.names)))
     for some in batched(zip(source.names, made_ahead(tasks), strict=True), _BATCH):
         opened = [(name, pixels) for name, pixels in some if not isinstance(pixels, ImageError)]
         problems += [error for _, error in some if isinstance(error, ImageError)]

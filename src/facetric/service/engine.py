@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.embedder import Embedder
-from facetric.photos import Collection, Hit, Match, common_folder
+from facetric.photos import Collection, Match, common_folder
 from facetric.text import readable
 
 MOST_AT_ONCE = 32  # images
@@ -145,12 +145,6 @@ class Engine:
         searching = [row for row, job in enumerate(jobs) if job.top]
         most = max((max(jobs[row].top, N_VOTERS) for row in searching), default=0)
         found = dict(zip(searching, self._index.nearest(vectors[searching], top=most), strict=True)) if searching else {}
-        matches = {row: self._match(hits, jobs[row]) for row, hits in found.items()}
+        matches = {row: self._index.matched("", hits, jobs[row].top, jobs[row].at_least, N_VOTERS) for row, hits in found.items()}
         for row, (job, vector) in enumerate(zip(jobs, vectors, strict=True)):
             job.answer.set_result(Answer(vector, matches.get(row), self.catalog))
-
-    def _match(self, found: Sequence[Hit], job: _Job) -> Match:
-        limit = self._index.near_enough if job.at_least is None else job.at_least
-        near = [hit for hit in found if hit.similarity >= limit]
-        (vote,) = self._index.votes([near[:N_VOTERS]], top=N_VOTERS, at_least=limit)
-        return Match("", tuple((found if job.at_least is None else near)[: job.top]), vote, limit)

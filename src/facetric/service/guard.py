@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from facetric.service.service import Limits
+from facetric.text import counted
 
 HEALTH = "/health"  # needs no token, and is answered when nothing else is
 _HEADERS = {
@@ -78,7 +79,8 @@ class Guard:
         if (length := headers.get("content-length", "0")).isdecimal() and int(length[:20]) > self._limits.n_bytes:
             return self._too_large()
         if path != HEALTH and self._n_under_way >= self._limits.requests:
-            return refused(429, f"{self._limits.requests} requests are under way: try again in a second", retry_after="1")
+            under_way = counted(self._limits.requests, "request")
+            return refused(429, f"{under_way} under way: try again in a second", retry_after="1")
         return None
 
     def _too_large(self) -> Response:

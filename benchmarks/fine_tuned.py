@@ -58,12 +58,8 @@ def result(seed, options):
     embeddings = open_run(run).embeddings()
     for width in WIDTHS:
         report = evaluate(embeddings.vectors[:, :width], embeddings.labels)
-        scores = [
-            report.facility_location.scores.nmi,
-            report.nmi,
-            *(report.recall_at_k[k] for k in (1, 2, 4, 8)),
-            report.map_at_r,
-        ]
+        medoid_nmi, recall = report.facility_location.scores.nmi, [report.recall_at_k[k] for k in (1, 2, 4, 8)]
+        scores = [medoid_nmi, report.nmi, *recall, report.map_at_r]
         found[str(width)] = [round(100 * float(score), 2) for score in scores]
     return {"processor_seconds": round(seconds), "scores": found}
 

@@ -10,7 +10,7 @@ from facetric.images import load_dataset
 from facetric.runs import ConfigError, read_config
 from facetric.runs.config_file import parse_config
 from facetric.runs.recipes import recipe
-from facetric.training import feed
+from facetric.training.feed import classes_tested
 from facetric.training.study.reproduction import PAPER_STEPS, paper_tables, reproduction
 from facetric.training.study.spaces import PAPER_METHODS
 from facetric.training.study.trials import middle
@@ -153,10 +153,10 @@ def test_the_test_classes_of_a_folder_are_the_same_for_every_backbone_device_and
         frozenset(np.random.default_rng(0).permutation(25)[:8].tolist())
     }
     studies = [study_of(str(root), setting=setting) for setting in ("head", "finetune")]
-    assert {feed.tested_classes(datasets[0])} == {study.setting.test_classes for study in studies}
+    assert {classes_tested(datasets[0])} == {study.setting.test_classes for study in studies}
     seeded = recipe("folder", root, overrides=["data.options.seed=1"]).dataset
-    assert feed.tested_classes(seeded)[:3] == feed.tested_classes(datasets[0])[:3] == "8 ("
-    assert feed.tested_classes(seeded) != feed.tested_classes(datasets[0])
+    assert classes_tested(seeded)[:3] == classes_tested(datasets[0])[:3] == "8 ("
+    assert classes_tested(seeded) != classes_tested(datasets[0])
 
 
 # --- what can be set

@@ -68,7 +68,7 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
     return labeled("train"), labeled("validation") if validate else None
 
 
-def tested_classes(dataset: ImageDataset) -> str:
+def classes_tested(dataset: ImageDataset) -> str:
     """How many classes test, with their fingerprint."""
     labels = np.unique(dataset.labels[dataset.splits == "test"])
     return f"{len(labels):,} ({class_fingerprint(dataset.class_names, labels)})" if len(labels) else "none"

@@ -14,7 +14,7 @@ from facetric.images import ImageDataset
 from facetric.runs import Run, TrainConfig, new_images, open_run
 from facetric.training.choice import check_choice, choose
 from facetric.training.display import Display
-from facetric.training.feed import tested_classes
+from facetric.training.feed import classes_tested
 from facetric.training.loggers import describe_environment, require_loggers, say_differences
 from facetric.training.processes import Interruption, Processes
 from facetric.training.session import Session, start_fabric, torch_settings
@@ -129,7 +129,7 @@ def _run(
         display.say(
             f"{'training' if is_new else 'resuming'} {run.path}: {session.training} to train"
             + (f", {session.held_out} to validate" if session.held_out is not None else "")
-            + f"; test classes: {tested_classes(dataset)}"
+            + f"; test classes: {classes_tested(dataset)}"
         )
         session.start(fresh=state is None)
         history = History()

@@ -24,7 +24,7 @@ from facetric.images import ImageDataset, load_dataset
 from facetric.losses import ClassBalancedBatches
 from facetric.runs import PAPER_RATIOS, BatchTable, DataTable, dotted_keys, new_images, parse_override, recipe
 from facetric.text import did_you_mean
-from facetric.training.feed import tested_classes
+from facetric.training.feed import classes_tested
 from facetric.training.study.spaces import CLASS_RATIO, CLASS_RATIOS, METHODS, PAPER_METHODS, PER_IMAGE, Method, Range, Space
 from facetric.training.study.study import Setting, Study
 from facetric.training.study.trials import middle
@@ -149,7 +149,7 @@ def _feasible(study: Study) -> Study:
     if not methods:
         raise ValueError("no loss is left to study: " + "; ".join(f"{name}: {why}" for name, why in left_out.items()))
     n_folds = 1 if "validation" in dataset.splits else study.setting.n_folds  # all folds would be the same
-    setting = replace(study.setting, n_folds=n_folds, test_classes=tested_classes(dataset))
+    setting = replace(study.setting, n_folds=n_folds, test_classes=classes_tested(dataset))
     return replace(study, setting=setting, methods=methods, left_out={**study.left_out, **left_out})
 
 

@@ -16,7 +16,8 @@ a run learns by maximum a posteriori, with the coefficients of the other kinds a
 --cub: learned on the classes 1 to 100 of CUB (own), or on the three other kinds, tested on piles of the classes 101 to 200;
 with the features as they are, and with a closed-form head fitted to the classes 1 to 50 and links learned on 51 to 100.
 Both print BCubed F1 / pairwise F1 (groups found), beside k-means with the true k, the threshold of `facetric cluster` and the
-best cut of the learned tree. --check compares both forms of the features, --write stores what all four kinds teach.
+best cut of the learned tree. --check compares both forms of the features, --write stores what all four kinds teach, --retrieval
+says what a network and a way to make photos square are worth: KIND:VARIANT, as pets:lite0_crop or cub:lite1at224_stretch.
 
 Vectors are kept in the folder of --vectors. The characters are embedded by a run of configs/glyphs.toml (--glyphs), and only
 those of its test half are used; without it there are three kinds. FACETRIC_DATA holds CUB_200_2011, pets (the Oxford-IIIT pets)
@@ -440,7 +441,9 @@ def vectors_of(kind, variant, options):
         if kind == "glyphs":
             model, files = facetric.load(options.glyphs), load_dataset("glyphs").select("test").images
         else:
-            network = build_network(f"tf_efficientnet_{variant.partition('_')[0]}", dim=None, weights="packaged")
+            name, _, size = variant.partition("_")[0].partition("at")  # as lite1at224
+            image_size = int(size) if size else None
+            network = build_network(f"tf_efficientnet_{name}", dim=None, weights="packaged", image_size=image_size)
             model, files = Embedder(network.eval()), listed(kind)[0]
         parts, side = [], model.preprocessing.size
         for start in range(0, len(files), 256):
@@ -598,6 +601,13 @@ def main():
     options.piles, options.seeds = (1, (1,)) if options.short else (5, (1, 2, 3))
     if not (options.leave_out or options.cub or options.check or options.write or options.retrieval):
         parser.error("nothing to do: add --leave-out KIND, --cub, --check, --write FILE or --retrieval KIND:VARIANT")
+    for kind, variant in (item.split(":") for item in options.retrieval):
+        vectors, labels = vectors_of(kind, variant, options), labels_of(kind)
+        tested = labels >= (100 if kind == "cub" else 0)
+        recall, precision = recall_at_k(vectors[tested], labels[tested], (1,))[1], map_at_r(vectors[tested], labels[tested])
+        print(f"{kind}, {variant}: Recall@1 {100 * recall:.1f}, MAP@R {100 * precision:.1f}", flush=True)
+    if not (options.leave_out or options.cub or options.check or options.write):
+        return
     has_glyphs = options.glyphs or (options.vectors / "v_glyphs_glyphnet.npy").exists()
     kinds = {}
     for kind, variants in VARIANTS.items():
@@ -606,10 +616,6 @@ def main():
     if unknown := set(options.leave_out) - set(kinds):
         parser.error(f"no vectors of {', '.join(unknown)}: name a run of configs/glyphs.toml with --glyphs")
     started = time.perf_counter()
-    for kind, variant in (item.split(":") for item in options.retrieval):
-        vectors, own = vectors_of(kind, variant, options), kinds[kind][1] >= (100 if kind == "cub" else 0)
-        ranked = vectors[own], kinds[kind][1][own]
-        print(f"{kind}, {variant}: Recall@1 {100 * recall_at_k(*ranked, ks=(1,))[1]:.1f}, MAP@R {100 * map_at_r(*ranked):.1f}")
     if options.check:
         check(kinds["cub"][0][0], kinds["cub"][1])
     for kind in options.leave_out:

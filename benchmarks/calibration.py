@@ -148,18 +148,13 @@ def table(chosen_by, shown_on, seeds, points, crowd):
             many(*crowd, seeds, lambda x, k, best=best: cluster(x, [best])[best])  # noqa: B023
     found = calibrate(*chosen_by)
     for name, cluster in {
-        "facetric, calibrate().for_clusters": lambda x, k: for_clusters(found, x),
+        "facetric, calibrate()": lambda x, k: found.clusterer().fit_predict(x),
         "facetric AverageLinkage, no labels": lambda x, k: AverageLinkage().fit_predict(x),
         "k-means, true k": lambda x, k: KMeans(k, random_state=0).fit_predict(x),
     }.items():
         show(name, "", names, without_setting(cluster, *shown_on, seeds, points))
         if crowd is not None:
             many(*crowd, seeds, cluster)
-
-
-def for_clusters(calibration, vectors):
-    """The calibrated threshold, then the one for what it found."""
-    return calibration.for_clusters(calibration.clusterer().fit_predict(vectors)).clusterer().fit_predict(vectors)
 
 
 def many(vectors, classes, seeds, cluster):

@@ -104,27 +104,3 @@ def test_a_set_in_one_cluster_is_expected_to_reach_something_finite():
 def test_clusters_of_other_points_are_refused():
     with pytest.raises(ValueError, match=r"one cluster each; got \(3, 2\) and 2 clusters: pass both"):
         calibrated().expected(np.zeros((3, 2)), [0, 1])
-
-
-def test_the_step_for_a_set_is_the_best_by_counting_what_its_rates_expect():
-    vectors, _ = data()
-    clusters = calibrated().clusterer().fit_predict(vectors)
-    found = calibrated().for_clusters(clusters)
-    shares = np.unique(clusters, return_counts=True)[1] / len(clusters)
-    p = calibrated().steps[calibrated().position].rates.same / np.exp(-(shares * np.log(shares)).sum())
-    values = []
-    for step in calibrated().steps:
-        precision = p * step.rates.right / (p * step.rates.right + (1 - p) * max(step.rates.wrong, 1e-7))
-        values.append(2 * precision * step.rates.right / (precision + step.rates.right) if step.rates.right else 0.0)
-    assert values[found.position] == pytest.approx(max(values))
-    assert found.steps == calibrated().steps
-
-
-def test_a_set_of_many_more_classes_is_better_clustered_at_its_own_step():
-    vectors, labels = data()
-    rows = labels >= 40  # 200 classes, where 40 were labeled
-    clusters = calibrated().clusterer().fit_predict(vectors[rows])
-    own = calibrated().for_clusters(clusters)
-    assert own.position < calibrated().position
-    better = own.clusterer().fit_predict(vectors[rows])
-    assert Agreement.of(labels[rows], better).score > Agreement.of(labels[rows], clusters).score + 0.01

@@ -83,16 +83,6 @@ class Calibration:
             raise ValueError(f"no threshold reached a pairwise precision of {precision}; the best was {best:.3f}: ask for less")
         return replace(self, position=(*enough, False).index(False) - 1)
 
-    def for_clusters(self, labels: ArrayLike) -> Calibration:
-        """The step with the best pairwise F1 to expect of a set, by the clusters `labels` (n,) that :meth:`clusterer` found.
-
-        With more classes there are more wrong pairs for every right one: a set of many more classes than were labeled is better
-        clustered at a finer step, one of fewer at a coarser one.
-        """
-        clusters = label_codes(labels)
-        same = self.steps[self.position].rates.same_fraction(clusters)
-        return replace(self, position=max(range(len(self.steps)), key=lambda i: self.steps[i].rates.expected_f1(same)))
-
     def clusterer(self) -> AverageLinkage:
         """An estimator with this threshold, for vectors of length one or of any length, as they were calibrated."""
         return AverageLinkage(self.threshold)

@@ -111,11 +111,6 @@ class PairRates:
         """p: the fraction of the pairs of a set that are of one class, by its clusters."""
         return min(max(self.same / n_effective(clusters), 1 / len(clusters) ** 2), 0.9)
 
-    def expected_f1(self, same: float) -> float:
-        """Of pairs, in a set of which this fraction of the pairs are of one class."""
-        right, wrong = same * self.right, (1 - same) * max(self.wrong, MIN_RATE)
-        return 2 * right / (right + wrong + same)
-
     def expected_precision(self, clusters: NDArray[np.int64], spread: float = 0.0) -> Estimate:
         """Precision, its odds known up to a factor of e^±spread.
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from facetric.images import SPLITS, ImageDataset, load_dataset, load_present
 from facetric.runs.config import DataTable
-from facetric.text import name_some
+from facetric.text import counted, name_some
 
 if TYPE_CHECKING:
     from facetric.runs.run import Run
@@ -225,12 +225,12 @@ def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageData
     changed = [name for name in changes.changed if name in trained]
     if gone:
         raise ValueError(
-            f"{_counted(gone)} needed to resume {run.path} cannot be found ({name_some(gone)}): restore them in {data.root}, or "
+            f"{counted(len(gone), 'image')} needed to resume {run.path} cannot be found ({name_some(gone)}): restore them in {data.root}, or "
             "train again"
         )
     if changed and not accept_changes:
         raise ValueError(
-            f"{_counted(changed)} changed since {run.path} started ({name_some(changed)}): restore them, or continue "
+            f"{counted(len(changed), 'image')} changed since {run.path} started ({name_some(changed)}): restore them, or continue "
             f"with `{run.resume_command} --accept-changes`"
         )
     return dataset, changes
@@ -255,10 +255,6 @@ def run_images(run: Run, split: str) -> tuple[ImageDataset, DataChanges]:
             "data.root in its config.toml to where they are now"
         )
     return matched, changes
-
-
-def _counted(names: list[str]) -> str:
-    return f"{len(names):,} image{'s' * (len(names) != 1)}"
 
 
 def _current_dataset(run: Run) -> ImageDataset:

@@ -71,11 +71,7 @@ def ours(n, n_classes, clusters):
     }
     if clusters:
         (clustering, score), found["clustering"] = timed(lambda: _cluster(kmeans, vmeasure, vectors, labels, n_classes))
-        found |= {
-            "objective": objective(vectors, clustering.labels),
-            "vmeasure": score,
-            "iterations": clustering.n_iterations,
-        }
+        found |= {"objective": objective(vectors, clustering.labels), "vmeasure": score, "iterations": clustering.n_iterations}
     return found
 
 

@@ -42,10 +42,7 @@ LOSSES = {  # name: the loss by its own parameter, the values tried
     "triplet (semi-hard)": (lambda margin: TripletSemihardLoss(margin, normalize=False), (1.0, 10.0, 100.0)),
     "lifted structure": (lambda margin: LiftedStructureLoss(margin, normalize=False), (1.0, 10.0, 100.0)),
     "N-pairs": (lambda norm_weight: NPairsLoss(norm_weight, normalize=False), (0.0002, 0.002, 0.02)),
-    "facility location": (
-        lambda gamma: FacilityLocationLoss(gamma, normalize=False, reduction="mean"),
-        (10.0, 100.0, 1000.0),
-    ),
+    "facility location": (lambda gamma: FacilityLocationLoss(gamma, normalize=False, reduction="mean"), (10.0, 100.0, 1000.0)),
 }
 
 

@@ -34,12 +34,7 @@ from kept_results import keep, kept_results
 BASE = {
     "run": {"validate_every": 1},
     "data": {"name": "cub", "size": 256},
-    "model": {
-        "freeze_through": "blocks.4",
-        "cached_views": 2,
-        "head_init": "whitened",
-        "head_refit": True,
-    },
+    "model": {"freeze_through": "blocks.4", "cached_views": 2, "head_init": "whitened", "head_refit": True},
     "loss": {"name": "facility_location", "n_subsets": 16},
     "batches": {"size": 96, "class_ratio": 0.25},
     "optimizer": {"backbone_lr": 1e-4, "head_lr": 1e-4, "weight_decay": 1e-5, "warmup_steps": 5, "schedule": "cosine"},

@@ -22,11 +22,7 @@ from scipy.spatial import ConvexHull  # type: ignore[import-untyped]
 from facetric.metrics import nmi
 from facetric.report.figures import PALETTE, PLOT_STYLE
 
-LAYOUT_NAMES = {
-    "one": "one class of three is split",
-    "four": "four classes, all split",
-    "eight": "eight classes, all split",
-}
+LAYOUT_NAMES = {"one": "one class of three is split", "four": "four classes, all split", "eight": "eight classes, all split"}
 _MARKERS = "osD^vPX*"
 
 

@@ -160,21 +160,7 @@ def test_the_site_builds_and_loads_nothing_from_the_network(site):
 
 @pytest.mark.parametrize(
     "package",
-    [
-        *(
-            "clustering",
-            "embedder",
-            "evaluation",
-            "images",
-            "losses",
-            "metrics",
-            "photos",
-            "report",
-            "runs",
-            "service",
-            "training",
-        ),
-    ],
+    [*("clustering", "embedder", "evaluation", "images", "losses", "metrics", "photos", "report", "runs", "service", "training")],
 )
 def test_every_public_name_is_in_the_reference(site, package):
     module = importlib.import_module(f"facetric.{package}")

@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 
 import processes
-from facetric.files import (
-    checksummed,
-    part_of,
-    read_checksummed,
-    refuse_links,
-    remove_stale_parts,
-    write_atomically,
-)
+from facetric.files import checksummed, part_of, read_checksummed, refuse_links, remove_stale_parts, write_atomically
 
 
 def part_of_a_dead_process(path):

@@ -8,13 +8,7 @@ from scipy.io import savemat
 
 from facetric.images.readers import load_dataset, official
 from facetric.images.readers.annotations import PUBLISHED, SplitCount
-from images.official_layouts import (
-    CAR_NAMES,
-    PER_CLASS,
-    save_image,
-    write_car_ims,
-    write_devkit,
-)
+from images.official_layouts import CAR_NAMES, PER_CLASS, save_image, write_car_ims, write_devkit
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
 

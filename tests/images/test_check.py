@@ -10,15 +10,7 @@ from facetric import machine
 from facetric.images.check import check_dataset
 from facetric.images.readers.annotations import PUBLISHED, SplitCount
 from images.broken_files import encoded, photo, write_broken_files
-from images.official_layouts import (
-    PER_CLASS,
-    save_image,
-    write_car_ims,
-    write_cub,
-    write_devkit,
-    write_folder,
-    write_products,
-)
+from images.official_layouts import PER_CLASS, save_image, write_car_ims, write_cub, write_devkit, write_folder, write_products
 
 SMALL = {"train": SplitCount(3, 9), "test": SplitCount(3, 9)}
 
@@ -35,13 +27,7 @@ def kinds_of(check, severity=None):
 
 @pytest.mark.parametrize(
     ("layout", "write"),
-    [
-        ("cub", write_cub),
-        ("products", write_products),
-        ("cars", write_car_ims),
-        ("cars", write_devkit),
-        ("folder", write_folder),
-    ],
+    [("cub", write_cub), ("products", write_products), ("cars", write_car_ims), ("cars", write_devkit), ("folder", write_folder)],
 )
 @pytest.mark.usefixtures("_small_counts")
 def test_a_sound_dataset_is_recognized_and_has_no_findings(tmp_path, layout, write):

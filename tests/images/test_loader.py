@@ -9,15 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from facetric.images import (
-    Arrays,
-    CenterCrop,
-    Files,
-    ImageError,
-    Preprocessing,
-    RandomCrop,
-    RandomResizedCrop,
-)
+from facetric.images import Arrays, CenterCrop, Files, ImageError, Preprocessing, RandomCrop, RandomResizedCrop
 from facetric.images.sources import prepare
 from facetric.losses.sampler import ClassBalancedBatches
 from facetric.training.feed import Feed, TrainingBatch

@@ -236,11 +236,7 @@ def test_csv_paths_start_from_the_file_or_from_the_root(tmp_path, photos):
     rows = [f"{name}/{k}.png,{i}" for i, name in enumerate(("ant", "bee")) for k in range(PER_CLASS)]
     beside = write_csv(photos / "list.csv", rows)
     elsewhere = write_csv(tmp_path / "elsewhere.csv", rows)
-    for dataset in (
-        load_dataset("csv", beside),
-        load_dataset("csv", photos),
-        load_dataset("csv", photos, file=elsewhere),
-    ):
+    for dataset in (load_dataset("csv", beside), load_dataset("csv", photos), load_dataset("csv", photos, file=elsewhere)):
         assert dataset.class_names == ("0", "1")
         assert class_of(dataset, photos / "bee" / "2.png") == "1"
     absolute = write_csv(tmp_path / "absolute.csv", [f"{photos}/{row}" for row in rows])

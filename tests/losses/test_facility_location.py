@@ -51,10 +51,7 @@ def test_the_gradient_is_that_of_the_papers_backpropagation_section():
     X = embeddings.detach().numpy()
     expected = np.zeros_like(X)
     for i in range(len(X)):
-        for medoid, sign in (
-            (detail.medoids[detail.assignment[i]], -1.0),
-            (detail.oracle_medoids[labels[i]], +1.0),
-        ):
+        for medoid, sign in ((detail.medoids[detail.assignment[i]], -1.0), (detail.oracle_medoids[labels[i]], +1.0)):
             difference = X[i] - X[medoid]
             length = np.linalg.norm(difference)
             if length > 0:

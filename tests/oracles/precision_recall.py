@@ -6,10 +6,7 @@ def pairwise_by_loops(classes, clusters):
     pairs = [(classes[i] == classes[j], clusters[i] == clusters[j]) for i in range(n) for j in range(i)]
     of_cluster = [same_class for same_class, same_cluster in pairs if same_cluster]
     of_class = [same_cluster for same_class, same_cluster in pairs if same_class]
-    return (
-        sum(of_cluster) / len(of_cluster) if of_cluster else 1.0,
-        sum(of_class) / len(of_class) if of_class else 1.0,
-    )
+    return (sum(of_cluster) / len(of_cluster) if of_cluster else 1.0, sum(of_class) / len(of_class) if of_class else 1.0)
 
 
 def bcubed_by_loops(classes, clusters):

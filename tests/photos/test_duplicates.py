@@ -54,14 +54,7 @@ def test_exact_copies_are_found_wherever_they_lie_and_the_shortest_name_is_kept(
         shutil.copy(tmp_path / "b.jpg", tmp_path / copy)
     found = find_duplicates(tmp_path)
     assert [(group.kind, names(group)) for group in found.groups] == [
-        (
-            "exact",
-            [
-                ("b.jpg", "keep"),
-                ("a folder/b (1).jpg", "duplicate"),
-                ("a folder/b copy.jpg", "duplicate"),
-            ],
-        )
+        ("exact", [("b.jpg", "keep"), ("a folder/b (1).jpg", "duplicate"), ("a folder/b copy.jpg", "duplicate")])
     ]
     assert found.n_photos == 4
 

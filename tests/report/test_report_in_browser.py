@@ -306,10 +306,7 @@ def test_points_do_not_shine_through_pictures_while_another_is_selected(browser,
     images = replace(clumps(30, 6), clusters=(np.arange(30) % 7).astype(np.int32))
     pictures = np.full((30, 32, 32), 200, dtype=np.uint8)
     path = write_page(
-        tmp_path / "report.html",
-        RunRecord("dots", images=images),
-        positions=grid,
-        thumbnails=thumbnails_of(pictures, side=32),
+        tmp_path / "report.html", RunRecord("dots", images=images), positions=grid, thumbnails=thumbnails_of(pictures, side=32)
     )
     middle = """image => { const c = map.canvas, ratio = c.width / c.clientWidth;
         const [x, y] = [map.screenX(image), map.screenY(image)].map((one) => Math.round(one * ratio));
@@ -387,10 +384,7 @@ def test_runs_with_missing_pieces_open_without_error(browser, tmp_path, run):
 def test_sixty_thousand_images_still_work(browser, tmp_path):
     images = clumps(60_000, 3000)
     path = write_page(
-        tmp_path / "report.html",
-        RunRecord("huge", images=images),
-        positions=images.vectors[:, :2],
-        thumbnails=photographs(),
+        tmp_path / "report.html", RunRecord("huge", images=images), positions=images.vectors[:, :2], thumbnails=photographs()
     )
     assert path.stat().st_size < 45e6
     with opened(browser, path) as page:

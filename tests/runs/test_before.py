@@ -51,10 +51,7 @@ def same_scores(a, b):
 
 def test_the_record_has_the_pretrained_features_and_the_closed_form_head_at_the_dimension_of_the_run(run):
     report = run.evaluation()
-    assert [(name, one.dim) for name, one in report.baselines.items()] == [
-        ("pretrained features", 256),
-        ("closed-form head", 8),
-    ]
+    assert [(name, one.dim) for name, one in report.baselines.items()] == [("pretrained features", 256), ("closed-form head", 8)]
     network = build_network("test_efficientnet", dim=None, weights=run.config.model.weights, size=164)
     test, train = (run.images(split)[0] for split in ("test", "train"))
     features = encode(network, test.source)

@@ -54,10 +54,7 @@ def test_the_paper_normalizes_for_its_own_loss_and_triplet_only(path):
         ({"run": {"name": "../up"}}, "run.name"),
         ({"model": {"cached_views": 2}}, "set model.freeze_through"),
         ({"loss": {"subset_size": 2}}, "without subsets: set loss.n_subsets"),
-        (
-            {"loss": {"n_subsets": 2, "subset_size": 64}, "batches": {"size": 32}},
-            "subset_size (64) exceeds batches.size (32)",
-        ),
+        ({"loss": {"n_subsets": 2, "subset_size": 64}, "batches": {"size": 32}}, "subset_size (64) exceeds batches.size (32)"),
         ({"run": {"steps": 5}, "optimizer": {"warmup_steps": 5}}, "must be below run.steps (5)"),
         ({"optimizer": {"head_lr": float("nan")}}, "optimizer.head_lr"),
     ],

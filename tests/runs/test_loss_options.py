@@ -109,10 +109,7 @@ def test_the_options_of_a_new_loss_are_described_among_the_settings():
         ({"margin": "nim"}, "loss 'facility_location': margin must be one of nmi, "),
         ({"margin_weight": -1}, "margin_weight (γ) must be a finite number, 0 or more; got -1.0"),
         ({"max_sweeps": 2.5}, "loss.max_sweeps of 'facility_location' must be a whole number; got 2.5"),
-        (
-            {"inference": "gredy"},
-            "loss.inference of 'facility_location' must be one of greedy, stochastic, random",
-        ),
+        ({"inference": "gredy"}, "loss.inference of 'facility_location' must be one of greedy, stochastic, random"),
         ({"squared": "yes"}, "loss.squared of 'facility_location' must be true or false; got 'yes'"),
         ({"name": []}, "loss.name must be one of facility_location, "),
         ({"name": "facility_location_subsets"}, "got 'facility_location_subsets'; did you mean 'facility_location'?"),

@@ -111,10 +111,7 @@ def test_a_file_name_is_spelled_once():
 
 
 def test_a_folder_that_is_not_a_run_is_one_line(tmp_path):
-    for path, words in (
-        (tmp_path / "nothing", "does not exist"),
-        (tmp_path, "has no config.toml, so it is not a run"),
-    ):
+    for path, words in ((tmp_path / "nothing", "does not exist"), (tmp_path, "has no config.toml, so it is not a run")):
         with pytest.raises((ValueError, OSError), match=words):
             open_run(path)
     assert not Run(tmp_path / "nothing").report_is_current()

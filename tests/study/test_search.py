@@ -5,10 +5,7 @@ import pytest
 from facetric.training.study.spaces import Range
 from facetric.training.study.trials import Search, Trial
 
-SPACES = {
-    "ranges": {"x": Range(0.01, 100.0), "kind": ("a", "b")},
-    "choices": {"x": (1, 2, 3, 4), "kind": ("a", "b", "c")},
-}
+SPACES = {"ranges": {"x": Range(0.01, 100.0), "kind": ("a", "b")}, "choices": {"x": (1, 2, 3, 4), "kind": ("a", "b", "c")}}
 
 
 def run(number, parameters):

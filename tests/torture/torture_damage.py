@@ -28,11 +28,7 @@ def _loaded(place):
 
 def _run(place):
     run = open_run(place / "tiny")
-    return (
-        run.manifest.fingerprint,
-        run.embeddings().fingerprint,
-        run.evaluation().fingerprint,
-    )
+    return (run.manifest.fingerprint, run.embeddings().fingerprint, run.evaluation().fingerprint)
 
 
 def _state(place):

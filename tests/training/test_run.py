@@ -25,12 +25,7 @@ from facetric.runs.states import append_row, cut_rows, read_state, states, write
 from facetric.training import RunResult, resume, train
 from facetric.training.feed import split_images, training_transform
 from facetric.training.step import LearningRates, build_optimizer
-from facetric.training.validation import (
-    CollapseWatch,
-    check_validation,
-    refuse_bad_embeddings,
-    refuse_non_finite_weights,
-)
+from facetric.training.validation import CollapseWatch, check_validation, refuse_bad_embeddings, refuse_non_finite_weights
 from facetric.training.writer import History
 from training.tiny_runs import rows_of, tiny_config
 

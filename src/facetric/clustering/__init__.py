@@ -6,13 +6,4 @@ from facetric.clustering.facility_clustering import FacilityLocation
 from facetric.clustering.kmeans import KMeans, kmeans
 from facetric.clustering.linkage import AverageLinkage
 
-__all__ = [
-    "AverageLinkage",
-    "Calibration",
-    "Estimate",
-    "ExpectedPrecision",
-    "FacilityLocation",
-    "KMeans",
-    "calibrate",
-    "kmeans",
-]
+__all__ = ["AverageLinkage", "Calibration", "Estimate", "ExpectedPrecision", "FacilityLocation", "KMeans", "calibrate", "kmeans"]

@@ -107,11 +107,7 @@ def cost_of_square(square: float, kind: int) -> float:
 
 @njit(cache=True, nogil=True)
 def _finish_block(
-    products: NDArray[np.float64],
-    squares: NDArray[np.float64],
-    start: int,
-    kind: int,
-    costs: NDArray[np.float32],
+    products: NDArray[np.float64], squares: NDArray[np.float64], start: int, kind: int, costs: NDArray[np.float32]
 ) -> None:
     for row in range(len(products)):
         i = start + row

@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 
 from facetric.clustering.knn import in_blocks
 from facetric.clustering.moves import cheapest_to_close, fill_gains, greedy, improve
-from facetric.clustering.state import (
-    UNSERVED,
-    Dense,
-    Problem,
-    State,
-    close_facility,
-    empty_state,
-    open_facilities,
-    open_facility,
-)
+from facetric.clustering.state import UNSERVED, Dense, Problem, State, close_facility, empty_state, open_facilities, open_facility
 
 RECREATED = (1 / 4, 1 / 8)  # fractions of a given number of medoids, one after the other
 TOLERANCE = 1e-9  # a move helps when it saves more than this fraction of the mean cap: far above the rounding of the sums

@@ -196,12 +196,7 @@ class Embedder:
         return partial(Embedder, self.network, fingerprint=self.fingerprint, **known), ()
 
 
-def load(
-    path: str | os.PathLike[str] | None = None,
-    *,
-    checkpoint: str = "best",
-    device: str = "auto",
-) -> Embedder:
+def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Embedder:
     """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
     birds.safetensors, or of a file that `facetric export` wrote.
 

@@ -32,10 +32,7 @@ with left_out("wandb"):  # timm imports it for a function of its own, if it is i
 _unchanged = nn.Identity().forward
 _IMAGES_AT_A_TIME = 16  # of a thread; fixed, so that sums do not depend on the number of threads
 # The activations whose gradient follows from their output, by oneDNN's names and numbers.
-_OPERATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
-    nn.ReLU: ("relu", []),
-    nn.ReLU6: ("hardtanh", [0.0, 6.0]),
-}
+_OPERATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {nn.ReLU: ("relu", []), nn.ReLU6: ("hardtanh", [0.0, 6.0])}
 
 
 def fused(network: nn.Module, images: Tensor, *, apart: str | None = None, constant: bool = False) -> nn.Module:

@@ -5,14 +5,4 @@ from facetric.evaluation.record import EvaluationReport, percent
 from facetric.evaluation.scores import evaluate
 from facetric.evaluation.tables import CITATION, PUBLISHED, Comparison, Row, Score
 
-__all__ = [
-    "CITATION",
-    "PUBLISHED",
-    "Comparison",
-    "EvaluationReport",
-    "Row",
-    "Score",
-    "evaluate",
-    "facility_clusters",
-    "percent",
-]
+__all__ = ["CITATION", "PUBLISHED", "Comparison", "EvaluationReport", "Row", "Score", "evaluate", "facility_clusters", "percent"]

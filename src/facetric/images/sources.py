@@ -125,13 +125,7 @@ class Arrays:
         return crop.apply(self.pixels, draws, rows=self.rows[rows])
 
 
-def prepare(
-    files: Files,
-    *,
-    size: int = 256,
-    n_threads: int | None = None,
-    progress: Progress | None = None,
-) -> Arrays:
+def prepare(files: Files, *, size: int = 256, n_threads: int | None = None, progress: Progress | None = None) -> Arrays:
     """The images stretched to size × size, from the cache; those that are not in it are decoded now.
 
     `n_threads` decode, one per core unless given. A file that cannot be decoded raises an ImageError that names it, a full

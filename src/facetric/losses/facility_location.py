@@ -153,11 +153,7 @@ class FacilityLocationLoss(BatchLoss):
             points = unit_vectors(embeddings) if self.normalize else embeddings
             on_host = np.ascontiguousarray(points.detach().cpu().numpy())  # (m, d)
             problem = ClusteringProblem.from_points(
-                on_host,
-                labels.cpu().numpy(),
-                margin_weight=self.gamma(len(points)),
-                margin=self.margin,
-                squared=self.squared,
+                on_host, labels.cpu().numpy(), margin_weight=self.gamma(len(points)), margin=self.margin, squared=self.squared
             )
             solution, oracle = self.share(lambda: self._infer(problem))
             oracle_of = oracle[problem.classes]  # (m,)

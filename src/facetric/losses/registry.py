@@ -48,12 +48,7 @@ NONE = "none"  # stands for None, which TOML lacks
 
 
 def build_loss(
-    name: str,
-    options: Mapping[str, Any] | None = None,
-    *,
-    dim: int | None = None,
-    n_classes: int | None = None,
-    seed: int = 0,
+    name: str, options: Mapping[str, Any] | None = None, *, dim: int | None = None, n_classes: int | None = None, seed: int = 0
 ) -> nn.Module:
     """The loss of this name with these options.
 

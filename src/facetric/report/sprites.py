@@ -72,12 +72,7 @@ class SpriteSheets:
 
 
 def pack(
-    thumbnails: Thumbnails,
-    ids: Sequence[int],
-    *,
-    n_images: int,
-    budget: int,
-    progress: Progress | None = None,
+    thumbnails: Thumbnails, ids: Sequence[int], *, n_images: int, budget: int, progress: Progress | None = None
 ) -> SpriteSheets:
     """Pack the thumbnails of these images, in this order, into at most `budget` bytes, at the largest side that fits.
 

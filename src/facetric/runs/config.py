@@ -49,8 +49,7 @@ class RunTable(Table):
     """What the run is called, how long it takes and where it computes."""
 
     name: str = Field(
-        "run",
-        description="Name of the run, and of its folder; on the command line that of the config file or of the photos.",
+        "run", description="Name of the run, and of its folder; on the command line that of the config file or of the photos."
     )
     folder: str = Field("runs", description="Folder that holds the run folders.")
     seed: int = Field(0, ge=0, le=2**64 - 1, description="Seed of the weights, the batches, the augmentation and the loss.")
@@ -145,9 +144,7 @@ class ModelTable(Table):
         None, description='Freeze the backbone up to and including this part, such as "blocks.4"; "all" trains the head only.'
     )
     cached_views: int = Field(
-        0,
-        ge=0,
-        description="Augmented views per image with cached activations of the frozen part; 0 runs it in every step.",
+        0, ge=0, description="Augmented views per image with cached activations of the frozen part; 0 runs it in every step."
     )
     views_seed: int = Field(
         0, ge=0, description="Seed of the cached views; separate from run.seed, so that runs with different seeds share a cache."

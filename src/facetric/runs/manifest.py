@@ -225,13 +225,13 @@ def resumed_images(run: Run, *, accept_changes: bool = False) -> tuple[ImageData
     changed = [name for name in changes.changed if name in trained]
     if gone:
         raise ValueError(
-            f"{counted(len(gone), 'image')} needed to resume {run.path} cannot be found ({name_some(gone)}): restore them in {data.root}, or "
-            "train again"
+            f"{counted(len(gone), 'image')} needed to resume {run.path} cannot be found ({name_some(gone)}): restore them in "
+            f"{data.root}, or train again"
         )
     if changed and not accept_changes:
         raise ValueError(
-            f"{counted(len(changed), 'image')} changed since {run.path} started ({name_some(changed)}): restore them, or continue "
-            f"with `{run.resume_command} --accept-changes`"
+            f"{counted(len(changed), 'image')} changed since {run.path} started ({name_some(changed)}): restore them, or "
+            f"continue with `{run.resume_command} --accept-changes`"
         )
     return dataset, changes
 

@@ -25,10 +25,7 @@ from facetric.service.service import Service, media_type
 from facetric.text import printable
 
 IMAGE = {  # the body of a request is the file of an image
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
+    "requestBody": {"required": True, "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}}
 }
 _PAGE_POLICY = {"Content-Security-Policy": "frame-ancestors 'none'"}  # the rest is in the page, with the hashes of its scripts
 _PATIENCE = 10.0  # seconds until a browser is told that groups are being made

@@ -63,13 +63,7 @@ class Record:
 
 
 def choose(
-    config: TrainConfig,
-    dataset: ImageDataset,
-    run: Run,
-    display: Display,
-    *,
-    n_features: int,
-    stopped: Callable[[], bool],
+    config: TrainConfig, dataset: ImageDataset, run: Run, display: Display, *, n_features: int, stopped: Callable[[], bool]
 ) -> TrainConfig | None:
     """The configuration of the best candidate, also written to the run folder; None if `stopped` said so before that.
 

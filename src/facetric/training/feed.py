@@ -13,15 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from facetric.images import (
-    CenterCrop,
-    Crop,
-    ImageDataset,
-    ImageSource,
-    Preprocessing,
-    RandomCrop,
-    RandomResizedCrop,
-)
+from facetric.images import CenterCrop, Crop, ImageDataset, ImageSource, Preprocessing, RandomCrop, RandomResizedCrop
 from facetric.losses import ClassBalancedBatches
 from facetric.machine import made_ahead
 from facetric.runs import DataTable

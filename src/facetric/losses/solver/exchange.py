@@ -197,12 +197,7 @@ def _raise_limit(distance: Distances, low: float, high: float, F: NDArray[np.flo
 
 @inner_kernel()
 def _evaluate(
-    state: _State,
-    k: int,
-    candidates: NDArray[np.int64],
-    won: NDArray[np.uint32],
-    F: NDArray[np.float64],
-    A: NDArray[np.float64],
+    state: _State, k: int, candidates: NDArray[np.int64], won: NDArray[np.uint32], F: NDArray[np.float64], A: NDArray[np.float64]
 ) -> float:
     """Find A with each candidate as medoid k, −inf where Δ ≤ 1 says that it cannot win; the best."""
     D, margin, counts, nearest, gamma = state.D, state.margin, state.counts, state.nearest, state.gamma

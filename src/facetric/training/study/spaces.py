@@ -44,9 +44,7 @@ FACILITY_SPACE: Space = {"loss.margin_weight" + PER_IMAGE: Range(0.06, 4.0), "lo
 PAPER_METHODS = {
     "triplet_semihard": Method("Triplet semi-hard", {"name": "triplet_semihard"}, {"loss.margin": Range(0.05, 0.8)}),
     "lifted_structure": Method(
-        "Lifted structure",
-        {"name": "lifted_structure"},
-        {"loss.margin": Range(0.3, 10.0), "model.head_scale": Range(1.0, 16.0)},
+        "Lifted structure", {"name": "lifted_structure"}, {"loss.margin": Range(0.3, 10.0), "model.head_scale": Range(1.0, 16.0)}
     ),
     "npairs": Method(
         "N-pairs",

@@ -25,16 +25,7 @@ from filelock import FileLock, Timeout
 
 from facetric.evaluation import Comparison
 from facetric.files import checksummed, read_checksummed, remove_stale_parts, write_atomically
-from facetric.runs import (
-    DivergedError,
-    Run,
-    TrainConfig,
-    compare_runs,
-    parse_config,
-    real_paths,
-    resolve_paths,
-    set_key,
-)
+from facetric.runs import DivergedError, Run, TrainConfig, compare_runs, parse_config, real_paths, resolve_paths, set_key
 from facetric.training.session import prepare_runs
 from facetric.training.study.spaces import COMPARED_WITH_ALL, PER_IMAGE, Method, Parameters, Range, Space
 from facetric.training.study.trials import (

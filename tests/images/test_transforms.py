@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import functional
 
-from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop, RandomResizedCrop
+from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop
 
 SMALL = Preprocessing(size=20, crop=13)
 GRAY = Preprocessing(size=20, crop=13, mean=(0.5,), std=(0.25,), channels=1)
@@ -56,7 +56,7 @@ def test_the_center_crop_is_torchvisions(edge: int) -> None:
     assert np.array_equal(CenterCrop(crop)(images), np.stack(expected))
 
 
-@pytest.mark.parametrize("crop", [RandomCrop, CenterCrop, RandomResizedCrop])
+@pytest.mark.parametrize("crop", [RandomCrop, CenterCrop])
 def test_padding_is_black_pixels_on_every_side(crop: type[RandomCrop]) -> None:
     images, rows = noise(5, 13, 13, 3), np.array([4, 0, 4])
     draws = np.random.default_rng(0).random((3, crop.n_draws))
@@ -85,41 +85,24 @@ def test_resizing_ignores_the_aspect_ratio_and_takes_any_mode() -> None:
     assert GRAY.pixels(picture).shape == (20, 20, 1)
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL), RandomResizedCrop(SMALL)])
+@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL)])
 def test_a_gray_picture_serves_three_channels(transform: Crop) -> None:
     gray = noise(5, 20, 20)
     color = np.repeat(gray[..., None], 3, axis=3)
     assert np.array_equal(transform(gray, np.random.default_rng(0)), transform(color, np.random.default_rng(0)))
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(GRAY), CenterCrop(GRAY), RandomResizedCrop(GRAY)])
+@pytest.mark.parametrize("transform", [RandomCrop(GRAY), CenterCrop(GRAY)])
 def test_gray_stays_gray_for_a_gray_backbone(transform: Crop) -> None:
     assert transform(noise(5, 20, 20), np.random.default_rng(0)).shape == (5, 1, 13, 13)
 
 
-@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL), RandomResizedCrop(SMALL)])
+@pytest.mark.parametrize("transform", [RandomCrop(SMALL), CenterCrop(SMALL)])
 def test_rows_of_a_file_equal_the_images_themselves(transform: Crop) -> None:
     images = noise(9, 20, 20, 3)
     rows = np.array([7, 0, 7, 3])
     draws = np.random.default_rng(0).random((4, transform.n_draws))
     assert np.array_equal(transform.apply(images, draws, rows=rows), transform.apply(images[rows], draws))
-
-
-def test_a_resized_crop_of_the_whole_picture_is_the_resized_picture() -> None:
-    images = noise(3, 26, 26, 3)
-    whole = RandomResizedCrop(SMALL, flip=False, area=(1.0, 1.0), aspect=(1.0, 1.0))
-    shrunk = np.stack([Preprocessing(size=13, crop=13).pixels(Image.fromarray(image)) for image in images])
-    assert np.array_equal(whole(images, np.random.default_rng(0)), CenterCrop(SMALL)(shrunk))
-
-
-def test_resized_crops_stay_inside_and_cover_the_asked_area() -> None:
-    ramp = np.broadcast_to(np.arange(100, dtype=np.uint8)[:, None], (1, 100, 100))  # each value is its own row
-    plain = Preprocessing(size=64, crop=64, mean=(0.0,), std=(1 / 255,), channels=1)
-    draws = np.random.default_rng(0).random((500, 5))
-    views = RandomResizedCrop(plain, aspect=(1.0, 1.0)).apply(ramp, draws, rows=np.zeros(500, dtype=np.int64))
-    heights = views[:, 0, -1, 0] - views[:, 0, 0, 0] + 1
-    assert 38 < heights.min() < 46  # √0.16 of 100, less the half pixels at both ends
-    assert 96 < heights.max() <= 100
 
 
 @pytest.mark.parametrize(
@@ -149,9 +132,3 @@ def test_a_format_that_cannot_be_is_refused(options: dict[str, object], message:
 def test_images_that_do_not_fit_are_refused(images: np.ndarray, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CenterCrop(SMALL)(images)
-
-
-@pytest.mark.parametrize(("options", "message"), [({"area": (0.5, 0.2)}, "area"), ({"aspect": (0.0, 1.0)}, "aspect")])
-def test_ranges_of_a_resized_crop_are_checked(options: dict[str, tuple[float, float]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        RandomResizedCrop(SMALL, **options)  # type: ignore[arg-type]

@@ -344,7 +344,7 @@ def test_pictures_on_disk_train_through_the_prepared_cache(tmp_path, monkeypatch
             Image.fromarray(noise.astype(np.uint8)).save(tmp_path / "pictures" / str(label) / f"{number}.png")
     data = {"name": "folder", "root": str(tmp_path / "pictures"), "options": {"test_fraction": 0.25}, "size": 164, "pad": 0}
     changes = {
-        "data": {**data, "validation_fraction": 0.34, "augment": "resized_crop"},
+        "data": {**data, "validation_fraction": 0.34, "augment": "crop"},
         "model": {"backbone": "test_efficientnet", "freeze_through": "blocks.0", "cached_views": 2, "head_init": "pca"},
         "batches": {"size": 8, "images_per_class": 4},
     }

@@ -113,7 +113,6 @@ class Crop:
         if form.pad:
             side = (form.pad, form.pad)
             images, rows = np.pad(images[rows], ((0, 0), side, side, (0, 0))), np.arange(len(rows))
-        images, rows = self._parts(images, rows, draws)
         height, width = images.shape[1:3]
         if min(height, width) < form.crop:
             raise ValueError(
@@ -127,12 +126,6 @@ class Crop:
         plain = np.asarray(images).view(np.ndarray)  # numba takes plain arrays only, not the memmap subclass
         _crop_kernel(plain, rows, tops.astype(np.int64), lefts.astype(np.int64), flipped, form.values(), views)
         return views.transpose(0, 3, 1, 2)
-
-    def _parts(
-        self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """What is cropped of images (n, height, width, depth) with their black border, and its rows."""
-        return images, rows
 
     def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         """Top, left and whether it is flipped, of crops that can move down and to the right by that many pixels."""
@@ -159,49 +152,6 @@ class CenterCrop(Crop):
     def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
         n = len(draws)
         return np.full(n, down // 2), np.full(n, right // 2), np.zeros(n, dtype=np.bool_)
-
-
-@dataclass(frozen=True)
-class RandomResizedCrop(Crop):
-    """A random part of the image (`area` as a fraction, `aspect` ratio), resized to the crop, flipped with probability ½.
-
-    The area is uniform, the aspect uniform in its logarithm. A part wider or higher than the image is cut to it, where
-    torchvision would draw again: one draw per image keeps shares of a batch equal to the batch.
-    """
-
-    flip: bool = True
-    area: tuple[float, float] = (0.16, 1.0)
-    aspect: tuple[float, float] = (3 / 4, 4 / 3)
-    n_draws: ClassVar[int] = 5  # area, aspect, top, left, flip
-
-    def __post_init__(self) -> None:
-        if not 0 < self.area[0] <= self.area[1] <= 1:
-            raise ValueError(f"area is a range of fractions of the image, between 0 and 1; got {self.area}: (0.16, 1) is typical")
-        if not 0 < self.aspect[0] <= self.aspect[1]:
-            raise ValueError(f"aspect is a range of width to height, above 0; got {self.aspect}: (3/4, 4/3) is typical")
-
-    def _parts(
-        self, images: NDArray[np.uint8], rows: NDArray[np.int64], draws: NDArray[np.float64]
-    ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        crop = self.preprocessing.crop
-        full_height, full_width, depth = images.shape[1:]
-        area = (self.area[0] + draws[:, 0] * (self.area[1] - self.area[0])) * full_height * full_width
-        low, high = np.log(self.aspect)
-        aspect = np.exp(low + draws[:, 1] * (high - low))
-        heights = np.clip(np.rint(np.sqrt(area / aspect)), 1, full_height)
-        widths = np.clip(np.rint(np.sqrt(area * aspect)), 1, full_width)
-        tops = np.floor(draws[:, 2] * (full_height - heights + 1))
-        lefts = np.floor(draws[:, 3] * (full_width - widths + 1))
-        resized = np.empty((len(draws), crop, crop, depth), dtype=np.uint8)
-        for i, row in enumerate(rows):
-            box = (lefts[i], tops[i], lefts[i] + widths[i], tops[i] + heights[i])
-            whole = Image.fromarray(images[row, :, :, 0] if depth == 1 else images[row])
-            resized[i] = np.asarray(whole.resize((crop, crop), Image.Resampling.BILINEAR, box=box)).reshape(crop, crop, depth)
-        return resized, np.arange(len(draws))
-
-    def _places(self, down: int, right: int, draws: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        zeros = np.zeros(len(draws))
-        return zeros, zeros, (draws[:, 4] < 0.5) & self.flip
 
 
 @njit(cache=True, nogil=True)

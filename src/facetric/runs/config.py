@@ -111,9 +111,7 @@ class DataTable(Table):
         description="Image files are resized to size × size before cropping; glyphs have the size that they are drawn at.",
     )
     pad: int = Field(0, ge=0, le=64, description="Black pixels added on every side of glyphs, so that random crops shift them.")
-    augment: Literal["crop", "resized_crop", "none"] = Field(
-        "crop", description="Training crop: random position (the paper), random position, size and aspect, or the center."
-    )
+    augment: Literal["crop", "none"] = Field("crop", description="Training crop: random position (the paper), or the center.")
     flip: bool = Field(True, description="Random horizontal flips; turn off where orientation matters.")
     threads: int | None = Field(None, ge=1, le=1024, description="Threads that make batches ahead; one per core when left out.")
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from facetric.images import CenterCrop, Crop, ImageDataset, ImageSource, Preprocessing, RandomCrop, RandomResizedCrop
+from facetric.images import CenterCrop, Crop, ImageDataset, ImageSource, Preprocessing, RandomCrop
 from facetric.losses import ClassBalancedBatches
 from facetric.machine import made_ahead
 from facetric.runs import DataTable
@@ -68,9 +68,7 @@ def classes_tested(dataset: ImageDataset) -> str:
 
 def training_transform(config: DataTable, form: Preprocessing) -> Crop:
     """The augmentation."""
-    if config.augment == "none":
-        return CenterCrop(form)
-    return RandomCrop(form, flip=config.flip) if config.augment == "crop" else RandomResizedCrop(form, flip=config.flip)
+    return CenterCrop(form) if config.augment == "none" else RandomCrop(form, flip=config.flip)
 
 
 class Feed:

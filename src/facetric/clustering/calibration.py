@@ -60,11 +60,6 @@ class Calibration:
         """Mean over the resampled sets of the labeled classes; :meth:`expected` is about other sets."""
         return self.steps[self.position].reached
 
-    @property
-    def by_set(self) -> Mapping[str, Agreement]:
-        """The same for each kind of resampled set."""
-        return self.steps[self.position].by_set
-
     def finer(self, n_steps: int = 1) -> Calibration:
         """The same with a smaller threshold: smaller clusters, of higher precision. Ends at the finest step."""
         return self.coarser(-n_steps)

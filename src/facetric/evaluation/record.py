@@ -61,28 +61,26 @@ class EvaluationReport:
 
     def comparable_scores(self) -> dict[str, float]:
         """What tables of several rows have: the paper's columns, MAP@R, and NMI from medoids; those that there are."""
-        return _known(
-            {
-                "NMI": self.nmi,
-                "medoid NMI": None if self.facility_location is None else self.facility_location.scores.nmi,
-                **{f"R@{k}": value for k, value in self.recall_at_k.items()},
-                "MAP@R": self.map_at_r,
-            }
-        )
+        scores = {
+            "NMI": self.nmi,
+            "medoid NMI": None if self.facility_location is None else self.facility_location.scores.nmi,
+            **{f"R@{k}": value for k, value in self.recall_at_k.items()},
+            "MAP@R": self.map_at_r,
+        }
+        return {name: value for name, value in scores.items() if value is not None}
 
     def other_scores(self) -> dict[str, float]:
         """The rest, of k-means where they are of clusters; those that there are."""
-        return _known(
-            {
-                "R-precision": self.r_precision,
-                "V-measure": self.vmeasure,
-                "AMI": self.ami,
-                "ARI": self.ari,
-                "pairwise F1": self.pairwise_f1,
-                "BCubed F1": self.bcubed_f1,
-                "purity": self.purity,
-            }
-        )
+        scores = {
+            "R-precision": self.r_precision,
+            "V-measure": self.vmeasure,
+            "AMI": self.ami,
+            "ARI": self.ari,
+            "pairwise F1": self.pairwise_f1,
+            "BCubed F1": self.bcubed_f1,
+            "purity": self.purity,
+        }
+        return {name: value for name, value in scores.items() if value is not None}
 
     def notes(self) -> list[str]:
         """What was searched, which clusterings were scored, and what is in no table."""
@@ -177,10 +175,6 @@ def percent(value: float | None, sd: float | None = None) -> str:
     if value is None:
         return "–"
     return f"{100 * value:.2f}" if sd is None else f"{100 * value:.2f} ± {100 * sd:.2f}"
-
-
-def _known(scores: dict[str, float | None]) -> dict[str, float]:
-    return {name: value for name, value in scores.items() if value is not None}
 
 
 def _plain_table(rows: list[dict[str, str]]) -> str:

@@ -16,34 +16,23 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from facetric.metrics import kernels
 from facetric.metrics.contingency import Contingency, contingency, precision_recall
-from facetric.metrics.kernels import (
-    AMI,
-    ARI,
-    F1,
-    NMI,
-    VMEASURE,
-    ZERO_ONE,
-    agreement,
-    expected_mutual_information,
-    matched_points,
-    phi,
-)
 
 
 def score_contingency(score: int, table: Contingency) -> float:
     """One score of one table, unclipped."""
     n_points = table.n_points
-    if score == ZERO_ONE:
-        return float(matched_points(table.dense())) / n_points
-    expected = float(expected_mutual_information(table.rows, table.columns, n_points).sum()) if score == AMI else 0.0
+    if score == kernels.ZERO_ONE:
+        return float(kernels.matched_points(table.dense())) / n_points
+    expected = kernels.expected_mutual_information(table.rows, table.columns, n_points).sum() if score == kernels.AMI else 0.0
     cells, rows, columns = (_phi_sum(score, counts) for counts in (table.cells, table.rows, table.columns))
-    return float(agreement(score, n_points, phi(score, float(n_points)), cells, rows, columns, expected))
+    return float(kernels.agreement(score, n_points, kernels.phi(score, float(n_points)), cells, rows, columns, float(expected)))
 
 
 def _phi_sum(score: int, counts: NDArray[np.int64]) -> float:
     x = counts.astype(np.float64)
-    return float(np.sum(x * np.log(x) if score <= AMI else x * (x - 1.0) / 2.0))
+    return float(np.sum(x * np.log(x) if score <= kernels.AMI else x * (x - 1.0) / 2.0))
 
 
 def nmi(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
@@ -57,7 +46,7 @@ def nmi(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
     >>> round(nmi([[3, 1], [0, 4]]), 4)
     0.5617
     """
-    return score_contingency(NMI, contingency(labels_true, labels_pred))
+    return score_contingency(kernels.NMI, contingency(labels_true, labels_pred))
 
 
 def vmeasure(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
@@ -66,7 +55,7 @@ def vmeasure(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> fl
     >>> round(vmeasure([[3, 1], [0, 4]]), 4)
     0.5616
     """
-    return score_contingency(VMEASURE, contingency(labels_true, labels_pred))
+    return score_contingency(kernels.VMEASURE, contingency(labels_true, labels_pred))
 
 
 def ami(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
@@ -75,7 +64,7 @@ def ami(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
     >>> round(ami([[3, 1], [0, 4]]), 4)
     0.5001
     """
-    return score_contingency(AMI, contingency(labels_true, labels_pred))
+    return score_contingency(kernels.AMI, contingency(labels_true, labels_pred))
 
 
 def ari(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
@@ -84,7 +73,7 @@ def ari(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
     >>> round(ari([[3, 1], [0, 4]]), 4)
     0.4948
     """
-    return score_contingency(ARI, contingency(labels_true, labels_pred))
+    return score_contingency(kernels.ARI, contingency(labels_true, labels_pred))
 
 
 def pairwise_f1(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
@@ -93,7 +82,7 @@ def pairwise_f1(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) ->
     >>> round(pairwise_f1([[3, 1], [0, 4]]), 4)
     0.72
     """
-    return score_contingency(F1, contingency(labels_true, labels_pred))
+    return score_contingency(kernels.F1, contingency(labels_true, labels_pred))
 
 
 def matched_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike | None = None) -> float:
@@ -102,7 +91,7 @@ def matched_accuracy(labels_true: ArrayLike, labels_pred: ArrayLike | None = Non
     >>> matched_accuracy([[3, 1], [0, 4]])
     0.875
     """
-    return score_contingency(ZERO_ONE, contingency(labels_true, labels_pred))
+    return score_contingency(kernels.ZERO_ONE, contingency(labels_true, labels_pred))
 
 
 def purity(labels_true: ArrayLike | Contingency, labels_pred: ArrayLike | None = None) -> float:
@@ -143,7 +132,7 @@ def clustering_scores(labels_true: ArrayLike, labels_pred: ArrayLike | None = No
     0.75
     """
     table = contingency(labels_true, labels_pred)
-    scores = [score_contingency(score, table) for score in (NMI, VMEASURE, AMI, ARI)]
+    scores = [score_contingency(score, table) for score in (kernels.NMI, kernels.VMEASURE, kernels.AMI, kernels.ARI)]
     pairs, points = precision_recall(table)
     scores += [*pairs, pairs.f1, *points, points.f1, purity(table)]
     return ClusteringScores(*scores)

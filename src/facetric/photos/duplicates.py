@@ -114,7 +114,9 @@ def find_duplicates(
         with nullcontext() if model is None else SqliteStore(address, model, read_only=True) as store:
             found, problems = _photos(listed, store, progress)
             refuse_none(found, listed.root, problems)
-            found.sort(key=_preference)  # the first of a group is the one to keep
+            found.sort(  # the first of a group is the one to keep
+                key=lambda one: (-one.look.width * one.look.height, -one.look.n_bytes, len(one.path.name), os.fsencode(one.path))
+            )
             contents = _groups("exact", found, [photo.content for photo in found])
             firsts = [group.photos[0] for group in contents]
             near = near_groups(*sketches([photo.look for photo in firsts]), progress=progress)
@@ -212,7 +214,3 @@ def _groups(kind: str, photos: Sequence[Photo], keys: Sequence[Hashable]) -> lis
     for photo, key in zip(photos, keys, strict=True):
         members.setdefault(key, []).append(photo)
     return [Group(kind, tuple(own)) for own in members.values()]
-
-
-def _preference(photo: Photo) -> tuple[int, int, int, bytes]:
-    return -photo.look.width * photo.look.height, -photo.look.n_bytes, len(photo.path.name), os.fsencode(photo.path)

@@ -40,11 +40,6 @@ class Table(BaseModel):
         return values
 
 
-def _as_list(value: Any) -> Any:
-    """One name is a list of one, as in --set run.loggers=wandb."""
-    return [value] if isinstance(value, str) else value
-
-
 class RunTable(Table):
     """What the run is called, how long it takes and where it computes."""
 
@@ -75,9 +70,9 @@ class RunTable(Table):
     best_metric: Literal["recall_at_1", "recall_at_2", "recall_at_4", "recall_at_8", "map_at_r", "nmi"] = Field(
         "recall_at_1", description="Validation score that selects checkpoints/best.safetensors."
     )
-    loggers: Annotated[tuple[Literal["tensorboard", "wandb"], ...], BeforeValidator(_as_list)] = Field(
-        (), description='Where the rows of metrics.jsonl go too: ["tensorboard", "wandb"], each an extra of the install.'
-    )
+    loggers: Annotated[  # one name is a list of one, as in --set run.loggers=wandb
+        tuple[Literal["tensorboard", "wandb"], ...], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+    ] = Field((), description='Where the rows of metrics.jsonl go too: ["tensorboard", "wandb"], each an extra of the install.')
 
     @field_validator("name")
     @classmethod

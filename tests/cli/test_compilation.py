@@ -9,7 +9,7 @@ import pytest
 PROGRAM = """
 import time
 from facetric.cli.errors import compile_kernels, is_compiled
-from facetric.metrics import rank_kernels
+from facetric.metrics.kernels import rank_kernels
 print(is_compiled(rank_kernels.count_others), end=" ")
 start = time.perf_counter()
 {call}

@@ -91,7 +91,7 @@ def test_every_step_is_what_its_clusterer_finds():
     rows = resampled_sets(labels, 0)["whole classes"]
     for step in (found.finer(5), found, found.coarser(5)):
         clusters = step.clusterer().fit_predict(vectors[rows])
-        assert Agreement.of(labels[rows], clusters) == step.by_set["whole classes"]
+        assert Agreement.of(labels[rows], clusters) == step.steps[step.position].by_set["whole classes"]
 
 
 def test_the_threshold_is_the_best_of_all_steps():

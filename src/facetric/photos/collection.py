@@ -317,6 +317,7 @@ class Collection:
 
 
 open_collection = Collection
+"""How a collection is opened: `open_collection("album", facetric.load())`."""
 
 
 def gone_photos(store: Store, folder: Path, done: Added) -> list[Entry]:

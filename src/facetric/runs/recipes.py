@@ -281,7 +281,7 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
     validation = f"{sizes.n_validation:,} for validation" if sizes.n_validation else too_few
     test = f"{len(sizes.test):,} for testing" if sizes.test else "none for testing"
     classes = (
-        f"{printable(config.data.root)}: {len(dataset.labels):,} images of {dataset.n_classes:,} classes; "
+        f"{printable(config.data.root)}: {len(dataset.labels):,} images of {len(dataset.class_names):,} classes; "
         f"{len(sizes.training):,} classes ({sizes.n_images:,} images) for training, {validation}, {test}"
     )
     choice = (

@@ -66,7 +66,7 @@ class Writer:
     ) -> None:
         self.config, self.run, self.display, self.history = config, run, display, history
         self.on_step, self.on_validation = on_step, on_validation
-        self.loggers = start_loggers(config, run, from_step=history.step)
+        self.loggers = start_loggers(config, run, from_step=history.step) if config.run.loggers else []
         self.watch, self._n_unlogged = CollapseWatch(loss_name=config.loss.name), 0
         self._used: tuple[int, Network | None] = (-1, None)
         display.start(history.step)

@@ -1,4 +1,4 @@
-"""Vectors of your own: score them, choose a threshold on labeled classes, group the rest. Run: python examples/own_vectors.py"""
+"""Vectors of your own: score them, choose a threshold on labeled classes, or without, group the rest. Run: python examples/own_vectors.py"""
 
 import numpy as np
 
@@ -23,6 +23,7 @@ new_vectors, _ = vectors_of(n_classes=25, n_each=8)
 clusters = clusterer.fit_predict(new_vectors)
 print(f"{clusterer}: {clusters.max() + 1} clusters, {calibration.expected(new_vectors, clusters)}")
 print("the least certain:", np.argsort(-clusterer.ambiguity_)[:5])
+print(f"without labels: {AverageLinkage().fit(new_vectors).n_clusters_} clusters")
 
 # A correction: two vectors that belong together, two that do not.
 corrected = AverageLinkage(calibration.threshold).fit(new_vectors, must_link=[(0, 8)], cannot_link=[(16, 17)])

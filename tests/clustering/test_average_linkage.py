@@ -98,6 +98,15 @@ def test_clear_classes_are_found_without_labels(noise):
     assert adjusted_rand_score(labels, found.labels_) == 1.0
 
 
+def test_weights_of_any_unit_leave_the_threshold_where_it_is():
+    points, _ = blobs(300, 12, 0, noise=0.4)
+    weights = np.random.default_rng(0).uniform(1.0, 3.0, 300)
+    a, b = (AverageLinkage().fit(points, sample_weight=unit * weights) for unit in (0.3, 0.001))
+    assert a.threshold_ == pytest.approx(b.threshold_)
+    assert a.labels_.tolist() == b.labels_.tolist()
+    np.testing.assert_allclose(a.ambiguity_, b.ambiguity_, atol=1e-6)
+
+
 def test_classes_of_a_long_tail_are_found_without_labels():
     rng = np.random.default_rng(0)
     labels = np.repeat(np.arange(40), np.round(np.geomspace(100, 1, 40)).astype(int))

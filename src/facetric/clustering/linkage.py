@@ -175,7 +175,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
         if len(points) * len(centers) <= MAX_ALL_PAIRS:
             return two_nearest(points, centers)
         found = two_nearest_in_reach(points, centers, self.labels_, *tree.neighbors[:2])
-        alone = np.flatnonzero(self._blobs.sizes[self.labels_] == 1)
+        alone = np.flatnonzero(np.bincount(self.labels_)[self.labels_] == 1)
         for array, values in zip(found, two_nearest(points[alone], centers), strict=True):
             array[alone] = values
         return found

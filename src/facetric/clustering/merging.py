@@ -248,7 +248,7 @@ def persistence(sizes: NDArray[np.float64], merges: NDArray[np.int64], heights: 
     for i in range(len(merges)):
         a, b = _find(parents, merges[i, 0]), _find(parents, merges[i, 1])
         for cluster in (a, b):
-            if sizes[cluster] > 1 and heights[i] > 0:
+            if (since[cluster] > 0 or sizes[cluster] > 1) and heights[i] > 0:
                 value = sizes[cluster] * (1 - born[cluster] / heights[i])
                 change[since[cluster]] += value
                 change[i + 1] -= value

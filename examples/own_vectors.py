@@ -1,4 +1,7 @@
-"""Vectors of your own: score them, choose a threshold on labeled classes, or without, group the rest. Run: python examples/own_vectors.py"""
+"""Vectors of your own, from any model: learn from labeled classes how near a group is, or go without, and group the rest.
+
+    python examples/own_vectors.py
+"""
 
 import numpy as np
 

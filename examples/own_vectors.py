@@ -1,6 +1,6 @@
 """Vectors of your own, from any model: learn from labeled classes how near a group is, or go without, and group the rest.
 
-    python examples/own_vectors.py
+python examples/own_vectors.py
 """
 
 import numpy as np

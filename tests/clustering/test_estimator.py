@@ -26,9 +26,8 @@ ESTIMATORS = [
     AverageLinkage(0.7, n_clusters=3),
 ]
 EXCEPTIONS = {
-    "check_sample_weight_equivalence_on_dense_data": lambda _: (
-        True
-    ),  # it compares numbers of clusters, which are by row, as KMeans'
+    # it compares numbers of clusters, which are by row, as KMeans'
+    "check_sample_weight_equivalence_on_dense_data": lambda _: True,
     "check_clustering": lambda estimator: estimator.metric == "precomputed",  # it passes vectors
     "check_estimators_dtypes": lambda estimator: estimator.metric == "cosine",  # it passes vectors that are zero
 }

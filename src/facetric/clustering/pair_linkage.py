@@ -1,0 +1,218 @@
+"""`PairLinkage`: clusters by how probable it is that two points are of one class, as labeled classes of other kinds taught it."""
+
+from __future__ import annotations
+
+from typing import Self
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array  # type: ignore[import-untyped]
+from scipy.special import expit, logit  # type: ignore[import-untyped]
+from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
+from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
+
+from facetric.clustering.cut import Cut, best_cut
+from facetric.clustering.expected import Estimate, ExpectedPrecision
+from facetric.clustering.knn import prepared
+from facetric.clustering.links import Links
+from facetric.clustering.pair_model import PairModel, Scores
+from facetric.clustering.pair_tree import PairTree
+from facetric.clustering.pile import Pile
+from facetric.progress import Progress
+
+MOST_QUESTIONS = 500  # that are worth asking
+_SAMPLE = 200  # points of a cluster that are looked at for the one in its middle
+
+
+class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+    """Clusters whose number nobody has to know: average linkage on the log-odds that two points are of one class, cut where the
+    expected pairwise F1 is largest. Vectors are compared by their directions.
+
+    Parameters
+    ----------
+    model : PairModel, optional
+        How probable "of one class" is; without it, the one that comes with the install.
+    shift : float, default=0.0
+        Above 0 clusters are finer, below 0 coarser: so many log-odds a merge must be surer.
+
+    Attributes
+    ----------
+    labels_ : (n,) array
+        The cluster of every point, numbered by first appearance.
+    n_clusters_ : int
+        How many there are.
+    precision_ : (n_clusters,) array
+        Of two points of this cluster, how often are they expected to be of one class? NaN for a cluster of one point.
+    expected_ : ExpectedPrecision or None
+        The same of all clusters together, with an interval, and the expected recall; None where all points are alone.
+    ambiguity_ : (n,) array in [0, 1]
+        How near the best other cluster is to being as probable as the own one. 1: indifferent.
+    questions_ : (n_questions, 2) array
+        Pairs of points of which one would like to know whether they are of one class, the most useful first.
+
+    See Also
+    --------
+    PairModel : is fitted to labeled classes of your own.
+    AverageLinkage : clusters by a threshold of distance.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(rng.standard_normal((4, 16)), 10, axis=0) + 0.3 * rng.standard_normal((40, 16))
+    >>> found = PairLinkage().fit(X)
+    >>> found.n_clusters_
+    4
+    >>> PairLinkage().fit(X, cannot_link=[(0, 1)]).n_clusters_ > 4
+    True
+    """
+
+    def __init__(self, model: PairModel | None = None, *, shift: float = 0.0) -> None:
+        self.model = model
+        self.shift = shift
+
+    def fit(
+        self,
+        X: ArrayLike | Pile,
+        y: None = None,
+        *,
+        must_link: ArrayLike | None = None,
+        cannot_link: ArrayLike | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Cluster the rows of X, or a `Pile` of them, which spares the search for neighbors when they are clustered again.
+
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not; they also teach the model what "of one
+        class" means here. `progress` is called with (step, done, total).
+        """
+        pile = X if isinstance(X, Pile) else self._pile(X, progress)
+        self.n_features_in_ = pile.vectors.shape[1]
+        links = Links.parse(must_link, cannot_link, len(pile))
+        model = PairModel.packaged() if self.model is None else self.model
+        model, scores = model.corrected_by(pile, links)
+        tree, probability = model.tree(scores, links)
+        cut = best_cut(tree, probability, self.shift)
+        self.labels_, roots = _by_first(cut.roots[tree.leaves])
+        self.n_clusters_ = len(roots)
+        groups, precision = model.precision(tree, probability, cut)
+        self.precision_ = np.full(len(tree.sizes), np.nan)
+        self.precision_[groups] = precision
+        self.precision_ = self.precision_[roots]
+        self.expected_ = _expected(tree, probability, cut, groups, precision, model.error)
+        self.ambiguity_ = _ambiguity(scores, self.labels_)
+        self.questions_ = _questions(pile, links, tree, probability, cut)
+        return self
+
+    def _pile(self, X: ArrayLike, progress: Progress | None) -> Pile:
+        vectors = validate_data(self, X, dtype=[np.float64, np.float32])
+        return Pile(prepared(vectors, np.zeros(vectors.shape[1]), cosine=True), progress)
+
+
+def _by_first(roots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Labels numbered by first appearance, and the root of each."""
+    distinct, first, codes = np.unique(roots, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    numbers: NDArray[np.int64] = np.argsort(order)[codes]
+    return numbers, distinct[order]
+
+
+def _expected(
+    tree: PairTree,
+    probability: NDArray[np.float64],
+    cut: Cut,
+    groups: NDArray[np.int64],
+    precision: NDArray[np.float64],
+    error: float,
+) -> ExpectedPrecision | None:
+    if not len(groups):
+        return None
+    n_pairs = tree.sizes[groups] * (tree.sizes[groups] - 1)
+    value = float(np.clip(n_pairs @ precision / n_pairs.sum(), 1e-4, 1 - 1e-4))
+    low, high = (float(expit(logit(value) + sign * error)) for sign in (-1, 1))
+    total = float(cut.expected[groups].sum())
+    apart = (cut.roots[tree.n_leaves :] < 0) @ (probability * tree.n_across)
+    return ExpectedPrecision(Estimate(value, low, high), total / max(total + float(apart), 1e-9))
+
+
+def _ambiguity(scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The mean probability to be of one class with the points of the best other cluster, over that with the own cluster's.
+
+    A point that is alone has ½ in place of the latter. Of large clusters the nearest points count.
+    """
+    n, probability = len(labels), expit(scores.log_odds)
+    rows = np.concatenate([scores.pairs.first, scores.pairs.second])
+    others = labels[np.concatenate([scores.pairs.second, scores.pairs.first])]
+    n_clusters = int(labels.max()) + 1
+    sums = coo_array((np.concatenate([probability, probability]), (rows, others)), shape=(n, n_clusters)).tocsr()
+    counts = coo_array((np.ones(len(rows)), (rows, others)), shape=(n, n_clusters)).tocsr()
+    means = sums.tocoo()
+    per_cell = means.data / np.maximum(counts.data, 1)
+    is_own = labels[means.row] == means.col
+    own, other = np.full(n, 0.5), np.zeros(n)
+    own[means.row[is_own]] = per_cell[is_own]
+    np.maximum.at(other, means.row[~is_own], per_cell[~is_own])
+    found: NDArray[np.float64] = np.clip(other / np.maximum(own, 1e-9), 0.0, 1.0)
+    return found
+
+
+def _questions(
+    pile: Pile, links: Links, tree: PairTree, probability: NDArray[np.float64], cut: Cut
+) -> NDArray[np.int64]:
+    """Of the merges that were made and those that were not, the ones whose answer would change the expected F1 most.
+
+    A photo in the middle of either part stands for it. What is known already is not asked.
+    """
+    n_leaves = tree.n_leaves
+    stands, order, starts = _places(tree.parts, cut.roots, tree.sizes)
+    sides = stands[tree.parts]  # (n_merges, 2) nodes
+    is_made = cut.roots[n_leaves:] >= 0
+    n_pairs = tree.sizes[sides].prod(axis=1)
+    value = np.where(is_made, (1 - probability) * cut.price, probability * (1 - cut.price)) * n_pairs
+    points, first = np.argsort(tree.leaves, kind="stable"), np.searchsorted(np.sort(tree.leaves), np.arange(n_leaves + 1))
+    known = {tuple(pair) for pair in links.cannot_between(links.codes).tolist()}
+    asked = list[tuple[int, int]]()
+    for merge in np.argsort(-value, kind="stable")[: 2 * MOST_QUESTIONS].tolist():
+        pair = [_middle(pile, points, first, order[slice(*starts[node])]) for node in sides[merge]]
+        codes = tuple(sorted(links.codes[pair].tolist()))
+        if codes[0] != codes[1] and codes not in known:
+            known.add(codes)
+            asked.append((pair[0], pair[1]))
+    return np.array(asked[:MOST_QUESTIONS], dtype=np.int64).reshape(-1, 2)
+
+
+def _middle(pile: Pile, points: NDArray[np.int64], first: NDArray[np.int64], leaves: NDArray[np.int64]) -> int:
+    """Of the points of these leaves, the one nearest to their mean; of very many, a sample is looked at."""
+    some = leaves[np.linspace(0, len(leaves) - 1, min(len(leaves), _SAMPLE)).astype(np.int64)]
+    rows = np.concatenate([points[first[leaf] : first[leaf + 1]][:_SAMPLE] for leaf in some])
+    vectors = pile.vectors[rows]
+    return int(rows[(vectors @ vectors.mean(axis=0)).argmax()])
+
+
+@njit(cache=True, nogil=True)
+def _places(
+    parts: NDArray[np.int64], roots: NDArray[np.int64], sizes: NDArray[np.float64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Per node: itself or, above the groups, the largest group in it; all leaves such that a node's are in a row; where."""
+    n = len(sizes)
+    n_leaves = n - len(parts)
+    stands, counts = np.arange(n), np.ones(n, np.int64)
+    is_part = np.zeros(n, np.bool_)
+    for i in range(len(parts)):
+        a, b = parts[i]
+        node = n_leaves + i
+        counts[node] = counts[a] + counts[b]
+        is_part[a] = is_part[b] = True
+        if roots[node] < 0:
+            stands[node] = stands[a] if sizes[stands[a]] >= sizes[stands[b]] else stands[b]
+    starts, order, at = np.zeros((n, 2), np.int64), np.empty(n_leaves, np.int64), 0
+    for node in range(n - 1, -1, -1):
+        if not is_part[node]:
+            starts[node, 0], at = at, at + counts[node]
+        starts[node, 1] = starts[node, 0] + counts[node]
+        if node < n_leaves:
+            order[starts[node, 0]] = node
+        else:
+            a, b = parts[node - n_leaves]
+            starts[a, 0] = starts[node, 0]
+            starts[b, 0] = starts[node, 0] + counts[a]
+    return stands, order, starts

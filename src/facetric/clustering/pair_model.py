@@ -1,0 +1,211 @@
+"""How probable it is that two photos are of one class, learned from labeled classes: `PairModel`.
+
+1. A linear model of 17 features of a pair within its pile (`pile`) gives the log-odds that the two are of one class.
+2. Average linkage on these log-odds (`pair_tree`). A linear model of 23 features of a merge gives the probability that a pair
+   across its two parts is of one class. It takes the place of what the pairs say one by one.
+3. The groups are those with the best expected pairwise F1 (`cut`).
+4. A linear model of 6 features of a group corrects the precision that its merges promise.
+
+All three are learned on piles of many shapes that are drawn from labeled classes. No feature is a similarity as it is, so what
+some kinds of photos teach holds for others. Fitting starts from what is known: few classes change little.
+
+Wang et al., Linkage Based Face Clustering via Graph Convolution Network, CVPR 2019; Yang et al., Learning to Cluster Faces via
+Confidence and Connectivity Estimation, CVPR 2020; Xing et al., Learning Hierarchical Graph Neural Networks for Image Clustering
+(Hi-LANDER), ICCV 2021.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit, logit  # type: ignore[import-untyped]
+
+from facetric.clustering.cut import Cut, best_cut
+from facetric.clustering.lessons import Lesson, drawn_piles
+from facetric.clustering.linear import Examples, Linear
+from facetric.clustering.links import Links
+from facetric.clustering.pair_tree import MERGE_FEATURES, PairTree, pair_tree
+from facetric.clustering.pile import PAIR_FEATURES, Pairs, Pile
+from facetric.metrics import label_codes
+
+FORMAT = 1  # of as_dict
+GROUP_FEATURES = ("promised", "size", "n_groups", "n_photos", "last_merge", "f1")
+N_PILES = 60  # that a fit draws: a third of all classes, a third of either half
+_STRENGTH = 3.0  # of what is known before
+STRENGTH_OF_PAIRS = STRENGTH_OF_MERGES = 3.0
+_FEWEST = 6  # classes whose halves can be compared
+_CLIP = 1e-3  # a promise is never surer
+_NAMES = {"pairs": PAIR_FEATURES, "merges": MERGE_FEATURES, "groups": GROUP_FEATURES}
+
+
+class Scores(NamedTuple):
+    """What a model says about the pairs of a pile."""
+
+    pairs: Pairs  # the listed ones
+    log_odds: NDArray[np.float64]  # that the two are of one class
+    background: float  # the mean log-odds of all other pairs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PairModel:
+    """How probable it is that two photos are of one class, judged by the pile that they are in.
+
+    :meth:`packaged` is what comes with the install, learned on birds, pets, groceries and characters through several networks;
+    :meth:`fit` adapts it to labeled classes of your own, on which the network was not trained.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.repeat(rng.standard_normal((4, 16)), 10, axis=0) + 0.3 * rng.standard_normal((40, 16))
+    >>> pairs, log_odds, background = PairModel.packaged().log_odds(X)
+    >>> same = pairs.first // 10 == pairs.second // 10
+    >>> bool(log_odds[same].mean() > 0 > log_odds[~same].mean())
+    True
+    """
+
+    pairs: Linear
+    merges: Linear
+    groups: Linear
+    error: float  # of the log-odds of a pile's precision, which nine piles in ten do not exceed
+    n_classes: int = 0  # of its own that it was fitted to
+
+    @classmethod
+    @cache
+    def packaged(cls) -> PairModel:
+        """The model that comes with the install."""
+        return cls.from_dict(json.loads(Path(__file__).with_name("pair_model.json").read_text(encoding="utf-8")))
+
+    def __repr__(self) -> str:
+        return f"<PairModel: {f'fitted to {self.n_classes:,} classes' if self.n_classes else 'as it comes with the install'}>"
+
+    def log_odds(self, vectors: ArrayLike | Pile) -> Scores:
+        """The log-odds of every pair of which one is among the 40 nearest of the other."""
+        pile = vectors if isinstance(vectors, Pile) else Pile(vectors)
+        listed = pile.listed()
+        absent = pile.absent(listed)
+        features = pile.features(Pairs(*(np.concatenate(both) for both in zip(listed, absent, strict=True))))
+        return self._scores(listed, features)
+
+    def _scores(self, listed: Pairs, features: NDArray[np.float32]) -> Scores:
+        found, n = self.pairs.log_odds(features), len(listed.first)
+        return Scores(listed, found[:n], float(found[n:].mean()) if len(found) > n else float(found.min(initial=0.0)))
+
+    def tree(self, scores: Scores, links: Links) -> tuple[PairTree, NDArray[np.float64]]:
+        """Average linkage on the log-odds, and the probability that a pair across the parts of a merge is of one class."""
+        tree = pair_tree(*scores, links)
+        return tree, expit(self.merges.log_odds(tree.features))
+
+    def corrected_by(self, pile: Pile, links: Links) -> tuple[PairModel, Scores]:
+        """This model adapted to what is known about some pairs of this pile, and what it says about the others."""
+        known = np.sort(np.concatenate([links.must, links.cannot]), axis=1).astype(np.int32)
+        if not len(known):
+            return self, self.log_odds(pile)
+        answered, importance = Pairs(*known.T), np.ones(len(known))
+        targets = np.repeat([1.0, 0.0], [len(links.must), len(links.cannot)])
+        pairs = self.pairs.fitted(Examples(pile.features(answered), targets, importance), STRENGTH_OF_PAIRS)
+        found = replace(self, pairs=pairs)
+        scores = found.log_odds(pile)
+        tree = found.tree(scores, Links.parse(None, None, len(pile)))[0]
+        merges = tree.merges_of(answered)
+        joined = merges >= 0
+        examples = Examples(tree.features[merges[joined]], targets[joined], importance[joined])
+        return replace(found, merges=self.merges.fitted(examples, STRENGTH_OF_MERGES)), scores
+
+    def precision(self, tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The groups of two points or more, and of each the expected fraction of its pairs that are of one class."""
+        groups, features = group_features(tree, probability, cut)
+        return groups, expit(self.groups.log_odds(features))
+
+    def fit(self, vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairModel:
+        """This model adapted to labeled vectors: maximum a posteriori, its coefficients being the mean of the prior.
+
+        All the data together weighs as much as there are classes, so few of them change little. How far promises hold is measured
+        on classes that the other half of them did not know.
+        """
+        x, classes = np.asarray(vectors, dtype=np.float32), label_codes(labels)
+        rng, n_classes = np.random.default_rng(seed), int(np.count_nonzero(np.bincount(classes) > 1))
+        order = rng.permutation(int(classes.max()) + 1)
+        parts = [np.arange(len(classes)), *(np.flatnonzero(np.isin(classes, half)) for half in np.array_split(order, 2))]
+        if n_classes < _FEWEST:
+            del parts[1:]
+        lessons = [
+            [Lesson.of(x[rows[own]], classes[rows[own]]) for own in drawn_piles(classes[rows], N_PILES // len(parts), rng)]
+            for rows in parts
+        ]
+        found = self.taught([lesson for some in lessons for lesson in some], n_classes)
+        if n_classes < _FEWEST:
+            return replace(found, n_classes=n_classes)
+        halves = [self.taught(some, n_classes / 2) for some in lessons[1:]]
+        tests = [half.judged(some) for half, some in zip(halves, reversed(lessons[1:]), strict=True)]
+        return replace(found.corrected([one for some in tests for one in some], n_classes), n_classes=n_classes)
+
+    def taught(self, lessons: Sequence[Lesson], weight: float, strength: float = _STRENGTH) -> PairModel:
+        """Pairs and merges learned from these lessons, which together weigh this much."""
+        pairs = self.pairs.fitted(Examples.joined([lesson.examples for lesson in lessons], weight), strength)
+        found = replace(self, pairs=pairs)
+        merges = [lesson.merges(found._tree(lesson)[0]) for lesson in lessons]
+        return replace(found, merges=self.merges.fitted(Examples.joined([m for m in merges if len(m.targets)], weight), strength))
+
+    def judged(self, lessons: Sequence[Lesson]) -> list[Examples]:
+        """Of every pile that was not learned from: its groups, with their real precision."""
+        found = []
+        for lesson in lessons:
+            tree, probability = self._tree(lesson)
+            groups, features = group_features(tree, probability, cut := best_cut(tree, probability))
+            if len(groups):
+                precision = lesson.precision(cut.roots[tree.leaves], groups)
+                found.append(Examples(features, precision, tree.sizes[groups] / tree.sizes[groups].sum()))
+        return found
+
+    def corrected(self, tests: Sequence[Examples], weight: float, strength: float = _STRENGTH) -> PairModel:
+        """Promises corrected by these tests."""
+        groups = self.groups.fitted(Examples.joined(tests, weight), strength)
+        errors = []
+        for features, real, _ in tests:
+            n_pairs = np.exp(features[:, 1])
+            n_pairs *= n_pairs - 1
+            expected, true = (float(n_pairs @ each / n_pairs.sum()) for each in (expit(groups.log_odds(features)), real))
+            errors.append(abs(logit(np.clip(expected, 0.01, 0.99)) - logit(np.clip(true, 0.01, 0.99))))
+        return replace(self, groups=groups, error=float(np.quantile(errors, 0.9)))
+
+    def _tree(self, lesson: Lesson) -> tuple[PairTree, NDArray[np.float64]]:
+        return self.tree(self._scores(lesson.listed, lesson.features), Links.parse(None, None, len(lesson.classes)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values, for a JSON file."""
+        parts = {name: getattr(self, name).as_dict(features) for name, features in _NAMES.items()}
+        return {"format": FORMAT, "n_classes": self.n_classes, "error": self.error, **parts}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> PairModel:
+        """What :meth:`as_dict` gave."""
+        found = record.get("format") if isinstance(record, Mapping) else None
+        if found != FORMAT:
+            raise ValueError(f"a stored pair model must have format {FORMAT}; got {found!r}: calibrate again")
+        try:
+            parts = {name: Linear.from_dict(record[name], features) for name, features in _NAMES.items()}
+            error, n_classes = float(record["error"]), record["n_classes"]
+            if not (np.isfinite(error) and error >= 0 and isinstance(n_classes, int) and n_classes >= 0):
+                raise ValueError(f"its error is {error}, its number of classes {n_classes!r}")
+        except (KeyError, TypeError, AttributeError, ValueError) as problem:
+            raise ValueError(f"a stored pair model is damaged ({problem}): calibrate again") from problem
+        return cls(**parts, error=error, n_classes=n_classes)
+
+
+def group_features(tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The groups of two points or more of a cut, and (n_groups, 6) named by GROUP_FEATURES."""
+    roots = np.unique(cut.roots[: tree.n_leaves])
+    groups = roots[tree.sizes[roots] > 1]
+    sizes, n_points = tree.sizes[groups], float(tree.sizes[: tree.n_leaves].sum())
+    promised = np.clip(cut.expected[groups] / (sizes * (sizes - 1) / 2), _CLIP, 1 - _CLIP)
+    last = np.concatenate([np.ones(tree.n_leaves), probability])[groups]
+    columns = [
+        logit(promised), np.log(sizes), np.full(len(groups), np.log(max(len(groups), 1))), np.full(len(groups), np.log(n_points)),
+        logit(np.clip(last, _CLIP, 1 - _CLIP)), np.full(len(groups), logit(np.clip(cut.f1, _CLIP, 1 - _CLIP))),
+    ]  # fmt: skip
+    return groups, np.column_stack(columns)

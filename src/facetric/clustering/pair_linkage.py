@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -13,7 +14,6 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.cut import Cut, best_cut
-from facetric.clustering.expected import Estimate, ExpectedPrecision
 from facetric.clustering.knn import prepared
 from facetric.clustering.links import Links
 from facetric.clustering.pair_model import PairModel, Scores
@@ -23,6 +23,29 @@ from facetric.progress import Progress
 
 MOST_QUESTIONS = 500  # that are worth asking
 _SAMPLE = 200  # points of a cluster that are looked at for the one in its middle
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A value, and the interval that holds the real one about nine times in ten."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.0f}% ({100 * self.low:.0f} to {100 * self.high:.0f})"
+
+
+@dataclass(frozen=True)
+class ExpectedPrecision:
+    """What to expect of the clusters of one set."""
+
+    precision: Estimate  # of two points in one cluster: how often are they of one class?
+    recall: float  # of two points of one class: how often are they in one cluster?
+
+    def __str__(self) -> str:
+        return f"precision {self.precision}, recall about {self.recall:.0%}"
 
 
 class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]

@@ -197,6 +197,15 @@ class PairModel:
         return cls(**parts, error=error, n_classes=n_classes)
 
 
+def calibrate(vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairModel:
+    """What labeled classes that were not trained on teach about these vectors: the packaged model, fitted to them.
+
+    `vectors` (n, d) are compared by their directions; of the classes in `labels` (n,) two or more have two images or more. Few
+    classes change little.
+    """
+    return PairModel.packaged().fit(vectors, labels, seed=seed)
+
+
 def group_features(tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """The groups of two points or more of a cut, and (n_groups, 6) named by GROUP_FEATURES."""
     roots = np.unique(cut.roots[: tree.n_leaves])

@@ -18,7 +18,7 @@ from torchvision.models import GoogLeNet as TorchvisionGoogLeNet  # type: ignore
 
 from facetric.embedder.network import Network, Pooling
 from facetric.embedder.weights import default_weights, load_weights
-from facetric.images import Preprocessing
+from facetric.images import Fit, Preprocessing
 
 _WIDTHS = (32, 64, 128, 256)  # of glyphnet
 
@@ -31,6 +31,7 @@ def build_network(
     image_size: int | None = None,
     size: int | None = None,
     pad: int = 0,
+    fit: Fit = "stretch",
     normalize: bool = True,
     freeze_through: str | None = None,
     normalize_features: bool = False,
@@ -44,8 +45,9 @@ def build_network(
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
     * `image_size`: the side of the square input in pixels, the backbone's own unless given; position embeddings in weights of
       another size are resampled;
-    * `size`, `pad`: images are stretched to size × size (256, or the input where that is larger) and get `pad` black pixels on
-      every side, before the input is cropped from them; glyphnet's are of the size of its input;
+    * `fit`, `size`, `pad`: images are stretched to size × size (256, or the input where that is larger), or with "crop" their
+      central square is, and get `pad` black pixels on every side, before the input is cropped from them; glyphnet's are of the
+      size of its input;
     * `normalize`: whether embeddings have length 1, as the facility location and triplet losses expect;
     * `freeze_through`: the module up to which the backbone is frozen, for example "blocks.4";
     * `normalize_features`: whether the head takes features of length one, as a whitened head does;
@@ -58,7 +60,7 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone, preprocessing = create_backbone(name, image_size=image_size)
-        preprocessing = replace(preprocessing, size=preprocessing.size if size is None else size, pad=pad)
+        preprocessing = replace(preprocessing, size=preprocessing.size if size is None else size, pad=pad, fit=fit)
         if weights != "none":
             load_weights(backbone, name, weights)
         return Network(

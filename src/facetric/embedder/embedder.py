@@ -148,7 +148,7 @@ class Embedder:
     def export(self, path: str | os.PathLike[str], *, check: ImageLike | None = None, overwrite: bool = False) -> OnnxDescription:
         """Write the model to an ONNX file: preprocessing, network and normalization, for any number of images.
 
-        Its input are uint8 images (n, size, size, channels), upright and stretched to the size of the preprocessing. Fingerprint,
+        Its input are uint8 images (n, size, size, channels), upright and as `preprocessing.pixels` makes them. Fingerprint,
         calibration and preprocessing are in its metadata. Before the file is put in place it is run by onnxruntime and compared
         with torch on up to 64 images of `check`, else on photos that come with the install.
         """
@@ -200,7 +200,7 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
     """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
     birds.safetensors, or of a file that `facetric export` wrote.
 
-    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only. `device` is auto, cpu, cuda or mps.
+    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only, on the central square of an image. `device` is auto, cpu, cuda or mps.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
@@ -214,7 +214,7 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
         return Embedder(read_engine(where), file=where, origin=origin)
     place, weights = usable_device(device), None
     if where is None:
-        network = build_network(_PACKAGED, dim=None, weights="packaged").eval()
+        network = build_network(_PACKAGED, dim=None, weights="packaged", fit="crop").eval()
         kept = Path(__file__).with_name("packaged_calibration.json")
     else:
         weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where

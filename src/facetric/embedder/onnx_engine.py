@@ -43,7 +43,7 @@ class OnnxDescription:
     dim: int
     normalize: bool  # whether vectors have length one
     preprocessing: Preprocessing
-    takes: Takes  # images: all of the preprocessing but its resizing is in the graph
+    takes: Takes  # images: all of the preprocessing but its fit and resizing is in the graph
     calibration: Mapping[str, Any] | None  # `Calibration.as_dict`
     calibrated_on: str
     n_checked: int = 0  # images on which the file was compared with torch
@@ -53,8 +53,8 @@ class OnnxDescription:
         """What an exported file takes, in a sentence."""
         form = self.preprocessing
         color = "RGB" if form.channels == 3 else "gray"
-        stretched = f"an upright {color} image, stretched to {form.size} × {form.size} (bilinear, antialiased)"
-        return f"uint8 (n, {form.size}, {form.size}, {form.channels}): {stretched}"
+        fitted = f"an upright {color} image, {form.fitted} to {form.size} × {form.size} (bilinear, antialiased)"
+        return f"uint8 (n, {form.size}, {form.size}, {form.channels}): {fitted}"
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from facetric.images.dataset import SPLITS, ImageDataset
 from facetric.images.decoding import MAX_PIXELS, ImageError, decode_image, open_file, open_image
 from facetric.images.hashing import content_hash, file_state
 from facetric.images.listing import ImageList, Problem, list_images
-from facetric.images.preprocessing import CenterCrop, Crop, Preprocessing, RandomCrop
+from facetric.images.preprocessing import CenterCrop, Crop, Fit, Preprocessing, RandomCrop
 from facetric.images.readers import load_dataset, load_present
 from facetric.images.sources import Arrays, Files, ImageSource, as_source
 
@@ -19,6 +19,7 @@ __all__ = [
     "Crop",
     "DatasetCheck",
     "Files",
+    "Fit",
     "ImageDataset",
     "ImageError",
     "ImageList",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from facetric.images.preprocessing import Fit
 from facetric.images.sources import Arrays, Files, ImageSource, prepare
 
 SPLITS = ("train", "validation", "test")
@@ -65,14 +66,14 @@ class ImageDataset:
         """The content hash of every image, (n, 16): files are read once."""
         return self.source.hashes
 
-    def prepared(self, split: str, *, size: int, n_threads: int | None = None) -> ImageSource:
-        """The images of a split to train on: files are stretched to size × size once (`prepare`), arrays stay as they are."""
+    def prepared(self, split: str, *, size: int, fit: Fit = "stretch", n_threads: int | None = None) -> ImageSource:
+        """The images of a split to train on: files are made size × size once (`prepare`), arrays stay as they are."""
         rows = np.flatnonzero(self.splits == split)
         source = self.source.take(rows)
         if isinstance(source, Arrays) or len(source) == 0:
             return source
         source.hashes = self.hashes[rows]  # of all images at once: the manifest needs them, too
-        return prepare(source, size=size, n_threads=n_threads)
+        return prepare(source, size=size, fit=fit, n_threads=n_threads)
 
     @property
     def n_classes(self) -> int:

@@ -1,7 +1,7 @@
 """From decoded images to the input of a backbone: the paper's crops (its Section 5), in batches, with explicit randomness.
 
 The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, flipped or not, to train and
-the central one to test. Cropping, flipping, normalizing and the change to channels-first are one pass over the pixels, and
+the central one to test. Photos of people keep their proportions: the ends of the longer side are cut off. Cropping, flipping, normalizing and the change to channels-first are one pass over the pixels, and
 the pass reads straight from a memory-mapped file.
 
 The randomness of an image is `n_draws` numbers in [0, 1). `crop(images, rng)` draws them; `crop.apply(images, draws)` takes
@@ -11,7 +11,7 @@ them, so that a process with a share of a batch can use its share of the draws.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 from numba import njit
@@ -20,14 +20,16 @@ from PIL import Image
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
+Fit: TypeAlias = Literal["stretch", "crop"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preprocessing:
     """How an image of any size becomes what a network was trained on.
 
-    It is stretched to `size` × `size` (an image in memory keeps the size it has), gets `pad` black pixels on every side, and is
-    cropped to `crop` × `crop` pixels of `channels` channels with values (v/255 − mean) / std.
+    It is stretched to `size` × `size` or, if `fit` is "crop", its central square is resized to that (an image in memory keeps the
+    size it has). It gets `pad` black pixels on every side, and is cropped to `crop` × `crop` pixels of `channels` channels with
+    values (v/255 − mean) / std.
     """
 
     size: int = 256
@@ -36,6 +38,7 @@ class Preprocessing:
     channels: int = 3
     mean: tuple[float, ...] = IMAGENET_MEAN
     std: tuple[float, ...] = IMAGENET_STD
+    fit: Fit = "stretch"
 
     def __post_init__(self) -> None:
         for name in ("mean", "std"):  # lists where they come from JSON
@@ -51,6 +54,8 @@ class Preprocessing:
                 f"images of {self.size + 2 * self.pad} pixels are smaller than the backbone's crop ({self.crop}): enlarge them "
                 f"(--set {larger}) or shrink the crop (--set model.image_size={min(self.size, 224)})"
             )
+        if self.fit not in get_args(Fit):
+            raise ValueError(f"fit must be {' or '.join(get_args(Fit))}; got {self.fit!r}: crop keeps the proportions (--set data.fit=crop)")
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 (gray) or 3 (RGB); got {self.channels}: choose one of these")
         if len(self.mean) != self.channels or len(self.std) != self.channels:
@@ -67,9 +72,18 @@ class Preprocessing:
         return 2 * self.size
 
     def pixels(self, image: Image.Image) -> NDArray[np.uint8]:
-        """An upright image stretched to (size, size, channels), before padding and cropping: bilinear, antialiased."""
-        resized = image.convert("RGB" if self.channels == 3 else "L").resize((self.size, self.size), Image.Resampling.BILINEAR)
+        """An upright image as (size, size, channels), before padding and cropping: bilinear, antialiased."""
+        converted, square, box = image.convert("RGB" if self.channels == 3 else "L"), (self.size, self.size), None
+        if self.fit == "crop":
+            side, (left, top) = min(image.size), ((length - min(image.size)) / 2 for length in image.size)
+            box = (left, top, left + side, top + side)
+        resized = converted.resize(square, Image.Resampling.BILINEAR, box)
         return np.asarray(resized).reshape(self.size, self.size, self.channels)
+
+    @property
+    def fitted(self) -> str:
+        """In words, how an image of any proportions becomes a square."""
+        return "stretched" if self.fit == "stretch" else "its central square resized"
 
     def values(self) -> NDArray[np.float32]:
         """The normalized value of every pixel value, (channels, 256), rounded as torchvision's ToTensor and Normalize do."""

@@ -16,7 +16,7 @@ from facetric.images.cache import KEY_BYTES, mapped_array
 from facetric.images.decoding import open_image, upright_rgb
 from facetric.images.hashing import content_hashes
 from facetric.images.listing import list_images
-from facetric.images.preprocessing import Crop, Preprocessing
+from facetric.images.preprocessing import Crop, Fit, Preprocessing
 from facetric.machine import made_ahead
 from facetric.progress import Progress
 
@@ -87,7 +87,7 @@ class Files:
         return crop.apply(pixels, draws)
 
     def pixels(self, row: int, form: Preprocessing) -> NDArray[np.uint8]:
-        """One image, stretched: (size, size, channels)"""
+        """One image: (size, size, channels)"""
         image = self.images[row]
         return form.pixels(open_image(image, at_least=form.at_least) if isinstance(image, Path) else upright_rgb(image))
 
@@ -125,22 +125,24 @@ class Arrays:
         return crop.apply(self.pixels, draws, rows=self.rows[rows])
 
 
-def prepare(files: Files, *, size: int = 256, n_threads: int | None = None, progress: Progress | None = None) -> Arrays:
-    """The images stretched to size × size, from the cache; those that are not in it are decoded now.
+def prepare(
+    files: Files, *, size: int = 256, fit: Fit = "stretch", n_threads: int | None = None, progress: Progress | None = None
+) -> Arrays:
+    """The images as size × size pixels, from the cache; those that are not in it are decoded now.
 
     `n_threads` decode, one per core unless given. A file that cannot be decoded raises an ImageError that names it, a full
     disk or an unwritable folder a CacheError.
     """
     if len(files) == 0:
         raise ValueError("there are no images to prepare: check the dataset's folder and split")
-    form = Preprocessing(size=size, crop=size)
+    form = Preprocessing(size=size, crop=size, fit=fit)
     with mapped_array(
         files.hashes,
-        f"images-{size}",
+        f"images-{size}" if fit == "stretch" else f"images-{size}-{fit}",
         "prepared images",
         (size, size, 3),
         "uint8",
-        detail=f"{size} × {size} pixels",
+        detail=f"{size} × {size} pixels, {form.fitted}",
         progress=progress,
     ) as kept:
         for pixels in made_ahead([partial(files.pixels, row, form) for row in kept.missing], n_threads):

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from torch import nn
 
+from facetric.images import Fit
 from facetric.losses import LOSSES, MatryoshkaLoss, SubsampledLoss, build_loss
 from facetric.text import did_you_mean
 
@@ -104,6 +105,11 @@ class DataTable(Table):
         le=4096,
         validate_default=True,
         description="Image files are resized to size × size before cropping; glyphs have the size that they are drawn at.",
+    )
+    fit: Fit = Field(
+        "stretch",
+        description="How an image file becomes a square: stretch (the paper), or crop, which keeps its proportions and leaves out "
+        "the ends of its longer side.",
     )
     pad: int = Field(0, ge=0, le=64, description="Black pixels added on every side of glyphs, so that random crops shift them.")
     augment: Literal["crop", "none"] = Field("crop", description="Training crop: random position (the paper), or the center.")

@@ -119,6 +119,8 @@ def recipe(
     asked_dim = given.get("model", {}).get("dim")
     chosen = own_tables(sizes, batch, asked_dim=asked_dim) if chooses else photo_tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
+    if asked.data.name in OWN:
+        chosen["data"]["fit"] = "crop"  # MAP@R 59.0 → 62.1 on pets, 36.3 → 36.8 on groceries (docs/backbones.md)
     config = parse_config(_merged(_without(_fitting(chosen, given), unset), given))
     return Recipe(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0), dataset)
 

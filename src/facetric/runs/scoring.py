@@ -206,6 +206,7 @@ def _built(run: Run, *, dim: int | None) -> Network:
         image_size=model.image_size,
         size=data.size,
         pad=data.pad,
+        fit=data.fit,
         normalize=dim is not None,
         pooling=model.pooling,
         freeze_through=WHOLE,

@@ -55,7 +55,7 @@ def split_images(dataset: ImageDataset, config: DataTable, *, validate: bool) ->
 
     def labeled(split: str) -> LabeledImages:
         labels = np.unique(dataset.labels[dataset.splits == split], return_inverse=True)[1].astype(np.int64)
-        return LabeledImages(dataset.prepared(split, size=config.size, n_threads=config.threads), labels)
+        return LabeledImages(dataset.prepared(split, size=config.size, fit=config.fit, n_threads=config.threads), labels)
 
     return labeled("train"), labeled("validation") if validate else None
 

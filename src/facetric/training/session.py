@@ -71,6 +71,7 @@ class Session:
             image_size=model.image_size,
             size=config.data.size,
             pad=config.data.pad,
+            fit=config.data.fit,
             normalize=bool(config.loss.normalize),
             freeze_through=model.freeze_through,
             normalize_features=model.head_init == "whitened",

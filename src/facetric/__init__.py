@@ -5,7 +5,7 @@ from typing import Any
 
 _OFFERED = {  # what is loaded on first use, by the room that it comes from; __init__.pyi says the same to type checkers
     "cli": (),
-    "clustering": ("AverageLinkage", "FacilityLocation", "calibrate"),
+    "clustering": ("AverageLinkage", "FacilityLocation", "PairLinkage", "PairModel", "calibrate"),
     "embedder": ("Embedder", "Embedding", "build_network", "load"),
     "evaluation": ("evaluate",),
     "images": (),

@@ -73,7 +73,7 @@ def export(
 ) -> None:
     """Write a model to an ONNX file: from images of the run's size to vectors of length one, any number at a time.
 
-    The file holds the preprocessing, the fingerprint of the model and its calibration. It is run by onnxruntime and compared
+    The file holds the preprocessing, the fingerprint of the model and its pair model. It is run by onnxruntime and compared
     with torch before it is put in place; a difference beyond the tolerance is an error, and nothing is written.
 
     `facetric embed --model model.onnx` uses the file.
@@ -88,8 +88,9 @@ def export(
             found = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu").export(
                 output, check=check, overwrite=overwrite
             )
-        if found.calibration is None:
-            say("export", f"there is no calibration to include: run `facetric evaluate {printable(runs[0])}` first to have one")
+        if runs and found.pair_model is None:
+            evaluate = f"run `facetric evaluate {printable(runs[0])}` first"
+            say("export", f"its classes have not taught yet which photos belong together: {evaluate} to include that")
     n_bytes = output.expanduser().stat().st_size
     typer.echo(f"{printable(output)}: {found.network}, {found.dim} dimensions, {n_bytes / 1e6:.1f} MB")
     typer.echo(f"input: {found.words()}")
@@ -116,7 +117,7 @@ def cluster(
 ) -> None:
     """Group the photos of a folder, unsorted and unlabeled, with a page to look at the groups and correct them.
 
-    How similar the photos of a group are follows from the calibration of the run, or of the network that comes with the install.
+    Which photos belong together was learned from the classes of the run or, without one, from other kinds of photos.
     If it is killed, run it again to resume; run it again later, and only new photos are embedded.
     """
     with one_line_errors("cluster", when_interrupted=RESUME):

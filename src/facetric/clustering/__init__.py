@@ -1,9 +1,21 @@
-"""Which points belong together: medoids by facility location, average linkage, k-means, and the choice of a threshold."""
+"""Which points belong together: learned links, medoids by facility location, average linkage and k-means."""
 
-from facetric.clustering.calibration import Calibration, calibrate
-from facetric.clustering.expected import Estimate, ExpectedPrecision
 from facetric.clustering.facility_clustering import FacilityLocation
 from facetric.clustering.kmeans import KMeans, kmeans
 from facetric.clustering.linkage import AverageLinkage
+from facetric.clustering.pair_linkage import Estimate, ExpectedPrecision, PairLinkage
+from facetric.clustering.pair_model import PairModel, calibrate
+from facetric.clustering.pile import Pile
 
-__all__ = ["AverageLinkage", "Calibration", "Estimate", "ExpectedPrecision", "FacilityLocation", "KMeans", "calibrate", "kmeans"]
+__all__ = [
+    "AverageLinkage",
+    "Estimate",
+    "ExpectedPrecision",
+    "FacilityLocation",
+    "KMeans",
+    "PairLinkage",
+    "PairModel",
+    "Pile",
+    "calibrate",
+    "kmeans",
+]

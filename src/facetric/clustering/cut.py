@@ -54,6 +54,23 @@ def best_cut(tree: PairTree, probability: NDArray[np.float64], shift: float = 0.
     return Cut(roots, gains, expected, price, f1)
 
 
+def cut_into(tree: PairTree, probability: NDArray[np.float64], n_groups: int) -> Cut:
+    """The cut with so many groups: the merges of the tree in their order, the best first."""
+    n_made = max(tree.n_leaves - n_groups, 0)
+    if n_groups > tree.n_leaves or n_made > len(tree.parts):
+        n_fewest = tree.n_leaves - len(tree.parts)
+        raise ValueError(
+            f"there can be {n_fewest:,} to {tree.n_leaves:,} clusters of these points and links; got n_clusters={n_groups:,}: ask "
+            "for another number"
+        )
+    whole = best_cut(tree, probability)
+    roots = np.arange(len(tree.sizes))
+    for i in range(n_made - 1, -1, -1):
+        roots[tree.parts[i]] = roots[tree.n_leaves + i]
+    roots[tree.n_leaves + n_made :] = -1
+    return Cut(roots, whole.gains, whole.expected, whole.price, whole.f1)
+
+
 @njit(cache=True, nogil=True)
 def _summed(parts: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Every node's value and those of all below it."""

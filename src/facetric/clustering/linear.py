@@ -81,7 +81,9 @@ class Linear:
         if sorted(record["features"]) != sorted(names):
             raise ValueError(f"its features are {', '.join(record['features'])}; this version knows {', '.join(names)}")
         terms = [record["features"][name] for name in names]
-        mean, spread, weights = (np.array([term[key] for term in terms], dtype=np.float64) for key in ("mean", "spread", "weight"))
+        mean, spread, weights = (
+            np.array([term[key] for term in terms], dtype=np.float64) for key in ("mean", "spread", "weight")
+        )
         found = cls(mean, spread, np.append(weights, np.float64(record["constant"])))
         if not (np.isfinite([*mean, *spread, *found.weights]).all() and (spread > 0).all()):
             raise ValueError("its numbers are not finite, or a spread is not above 0")

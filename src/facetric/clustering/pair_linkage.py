@@ -13,7 +13,7 @@ from scipy.special import expit, logit  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.cut import Cut, best_cut
+from facetric.clustering.cut import Cut, best_cut, cut_into
 from facetric.clustering.knn import prepared
 from facetric.clustering.links import Links
 from facetric.clustering.pair_model import PairModel, Scores
@@ -58,6 +58,8 @@ class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         How probable "of one class" is; without it, the one that comes with the install.
     shift : float, default=0.0
         Above 0 clusters are finer, below 0 coarser: so many log-odds a merge must be surer.
+    n_clusters : int, optional
+        Exactly so many, where the number is known.
 
     Attributes
     ----------
@@ -90,9 +92,10 @@ class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]
     True
     """
 
-    def __init__(self, model: PairModel | None = None, *, shift: float = 0.0) -> None:
+    def __init__(self, model: PairModel | None = None, *, shift: float = 0.0, n_clusters: int | None = None) -> None:
         self.model = model
         self.shift = shift
+        self.n_clusters = n_clusters
 
     def fit(
         self,
@@ -113,8 +116,15 @@ class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         links = Links.parse(must_link, cannot_link, len(pile))
         model = PairModel.packaged() if self.model is None else self.model
         model, scores = model.corrected_by(pile, links)
-        tree, probability = model.tree(scores, links)
-        cut = best_cut(tree, probability, self.shift)
+        if links.joins and self.n_clusters is None:  # else those who follow could leave fewer clusters than asked for
+            free = Links.parse(None, links.cannot, len(pile))
+            tree, probability = model.tree(scores, free)
+            alone = best_cut(tree, probability, self.shift).roots[tree.leaves]
+            known, links = links, Links.parse([*links.must.tolist(), *_followers(alone, links)], links.cannot, len(pile))
+        else:
+            known = links
+        tree, probability = model.tree(scores, links, complete=self.n_clusters is not None)
+        cut = best_cut(tree, probability, self.shift) if self.n_clusters is None else cut_into(tree, probability, self.n_clusters)
         self.labels_, roots = _by_first(cut.roots[tree.leaves])
         self.n_clusters_ = len(roots)
         groups, precision = model.precision(tree, probability, cut)
@@ -123,12 +133,29 @@ class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]
         self.precision_ = self.precision_[roots]
         self.expected_ = _expected(tree, probability, cut, groups, precision, model.error)
         self.ambiguity_ = _ambiguity(scores, self.labels_)
-        self.questions_ = _questions(pile, links, tree, probability, cut)
+        self.questions_ = _questions(pile, known, tree, probability, cut)
         return self
 
     def _pile(self, X: ArrayLike, progress: Progress | None) -> Pile:
         vectors = validate_data(self, X, dtype=[np.float64, np.float32])
         return Pile(prepared(vectors, np.zeros(vectors.shape[1]), cosine=True), progress)
+
+
+def _followers(clusters: NDArray[np.int64], links: Links) -> list[tuple[int, int]]:
+    """Links for points that nothing is known about: with those that they share a cluster with when nothing must be together.
+
+    Points that look different and must be together are far apart on average, and no other would be near to all of them. A point
+    joins them when it is like some of them, if these are of one group.
+    """
+    leaders: dict[int, set[int]] = {}
+    for point in np.flatnonzero(links.linked).tolist():
+        leaders.setdefault(int(clusters[point]), set()).add(int(links.codes[point]))
+    first, sizes, found = np.unique(links.codes, return_index=True)[1], np.bincount(links.codes), list[tuple[int, int]]()
+    for point in np.flatnonzero(~links.linked).tolist():
+        groups = leaders.get(int(clusters[point]), set())
+        if len(groups) == 1 and sizes[group := next(iter(groups))] > 1:
+            found.append((int(first[group]), point))
+    return found
 
 
 def _by_first(roots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -178,9 +205,7 @@ def _ambiguity(scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.float64]
     return found
 
 
-def _questions(
-    pile: Pile, links: Links, tree: PairTree, probability: NDArray[np.float64], cut: Cut
-) -> NDArray[np.int64]:
+def _questions(pile: Pile, links: Links, tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> NDArray[np.int64]:
     """Of the merges that were made and those that were not, the ones whose answer would change the expected F1 most.
 
     A photo in the middle of either part stands for it. What is known already is not asked.

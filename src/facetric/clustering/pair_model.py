@@ -95,9 +95,9 @@ class PairModel:
         found, n = self.pairs.log_odds(features), len(listed.first)
         return Scores(listed, found[:n], float(found[n:].mean()) if len(found) > n else float(found.min(initial=0.0)))
 
-    def tree(self, scores: Scores, links: Links) -> tuple[PairTree, NDArray[np.float64]]:
+    def tree(self, scores: Scores, links: Links, *, complete: bool = False) -> tuple[PairTree, NDArray[np.float64]]:
         """Average linkage on the log-odds, and the probability that a pair across the parts of a merge is of one class."""
-        tree = pair_tree(*scores, links)
+        tree = pair_tree(*scores, links, complete=complete)
         return tree, expit(self.merges.log_odds(tree.features))
 
     def corrected_by(self, pile: Pile, links: Links) -> tuple[PairModel, Scores]:
@@ -116,7 +116,9 @@ class PairModel:
         examples = Examples(tree.features[merges[joined]], targets[joined], importance[joined])
         return replace(found, merges=self.merges.fitted(examples, STRENGTH_OF_MERGES)), scores
 
-    def precision(self, tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def precision(
+        self, tree: PairTree, probability: NDArray[np.float64], cut: Cut
+    ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The groups of two points or more, and of each the expected fraction of its pairs that are of one class."""
         groups, features = group_features(tree, probability, cut)
         return groups, expit(self.groups.log_odds(features))
@@ -128,7 +130,16 @@ class PairModel:
         on classes that the other half of them did not know.
         """
         x, classes = np.asarray(vectors, dtype=np.float32), label_codes(labels)
-        rng, n_classes = np.random.default_rng(seed), int(np.count_nonzero(np.bincount(classes) > 1))
+        n_classes = int(np.count_nonzero(np.bincount(classes) > 1))
+        if x.ndim != 2 or len(x) != len(classes) or not np.isfinite(x).all():
+            raise ValueError(
+                f"vectors must be (n, d), finite, with one label each; got {x.shape} and {len(classes)} labels: pass both"
+            )
+        if n_classes < 2:
+            raise ValueError(
+                f"two classes of two images or more teach what belongs together; got {n_classes}: add labeled images"
+            )
+        rng = np.random.default_rng(seed)
         order = rng.permutation(int(classes.max()) + 1)
         parts = [np.arange(len(classes)), *(np.flatnonzero(np.isin(classes, half)) for half in np.array_split(order, 2))]
         if n_classes < _FEWEST:

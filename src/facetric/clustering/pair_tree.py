@@ -49,19 +49,23 @@ class PairTree:
         return _merges_of(self.parts, self.leaves, len(self.sizes), pairs.first, pairs.second)
 
 
-def pair_tree(pairs: Pairs, log_odds: NDArray[np.float64], background: float, links: Links) -> PairTree:
-    """The tree of n points of which the listed pairs have these log-odds."""
+def pair_tree(
+    pairs: Pairs, log_odds: NDArray[np.float64], background: float, links: Links, *, complete: bool = False
+) -> PairTree:
+    """The tree of n points of which the listed pairs have these log-odds; `complete`: all that is connected merges in the end."""
     n, leaves = len(links.codes), links.codes
     clipped = np.clip(log_odds, -CLIP, CLIP)
     n_pairs = n * (n - 1) / 2
-    total, squares = (float(v) + (n_pairs - len(clipped)) * background**p for p, v in ((1, clipped.sum()), (2, (clipped**2).sum())))
+    total, squares = (
+        float(v) + (n_pairs - len(clipped)) * background**p for p, v in ((1, clipped.sum()), (2, (clipped**2).sum()))
+    )
     mean = total / n_pairs
     deviation = float(np.sqrt(max(squares / n_pairs - mean**2, 0.0)))
     n_top = min(max(n // 2, 5), len(clipped))
     top = float(np.partition(clipped, len(clipped) - n_top)[-n_top:].mean())  # the most probable pairs
     edges, inside = _edges(pairs, clipped, links)
     sizes = np.bincount(leaves).astype(np.float64)
-    floor = background + _FLOOR * max(top - background, 0.0)
+    floor = -np.inf if complete else background + _FLOOR * max(top - background, 0.0)
     parts, across = _merged(*edges, sizes, background, floor, N_NEIGHBORS)  # (n_merges, 2), (n_merges, 5)
     m, n_leaves = len(parts), len(sizes)
     # heights never above those of the parts; the best merges first, parts before what they are part of
@@ -102,7 +106,9 @@ def pair_tree(pairs: Pairs, log_odds: NDArray[np.float64], background: float, li
     return PairTree(leaves, sizes, parts, n_across, np.column_stack(columns))
 
 
-def _edges(pairs: Pairs, log_odds: NDArray[np.float64], links: Links) -> tuple[tuple[NDArray[np.generic], ...], NDArray[np.float64]]:
+def _edges(
+    pairs: Pairs, log_odds: NDArray[np.float64], links: Links
+) -> tuple[tuple[NDArray[np.generic], ...], NDArray[np.float64]]:
     """Edges between leaves, with what _merged keeps of them, and the sum of the log-odds inside every leaf."""
     first, second = links.codes[pairs.first], links.codes[pairs.second]
     cannot = links.cannot_between(links.codes)
@@ -165,7 +171,7 @@ def _merged(
     alive = np.ones(m, np.bool_)
     slot, nodes = np.full(n, -1, np.int32), np.arange(n)
     parts, across, n_merges = np.empty((max(n - 1, 0), 2), np.int64), np.empty((max(n - 1, 0), 5)), 0
-    while len(queue):
+    while queue:
         key, e = heapq.heappop(queue)
         if not alive[e] or forbidden[e]:
             continue

@@ -115,9 +115,7 @@ def _products(x: NDArray[np.float32], pairs: Pairs) -> NDArray[np.float32]:
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
-def _dots(
-    x: NDArray[np.float32], first: NDArray[np.int32], second: NDArray[np.int32], found: NDArray[np.float32]
-) -> None:
+def _dots(x: NDArray[np.float32], first: NDArray[np.int32], second: NDArray[np.int32], found: NDArray[np.float32]) -> None:
     for i in range(len(first)):
         total, a, b = np.float32(0), x[first[i]], x[second[i]]
         for j in range(len(a)):

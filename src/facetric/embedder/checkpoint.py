@@ -1,6 +1,6 @@
 """A network in a file: its tensors as safetensors, and what is needed to rebuild and feed it in the metadata, with a checksum.
 
-The checksum is the fingerprint of the network. NAME.calibration.json beside NAME.safetensors says how to cluster its vectors.
+The checksum is the fingerprint of the network. NAME.pair_model.json beside NAME.safetensors says which vectors belong together.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from facetric.clustering import Calibration
+from facetric.clustering import PairModel
 from facetric.embedder.backbones import create_backbone
 from facetric.embedder.network import Network
 from facetric.embedder.weights import WeightsError
@@ -93,29 +93,27 @@ def network_fingerprint(network: Network | Path) -> str:
         ) from error
 
 
-def calibration_file(weights: Path) -> Path:
-    """Where the calibration of the network in this file is kept."""
-    return weights.with_suffix(".calibration.json")
+def pair_model_file(weights: Path) -> Path:
+    """Where the pair model of the network in this file is kept."""
+    return weights.with_suffix(".pair_model.json")
 
 
-def write_calibration(weights: Path, fingerprint: str, calibration: Calibration | None, classes: str) -> None:
-    """Keep how to cluster the vectors of the network in this file, and the classes that it was chosen on, in words; None where
-    there were too few of them."""
-    found = None if calibration is None else calibration.as_dict()
-    write_atomically(calibration_file(weights), checksummed({"model": fingerprint, "calibration": found, "classes": classes}))
+def write_pair_model(weights: Path, fingerprint: str, pair_model: PairModel, classes: str) -> None:
+    """Keep which vectors of the network in this file are probably of one class, and the classes that taught it, in words."""
+    record = {"model": fingerprint, "pair_model": pair_model.as_dict(), "classes": classes}
+    write_atomically(pair_model_file(weights), checksummed(record))
 
 
-def read_calibration(path: Path, fingerprint: str) -> tuple[Calibration | None, str]:
-    """The calibration of the network with this fingerprint, and the classes it was chosen on; (None, "") if there is none.
+def read_pair_model(path: Path, fingerprint: str) -> tuple[PairModel | None, str]:
+    """The pair model of the network with this fingerprint, and the classes that taught it; (None, "") if there is none.
 
     A damaged file is named in a warning.
     """
     try:
         record = read_checksummed(path.read_bytes(), required=False)
-        if record["model"] != fingerprint:
-            return None, ""
-        found = record["calibration"]
-        return (None if found is None else Calibration.from_dict(found)), str(record["classes"])
+        return (
+            (PairModel.from_dict(record["pair_model"]), str(record["classes"])) if record["model"] == fingerprint else (None, "")
+        )
     except FileNotFoundError:
         return None, ""
     except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:

@@ -13,15 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.clustering import AverageLinkage, Calibration, FacilityLocation
+from facetric.clustering import PairModel
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
-    calibration_file,
     load_network,
     network_fingerprint,
-    read_calibration,
+    pair_model_file,
+    read_pair_model,
     save_network,
-    write_calibration,
+    write_pair_model,
 )
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.network import Network
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHECKPOINTS = ("best", "last")
-CLUSTERING_STEP = 2  # steps of the calibration that "finer" and "coarser" take
 _PACKAGED = "tf_efficientnet_lite0"
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
@@ -51,10 +50,9 @@ class Embedder:
     Attributes:
         network: what is run, a `Network` or an exported one.
         fingerprint: a hash of the network: vectors can be compared if theirs are equal.
-        calibration: how to cluster these vectors without a number of clusters, as the run's evaluation chose it on validation
-            classes or, where those are too few, on the test classes; that of the packaged network comes with the install. None
-            where it was not evaluated or has fewer than four such classes.
-        calibrated_on: these classes, in words.
+        pair_model: how probable it is that two images are of one class. It was fitted to validation classes by the run's
+            evaluation or, where those are too few, to the test classes; else it is the one that comes with the install.
+        fitted_to: these classes, in words; empty for the one that comes with the install.
         name: what it was loaded from, in words.
         run: the run folder or file that it was loaded from; None for the packaged network and for one in memory.
         file: the checkpoint of `run`, or the file itself.
@@ -68,18 +66,18 @@ class Embedder:
         network: Network | OnnxEngine,
         *,
         fingerprint: str | None = None,
-        calibration: Calibration | None = None,
-        calibrated_on: str = "",
+        pair_model: PairModel | None = None,
+        fitted_to: str = "",
         file: Path | None = None,
         origin: tuple[str | None, str, str] | None = None,
     ) -> None:
         if not isinstance(network, Network):  # an exported file knows these
             about = network.description
-            fingerprint, calibrated_on = about.fingerprint, about.calibrated_on
-            calibration = None if about.calibration is None else Calibration.from_dict(about.calibration)
+            fingerprint, fitted_to = about.fingerprint, about.fitted_to
+            pair_model = None if about.pair_model is None else PairModel.from_dict(about.pair_model)
         self.network = network
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
-        self.calibration, self.calibrated_on = calibration, calibrated_on
+        self.pair_model, self.fitted_to = pair_model or PairModel.packaged(), fitted_to
         self.dim, self.preprocessing = network.dim, network.preprocessing
         self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
@@ -126,7 +124,7 @@ class Embedder:
             self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network with its preprocessing to a .safetensors file, which `load` takes; the calibration lies beside it."""
+        """Write the network with its preprocessing to a .safetensors file, which `load` takes; its pair model lies beside it."""
         path = Path(path).expanduser()
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported, it has no weights to save: copy it, or load the run folder")
@@ -135,21 +133,20 @@ class Embedder:
                 f"a network is saved as .safetensors; got {printable(path)}: name it {printable(path.stem)}.safetensors"
             )
         save_network(self.network, path)
-        if self.calibration is not None:
-            write_calibration(path, self.fingerprint, self.calibration, self.calibrated_on)
+        if self.fitted_to:
+            write_pair_model(path, self.fingerprint, self.pair_model, self.fitted_to)
 
-    def save_calibration(self, calibration: Calibration | None, classes: str) -> None:
-        """Keep beside the checkpoint how to cluster its vectors, and the classes that it was chosen on, in words; `load` finds it
-        from now on. None where there were too few of them."""
+    def save_pair_model(self, pair_model: PairModel, classes: str) -> None:
+        """Keep a pair model beside the checkpoint, and the classes that it was fitted to, in words; `load` finds it from now on."""
         assert self.file is not None
-        self.calibration, self.calibrated_on = calibration, classes
-        write_calibration(self.file, self.fingerprint, calibration, classes)
+        self.pair_model, self.fitted_to = pair_model, classes
+        write_pair_model(self.file, self.fingerprint, pair_model, classes)
 
     def export(self, path: str | os.PathLike[str], *, check: ImageLike | None = None, overwrite: bool = False) -> OnnxDescription:
         """Write the model to an ONNX file: preprocessing, network and normalization, for any number of images.
 
         Its input are uint8 images (n, size, size, channels), upright and as `preprocessing.pixels` makes them. Fingerprint,
-        calibration and preprocessing are in its metadata. Before the file is put in place it is run by onnxruntime and compared
+        pair model and preprocessing are in its metadata. Before the file is put in place it is run by onnxruntime and compared
         with torch on up to 64 images of `check`, else on photos that come with the install.
         """
         if not isinstance(self.network, Network):
@@ -161,38 +158,14 @@ class Embedder:
             place,
             self.fingerprint,
             Files(sample_images()) if check is None else as_source(check),
-            calibration=None if self.calibration is None else self.calibration.as_dict(),
-            calibrated_on=self.calibrated_on,
+            pair_model=self.pair_model.as_dict() if self.fitted_to else None,
+            fitted_to=self.fitted_to,
         )
-
-    @property
-    def near_enough(self) -> float | None:
-        """The cosine similarity at the calibrated distance: ‖x − y‖² = 2 − 2 cos for vectors of length one."""
-        if self.calibration is None or not self.network.normalize:
-            return None
-        return 1 - self.calibration.threshold**2 / 2
-
-    def clusterer(
-        self, n_clusters: int | None, n_steps: int
-    ) -> tuple[AverageLinkage | FacilityLocation, Calibration | None, str]:
-        """What clusters these vectors, `n_steps` coarser than calibrated, its calibration, and who made it in words."""
-        if n_clusters is not None:
-            if n_steps:
-                raise ValueError("a number of groups is neither fine nor coarse: pass one of n_clusters=, finer= and coarser=")
-            return FacilityLocation(n_clusters), None, f"model: {self.name}; {n_clusters} group{'s' * (n_clusters != 1)} as asked"
-        if self.calibration is None:
-            run = printable(self.run or "RUN")
-            why = f"has no evaluated classes to learn from how near photos of a group are: run `facetric evaluate {run}`"
-            if self.calibrated_on:  # evaluated, without a result
-                why = "was evaluated on fewer than four classes, too few to learn how near photos of a group are: train with more"
-            raise ValueError(f"{self.name} {why}, or pass a number of groups (n_clusters=8)")
-        calibration = self.calibration.coarser(n_steps * CLUSTERING_STEP)
-        return calibration.clusterer(), calibration, f"model: {self.name}, calibrated on {self.calibrated_on}"
 
     def __reduce__(self) -> Any:
         if self.origin is not None:
             return _loaded_again, (self.origin, self.fingerprint)
-        known: dict[str, Any] = {"calibration": self.calibration, "calibrated_on": self.calibrated_on}
+        known: dict[str, Any] = {"pair_model": self.pair_model, "fitted_to": self.fitted_to}
         return partial(Embedder, self.network, fingerprint=self.fingerprint, **known), ()
 
 
@@ -212,17 +185,15 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
                 f"an exported file is run on the CPU; got device {device!r}: leave device= out, or pass the run folder"
             )
         return Embedder(read_engine(where), file=where, origin=origin)
-    place, weights = usable_device(device), None
+    place = usable_device(device)
     if where is None:
         network = build_network(_PACKAGED, dim=None, weights="packaged", fit="crop").eval()
-        kept = Path(__file__).with_name("packaged_calibration.json")
-    else:
-        weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
-        network, kept = load_network(weights), calibration_file(weights)
-    fingerprint = network_fingerprint(weights or network)
-    found = Embedder(network.to(place), fingerprint=fingerprint, file=weights, origin=origin)
-    found.calibration, found.calibrated_on = read_calibration(kept, fingerprint)
-    return found
+        return Embedder(network.to(place), origin=origin)
+    weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
+    network, fingerprint = load_network(weights), network_fingerprint(weights)
+    pair_model, fitted_to = read_pair_model(pair_model_file(weights), fingerprint)
+    known: dict[str, Any] = {"fingerprint": fingerprint, "pair_model": pair_model, "fitted_to": fitted_to}
+    return Embedder(network.to(place), **known, file=weights, origin=origin)
 
 
 def _checkpoint_file(run: Path, wanted: str) -> Path:

@@ -23,7 +23,7 @@ from facetric.files import read_checksummed
 from facetric.images import CenterCrop, Crop, Preprocessing
 from facetric.text import printable
 
-FORMAT = 2
+FORMAT = 3
 INPUT, OUTPUT = "images", "vectors"
 Takes = Literal["images", "crops"]
 _RECORD = b'{\n "sha256"'  # how `checksummed` begins
@@ -44,8 +44,8 @@ class OnnxDescription:
     normalize: bool  # whether vectors have length one
     preprocessing: Preprocessing
     takes: Takes  # images: all of the preprocessing but its fit and resizing is in the graph
-    calibration: Mapping[str, Any] | None  # `Calibration.as_dict`
-    calibrated_on: str
+    pair_model: Mapping[str, Any] | None  # `PairModel.as_dict`; None for the one that comes with the install
+    fitted_to: str
     n_checked: int = 0  # images on which the file was compared with torch
     difference: float = 0.0  # the largest found: the distance of two vectors of an image, relative to their length
 

@@ -80,8 +80,8 @@ def write_export(
     images: ImageSource,
     *,
     takes: Takes = "images",
-    calibration: Mapping[str, Any] | None = None,
-    calibrated_on: str = "",
+    pair_model: Mapping[str, Any] | None = None,
+    fitted_to: str = "",
 ) -> OnnxDescription:
     """Write the file, compared with torch on up to 64 of these images. A difference beyond the tolerance is an ExportError."""
     checked = images.take(np.unique(np.linspace(0, len(images) - 1, min(len(images), 64)).astype(int)))
@@ -92,8 +92,8 @@ def write_export(
         normalize=network.normalize,
         preprocessing=network.preprocessing,
         takes=takes,
-        calibration=calibration,
-        calibrated_on=calibrated_on,
+        pair_model=pair_model,
+        fitted_to=fitted_to,
     )
     try:
         graph = _graph(network, takes)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, FacilityLocation, KMeans, kmeans
+from facetric.clustering import FacilityLocation, KMeans, PairLinkage, PairModel, kmeans
 from facetric.metrics import ClusteringScores, clustering_scores
 from facetric.progress import Progress
 
@@ -44,19 +44,18 @@ class KMeansClusterings:
 
 
 @dataclass(frozen=True)
-class CalibratedClustering:
-    """A clustering that was not told the number of classes: method and threshold come from other classes."""
+class PairClustering:
+    """A clustering by `PairLinkage`, which was not told the number of classes."""
 
     n_clusters: int  # as found
     scores: ClusteringScores
-    calibration: dict[str, Any]  # method, threshold, and the precision and recall expected of these vectors
+    expected: dict[str, Any] | None  # precision and recall, as the pair model expects them; None where all are alone
 
     @classmethod
-    def of(cls, rows: NDArray[np.float32], classes: NDArray[np.int64], calibration: Calibration) -> CalibratedClustering:
-        labels: NDArray[np.int64] = calibration.clusterer().fit_predict(rows)
-        expected = asdict(calibration.expected(rows, labels))
-        used = {"method": "average_linkage", "threshold": calibration.threshold, "expected": expected}
-        return cls(len(np.unique(labels)), clustering_scores(classes, labels), used)
+    def of(cls, rows: NDArray[np.float32], classes: NDArray[np.int64], model: PairModel, progress: Progress) -> PairClustering:
+        found = PairLinkage(model).fit(rows, progress=progress)
+        expected = None if found.expected_ is None else asdict(found.expected_)
+        return cls(found.n_clusters_, clustering_scores(classes, found.labels_), expected)
 
 
 def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
@@ -72,7 +71,7 @@ def clusterings(
     facility: bool,
     n_restarts: int,
     seed: int,
-    calibration: Calibration | None,
+    pair_model: PairModel | None,
     progress: Progress,
 ) -> dict[str, Any]:
     """What a report says about clusters; its own scores are those of k-means from random starts."""
@@ -90,8 +89,6 @@ def clusterings(
             progress("k-means", i + 1, n_restarts)
         found["kmeans"] = KMeansClusterings.of(restarts)
         found |= asdict(found["kmeans"].scores)
-    if calibration is not None:
-        progress("Calibrated clusters", 0, 1)
-        found["calibrated"] = CalibratedClustering.of(rows, classes, calibration)
-        progress("Calibrated clusters", 1, 1)
+    if pair_model is not None:
+        found["pair_linkage"] = PairClustering.of(rows, classes, pair_model, progress)
     return found

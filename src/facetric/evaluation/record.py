@@ -12,11 +12,11 @@ from typing import Any
 from tabulate import tabulate
 
 from facetric.clustering import Estimate
-from facetric.evaluation.clusterings import CalibratedClustering, KMeansClusterings, ScoredClustering
+from facetric.evaluation.clusterings import KMeansClusterings, PairClustering, ScoredClustering
 from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.metrics import ClusteringScores
 
-FORMAT = 7
+FORMAT = 8
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class EvaluationReport:
 
     Clustering scores (`nmi` to `purity`) are the means over the random starts of `kmeans`, as in the literature, with as many
     clusters as classes. Those of other clusterings stay in their records: `facility_location`, k-means started from medoids, and
-    `calibrated`; in tables and notes they bear its name, as "medoid NMI".
+    `pair_linkage`; in tables and notes they bear its name, as "medoid NMI".
     `baselines` holds what there is without training: pretrained features, a closed-form head.
     `method` says how everything was computed; `source` what was embedded, and is empty for bare arrays.
     """
@@ -54,7 +54,7 @@ class EvaluationReport:
     purity: float | None = None
     facility_location: ScoredClustering | None = None
     kmeans: KMeansClusterings | None = None
-    calibrated: CalibratedClustering | None = None  # the number of clusters is not given
+    pair_linkage: PairClustering | None = None  # the number of clusters is not given
     baselines: dict[str, EvaluationReport] = field(default_factory=dict)  # the same scores without training, by name
     method: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
@@ -100,8 +100,8 @@ class EvaluationReport:
                 f"From k = {self.n_classes:,} medoids, then k-means from them: medoid NMI {percent(scores.nmi)}, medoid AMI "
                 f"{percent(scores.ami)}. Precision and recall {_precision_recall(scores)}."
             )
-        if self.calibrated is not None:
-            notes.append(_calibrated_note(self.calibrated, self.n_classes))
+        if self.pair_linkage is not None:
+            notes.append(_pair_note(self.pair_linkage, self.n_classes))
         return notes
 
     def to_json(self) -> str:
@@ -131,7 +131,7 @@ class EvaluationReport:
         values["baselines"] = {name: cls._of(baseline) for name, baseline in values["baselines"].items()}
         if (found := values["kmeans"]) is not None:
             found["restarts"] = tuple(_clustering(ScoredClustering, restart) for restart in found["restarts"])
-        kinds = {"facility_location": ScoredClustering, "kmeans": KMeansClusterings, "calibrated": CalibratedClustering}
+        kinds = {"facility_location": ScoredClustering, "kmeans": KMeansClusterings, "pair_linkage": PairClustering}
         return cls(**values | {name: _clustering(kind, values[name]) for name, kind in kinds.items()})
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -183,13 +183,14 @@ def _plain_table(rows: list[dict[str, str]]) -> str:
     return tabulate(rows, headers="keys", tablefmt="plain", disable_numparse=True, stralign="right", colalign=names)
 
 
-def _calibrated_note(found: CalibratedClustering, n_classes: int) -> str:
-    method, expected = str(found.calibration["method"]).replace("_", " "), found.calibration["expected"]
+def _pair_note(found: PairClustering, n_classes: int) -> str:
+    expected = ""
+    if found.expected is not None:
+        expected = f"; expected of pairs {Estimate(**found.expected['precision'])} and about {found.expected['recall']:.0%}"
     return (
-        f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes ({method}, calibrated on "
-        f"validation classes), calibrated NMI {percent(found.scores.nmi)}, calibrated AMI {percent(found.scores.ami)}. "
-        f"Precision and recall {_precision_recall(found.scores)}; expected of pairs {Estimate(**expected['precision'])} and "
-        f"about {expected['recall']:.0%}."
+        f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes (pair linkage), its NMI "
+        f"{percent(found.scores.nmi)}, its AMI {percent(found.scores.ami)}. Precision and recall "
+        f"{_precision_recall(found.scores)}{expected}."
     )
 
 

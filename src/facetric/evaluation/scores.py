@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from facetric.clustering import Calibration
+from facetric.clustering import PairModel
 from facetric.evaluation.clusterings import clusterings
 from facetric.evaluation.record import EvaluationReport
 from facetric.machine import installed_version
@@ -30,7 +30,7 @@ def evaluate(
     clustering: bool = True,
     facility: bool = True,
     n_restarts: int = 5,
-    calibration: Calibration | None = None,
+    pair_model: PairModel | None = None,
     seed: int = 0,
     memory_gib: float = 1.0,
     progress: Progress | None = None,
@@ -43,8 +43,8 @@ def evaluate(
     * ``n_restarts``: k-means clusterings from random starts, seeded ``seed``, ``seed`` + 1, …; the report's clustering scores are
       their means, as in the literature. 0 for none.
     * ``facility``: also cluster by facility location, k-means started from medoids (`facility_location` of the report).
-    * ``calibration``: of other classes, `facetric.clustering.calibrate`: also the clusters that it finds without being told their
-      number.
+    * ``pair_model``: of other classes, `facetric.calibrate`: also the clusters that `PairLinkage` finds with it, without being
+      told their number.
     * ``memory_gib``: working memory of retrieval, besides the vectors; changes no score. Facility location takes up to 0.5 GiB.
     * ``progress``: called with (step, done, total).
 
@@ -68,7 +68,7 @@ def evaluate(
         found |= asdict(score_retrieval(rows, classes, ks, metric, query, gallery, memory_gib, progress))
     if clustering:
         starts: dict[str, Any] = {"facility": facility, "n_restarts": n_restarts, "seed": seed}
-        found |= clusterings(rows, classes, **starts, calibration=calibration, progress=progress or (lambda *_: None))
+        found |= clusterings(rows, classes, **starts, pair_model=pair_model, progress=progress or (lambda *_: None))
     return EvaluationReport(
         n_images=len(rows),
         n_classes=int(classes.max()) + 1,

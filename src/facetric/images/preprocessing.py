@@ -55,7 +55,9 @@ class Preprocessing:
                 f"(--set {larger}) or shrink the crop (--set model.image_size={min(self.size, 224)})"
             )
         if self.fit not in get_args(Fit):
-            raise ValueError(f"fit must be {' or '.join(get_args(Fit))}; got {self.fit!r}: crop keeps the proportions (--set data.fit=crop)")
+            raise ValueError(
+                f"fit must be {' or '.join(get_args(Fit))}; got {self.fit!r}: crop keeps the proportions (--set data.fit=crop)"
+            )
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 (gray) or 3 (RGB); got {self.channels}: choose one of these")
         if len(self.mean) != self.channels or len(self.std) != self.channels:

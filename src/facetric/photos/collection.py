@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from facetric.embedder import Embedder, ImageLike
 from facetric.images import ImageList
 from facetric.photos.decisions import Decisions
+from facetric.photos.grouping import clusterer_of
 from facetric.photos.groups import PhotoGroups, group_photos
 from facetric.photos.ingest import Store, absolute, common_folder, ingest, is_sharp, listed_photos
 from facetric.photos.milvus_store import MilvusStore, parsed_address
@@ -55,12 +56,6 @@ class Collection:
     def model(self) -> Model | None:
         """The model whose vectors are searched; None while there is no collection."""
         return self._type.recorded(self.address)
-
-    @property
-    def near_enough(self) -> float:
-        """The similarity below which a photo is unknown unless `search` is told another: by the embedder's calibration."""
-        found = None if self._embedder is None else self._embedder.near_enough
-        return -np.inf if found is None else found
 
     def add(
         self,
@@ -192,7 +187,7 @@ class Collection:
         unknown_fraction: float = UNKNOWN_FRACTION,
     ) -> Match:
         """What `nearest` found for a photo, as `search` gives it; the first `n_voters` of those that are near vote."""
-        limit = self.near_enough if at_least is None else at_least
+        limit = -np.inf if at_least is None else at_least
         near = tuple(hit for hit in found if hit.similarity >= limit)
         voters, vote = near[:n_voters], None
         if voters:
@@ -209,12 +204,12 @@ class Collection:
     def cluster(
         self, *, n_clusters: int | None = None, finer: int = 0, coarser: int = 0, decisions: Decisions | None = None
     ) -> PhotoGroups:
-        """All photos in groups: as many as the calibration of the embedder finds, or `n_clusters`; nothing is read again.
+        """All photos in groups: as many as the pair model of the embedder finds, or `n_clusters`; nothing is read again.
 
-        `finer` and `coarser` move the calibration's threshold by steps. Decisions are kept to: these, or those of the collection.
+        `finer` and `coarser` are steps towards smaller and larger groups. Decisions are kept to: these, or those of the collection.
         Paths are those below the folder that holds all photos.
         """
-        clusterer = self._its_embedder.clusterer(n_clusters, coarser - finer)
+        clusterer = clusterer_of(self._its_embedder, n_clusters, finer - coarser)
         with self._guard:
             decisions = self.decisions() if decisions is None else decisions
             with self._store().moment():

@@ -23,6 +23,7 @@ from facetric.images import Problem, content_hash
 from facetric.photos.arrangement import How
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions
+from facetric.photos.grouping import clusterer_of
 from facetric.photos.groups import TABLE_MARK, PhotoGroups, check_target, group_photos
 from facetric.photos.ingest import absolute, ingest, listed_photos, refuse_none
 from facetric.photos.near import near_groups, sketches
@@ -63,7 +64,7 @@ def cluster_folder(
         check_target(folder, target, how)
     if place.exists() and not place.is_dir():
         raise ValueError(f"{printable(place)} is a file: pass a folder")
-    clusterer = embedder.clusterer(n_clusters, coarser - finer)
+    clusterer = clusterer_of(embedder, n_clusters, finer - coarser)
     listed, own = listed_photos(photos), (place / THUMBNAILS).resolve()
     if own.is_relative_to(listed.root.resolve()):
         listed = replace(listed, images=tuple(photo for photo in listed.images if own not in photo.resolve().parents))

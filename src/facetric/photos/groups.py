@@ -11,19 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import AverageLinkage, Calibration, ExpectedPrecision, FacilityLocation
+from facetric.clustering import ExpectedPrecision, PairLinkage
 from facetric.files import write_atomically
 from facetric.images import Problem
 from facetric.photos.arrangement import How, arrange, folder_name
 from facetric.photos.decisions import Decisions
-from facetric.photos.grouping import Question, grouped
+from facetric.photos.grouping import grouped
 from facetric.photos.store import check_ours, csv_table
 from facetric.progress import Progress
 from facetric.text import counted, printable, readable
 
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
 TABLE_MARK = b"path,cluster,medoid,"  # how a table begins, also an older one
-MOST_QUESTIONS = 2000  # that are worth asking
 LONELY = "alone"  # the folder of photos that are alone
 
 
@@ -36,12 +35,13 @@ class PhotoGroups:
     contents: tuple[str, ...]  # the hash of each file, in hex
     clusters: NDArray[np.int64]  # (n,) −1 for photos that were rejected
     medoids: NDArray[np.int64]  # (n_clusters,) a photo of each
+    precision: NDArray[np.float64]  # (n_clusters,) how often two photos of it should belong together; NaN for one photo
     ambiguity: NDArray[np.float64]  # (n,)
     names: Mapping[int, str]  # of clusters that have one
-    questions: tuple[Question, ...]  # pairs of photos, the most ambiguous first
+    questions: NDArray[np.int64]  # (n_questions, 2) photos: do they belong together? The most useful first
     decisions: Decisions
-    expected: ExpectedPrecision | None  # by the calibration
-    made_by: str = ""  # the model, and what it was calibrated on
+    expected: ExpectedPrecision | None  # of all clusters
+    made_by: str = ""  # the model, and what taught it which photos belong together
     problems: tuple[Problem, ...] = ()
     n_new: int = 0  # photos that were embedded now
 
@@ -77,6 +77,10 @@ class PhotoGroups:
         order = np.lexsort((rows, -self.ambiguity[rows], rows != self.medoids[cluster]))
         return [self.photos[row] for row in rows[order]]
 
+    def precision_of(self, cluster: int) -> float | None:
+        """Expected, rounded; None for a photo that is alone."""
+        return None if np.isnan(self.precision[cluster]) else round(float(self.precision[cluster]), 4)
+
     def record(self) -> dict[str, Any]:
         """Groups by the hashes of their photos, for JSON; the medoid comes first, then the most ambiguous."""
         first = np.sort(np.unique(self.contents, return_index=True)[1])  # of each content
@@ -97,12 +101,12 @@ class PhotoGroups:
             "n_alone": self.n_alone,
             "made_by": self.made_by,
             "expected": expected,
-            "clusters": [{"name": self.names.get(cluster), "photos": members[cluster]} for cluster in sorted(members)],
-            "rejected": [photo["id"] for photo in rejected],
-            "questions": [
-                {"first": self.contents[q.first], "second": self.contents[q.second], "ambiguity": round(q.ambiguity, 4)}
-                for q in self.questions
+            "clusters": [
+                {"name": self.names.get(cluster), "precision": self.precision_of(cluster), "photos": members[cluster]}
+                for cluster in sorted(members)
             ],
+            "rejected": [photo["id"] for photo in rejected],
+            "questions": [{"first": self.contents[a], "second": self.contents[b]} for a, b in self.questions.tolist()],
         }
 
     def save_table(self, path: str | os.PathLike[str]) -> None:
@@ -145,8 +149,7 @@ def group_photos(
     root: Path,
     photos: Mapping[Path, bytes],
     vectors: NDArray[np.float32],
-    clusterer: AverageLinkage | FacilityLocation,
-    calibration: Calibration | None,
+    clusterer: PairLinkage,
     made_by: str,
     *,
     decisions: Decisions,
@@ -160,21 +163,18 @@ def group_photos(
     photo = np.unique(points, return_index=True)[1]  # the first of each content
     by_path = {readable(path): content for path, content in zip(paths, contents, strict=True)}
     found = grouped(vectors, clusterer, decisions.constraints(unique, by_path), progress=progress)
-    used = found.labels >= 0
-    has_groups = bool(np.bincount(found.labels[used]).max(initial=0) > 1)  # of two photos or more
-    expected = calibration.expected(vectors[used], found.labels[used]) if calibration and has_groups else None
-    asked = tuple(Question(int(photo[q.first]), int(photo[q.second]), q.ambiguity) for q in found.questions[:MOST_QUESTIONS])
     return PhotoGroups(
         root=root,
         photos=tuple(paths),
         contents=tuple(contents),
         clusters=found.labels[points],
         medoids=photo[found.medoids],
+        precision=found.precision,
         ambiguity=found.ambiguity[points],
         names=found.names,
-        questions=asked,
+        questions=photo[found.questions],
         decisions=decisions,
-        expected=expected,
+        expected=found.expected,
         made_by=made_by,
     )
 

@@ -67,9 +67,10 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
         "clusters": groups.clusters[first].tolist(),
         "ambiguity": [round(float(groups.ambiguity[row]), 3) for row in first],
         "copies": copies.tolist(),
+        "precision": [groups.precision_of(cluster) for cluster in range(len(groups.medoids))],
         "medoids": [place[groups.contents[row]] for row in groups.medoids],
         "names": {str(cluster): name for cluster, name in groups.names.items()},
-        "questions": [[place[groups.contents[q.first]], place[groups.contents[q.second]]] for q in groups.questions],
+        "questions": [[place[groups.contents[photo]] for photo in pair] for pair in groups.questions.tolist()],
         "decisions": decisions,
     }
 

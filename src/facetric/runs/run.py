@@ -6,7 +6,7 @@
     choice.json           the scores by which `run.choose_minutes` chose the recipe in config.toml
     metrics.jsonl         a row per logged step and per validation
     checkpoints/          best.safetensors and last.safetensors (networks), the states for an exact resume, and
-                          best.calibration.json: how to cluster such images when their number of classes is unknown
+                          best.pair_model.json: which of such images are probably of one class
     embeddings.npz        vectors, labels and image names of the test classes (embeddings-SPLIT.npz of another split)
     evaluation.json       every score, and how it was computed (evaluation-SPLIT.json)
     figures/, report.html

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import Calibration, calibrate
+from facetric.clustering import PairModel, calibrate
 from facetric.embedder import WHOLE, Embedder, Network, Vectors, build_network, closed_form_vectors, load
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.images import ImageDataset
@@ -30,7 +30,7 @@ from facetric.text import class_fingerprint, printable
 if TYPE_CHECKING:
     from facetric.runs.run import Run
 
-MIN_CLASSES = 4  # what `calibrate` asks for
+FEWEST_CLASSES = 4  # for validation, that teach a pair model
 PRODUCTS_KS, OTHER_KS = (1, 10, 100, 1000), (1, 2, 4, 8)
 FEATURES, CLOSED_FORM = "pretrained features", "closed-form head"
 PIXELS, UNTRAINED, CLOSED_FORM_ON_PIXELS = "raw pixels", "untrained network", "closed-form head on pixels"
@@ -60,8 +60,8 @@ def evaluate_run(
     embeddings-SPLIT.npz and evaluation-SPLIT.json. Neighbors are by cosine when the network normalizes its embeddings, else
     Euclidean.
 
-    A run with four validation classes or more is also clustered without the number of classes, as `calibrate` advises on these;
-    best.calibration.json keeps the advice. `facility=False` leaves that and the clustering from medoids out.
+    Images are also clustered without the number of classes, by a pair model that was fitted to the validation classes if there
+    are four or more; best.pair_model.json keeps it. `facility=False` leaves that and the clustering from medoids out.
 
     `baselines`: also score what there was before training, in the report's `baselines`.
     """
@@ -107,14 +107,14 @@ def evaluate_run(
         with run.writing():
             embeddings.save(vectors_file)
         _refuse_diverged(embeddings.vectors, weights, normalized=network.normalize)
-        calibration = None
+        pair_model = None
         if split == "test":
-            calibration = _calibration(run, embedder, embeddings, search=facility, progress=progress)
+            pair_model = _pair_model(run, embedder, embeddings, progress)
         scored = partial(
             evaluate, labels=dataset.labels, ks=ks, n_restarts=n_restarts, seed=seed, facility=facility, memory_gib=memory_gib
         )
         metric: Metric = "cosine" if network.normalize else "euclidean"
-        report = scored(embeddings.vectors, metric=metric, calibration=calibration if facility else None, progress=progress)
+        report = scored(embeddings.vectors, metric=metric, pair_model=pair_model if facility else None, progress=progress)
         without_training = {}
         for name, known, about in baselines_of(run, dataset, device=embedder.device, progress=progress) if baselines else ():
             progress(f"Scores of {name}", 0, 1)
@@ -138,40 +138,32 @@ def _refuse_diverged(vectors: NDArray[np.float32], weights: Path, *, normalized:
         )
 
 
-def _calibration(run: Run, embedder: Embedder, test: Vectors, *, search: bool, progress: Progress) -> Calibration | None:
-    """How to cluster such images without their number of classes, from the validation classes; kept beside the checkpoint.
+def _pair_model(run: Run, embedder: Embedder, test: Vectors, progress: Progress) -> PairModel:
+    """Which of these images are probably of one class, as the validation classes teach; kept beside the checkpoint.
 
-    None for a run with fewer than four of them: training classes are no measure of how far apart new classes lie. Then the test
-    classes are calibrated on, for `load`, never to score these classes.
+    Training classes are no measure of how far apart new classes lie. Without validation classes, those that are tested are judged
+    by the model that comes with the install. They teach the one that is kept, for photos of other classes.
     """
     classes = f"the validation classes of {run.path.name}"
-    if embedder.calibration is not None and embedder.calibrated_on == classes:
-        return embedder.calibration
-    found = kept = None
-    if search and run.manifest.count("validation")[1] >= MIN_CLASSES:
+    if embedder.fitted_to == classes:
+        return embedder.pair_model
+    found, kept = PairModel.packaged(), None
+    if run.manifest.count("validation")[1] >= FEWEST_CLASSES:
         try:
             dataset, _ = run.images("validation")
-            found = kept = _calibrated(embedder, dataset, progress)
+            assert isinstance(embedder.network, Network)
+            known = Vectors.of(embedder.network, dataset.source, step="Embedding validation classes", progress=progress)
+            found = kept = calibrate(known.vectors, dataset.labels)
         except (OSError, ValueError) as error:
-            _log.warning("the number of clusters is not looked for, validation images cannot be used: %s", error)
-    if found is None:
+            _log.warning("validation images cannot be used, and teach nothing about unknown classes: %s", error)
+    if kept is None:
         classes = f"{len(np.unique(test.labels)):,} test classes of {run.path.name}"
-        with suppress(ValueError):  # too few classes
+        with suppress(ValueError):  # too few of them
             kept = calibrate(test.vectors, test.labels)
-    with run.writing():
-        embedder.save_calibration(kept, classes)
+    if kept is not None:
+        with run.writing():
+            embedder.save_pair_model(kept, classes)
     return found
-
-
-def _calibrated(embedder: Embedder, dataset: ImageDataset, progress: Progress) -> Calibration | None:
-    if np.count_nonzero(np.bincount(dataset.labels) > 1) < MIN_CLASSES:
-        return None
-    assert isinstance(embedder.network, Network)
-    found = Vectors.of(embedder.network, dataset.source, step="Embedding validation classes", progress=progress)
-    progress("Calibration", 0, 1)
-    calibration = calibrate(found.vectors, dataset.labels)
-    progress("Calibration", 1, 1)
-    return calibration
 
 
 def baselines_of(run: Run, dataset: ImageDataset, *, device: Any, progress: Progress | None) -> Iterator[Baseline]:

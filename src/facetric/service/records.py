@@ -64,6 +64,7 @@ class Cluster(BaseModel):
     """Photos that belong together; one that is alone is a cluster of one."""
 
     name: str | None
+    precision: float | None = Field(description="Of two photos in it: how often should they belong together? Null for one photo.")
     photos: list[ClusteredPhoto] = Field(description="The medoid first, then the most ambiguous.")
 
 
@@ -72,11 +73,10 @@ class Question(BaseModel):
 
     first: PhotoId
     second: PhotoId
-    ambiguity: float
 
 
 class Expected(BaseModel):
-    """What is to be expected by the calibration."""
+    """What is to be expected of all groups."""
 
     precision: float = Field(description="Of two photos in one cluster: how often do they belong together?")
     precision_range: tuple[float, float] = Field(description="Where the precision should lie.")
@@ -93,7 +93,7 @@ class Clusters(BaseModel):
     expected: Expected | None
     clusters: list[Cluster]
     rejected: list[PhotoId]
-    questions: list[Question] = Field(description="The most ambiguous first.")
+    questions: list[Question] = Field(description="The most useful first.")
 
 
 class _Taken(BaseModel, extra="forbid"):

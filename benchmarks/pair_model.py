@@ -1,6 +1,6 @@
 """Groups by learned links: learned on some kinds of photos, tested on another; and the model that comes with the install.
 
-    FACETRIC_DATA=path/to/datasets python benchmarks/pair_model.py --leave-out pets groceries cub --vectors cache [--glyphs runs/glyphs]
+    FACETRIC_DATA=path/to/datasets python benchmarks/pair_model.py --leave-out pets groceries cub --vectors cache
     FACETRIC_DATA=path/to/datasets python benchmarks/pair_model.py --cub --vectors cache
     FACETRIC_DATA=path/to/datasets python benchmarks/pair_model.py --write --vectors cache --glyphs runs/glyphs
 
@@ -76,7 +76,7 @@ def lessons_of(variants, classes, n_piles=N_PILES, seed=1):
 
 
 def learned(lessons):
-    """A model of several kinds, from nothing; `lessons` per kind. Promises are corrected on every kind by what the others teach."""
+    """A model of several kinds, from nothing; `lessons` per kind. Promises are corrected on a kind by what others teach."""
     found = fitted([lesson for some in lessons.values() for lesson in some])
     tests = []
     for kind, some in lessons.items():
@@ -91,7 +91,8 @@ def fitted(lessons):
     pairs = Linear.blank(pairs.features).fitted(pairs._replace(importance=pairs.importance * len(pairs.features)), PAIR_STRENGTH)
     bare = PairModel(pairs, Linear.blank(np.zeros((1, 23))), Linear.blank(np.zeros((1, 6))), 0.0)
     merges = Examples.joined([m for m in (lesson.merges(bare._tree(lesson)[0]) for lesson in lessons) if len(m.targets)], 1.0)
-    merges = Linear.blank(merges.features).fitted(merges._replace(importance=merges.importance * len(merges.features)), MERGE_STRENGTH)
+    importance = merges.importance * len(merges.features)
+    merges = Linear.blank(merges.features).fitted(merges._replace(importance=importance), MERGE_STRENGTH)
     return replace(bare, merges=merges)
 
 
@@ -106,7 +107,7 @@ def drawn(classes, own, shape, n_piles, seed):
 
 def judged(title, vectors, classes, piles, systems, threshold):
     """Print a row per shape of pile and the means; then promised against real precision of groups and F1 of piles."""
-    totals, groups, within, off = {}, {name: [] for name in systems}, {name: [] for name in systems}, {name: [] for name in systems}
+    totals, (groups, within, off) = {}, ({name: [] for name in systems} for _ in range(3))
     for (n_classes, per_class), rows_of_piles in piles.items():
         found = {}
         for rows in rows_of_piles:
@@ -182,7 +183,8 @@ def cub(kinds, lessons, options):
     vectors, classes = kinds["cub"][0][0], kinds["cub"][1]
     piles = {}
     for shape in SHAPES["cub"]:
-        piles[shape] = [rows for seed in options.seeds for rows in drawn(classes, np.arange(100, 200), shape, options.piles, seed)]
+        drawings = [drawn(classes, np.arange(100, 200), shape, options.piles, seed) for seed in options.seeds]
+        piles[shape] = [rows for some in drawings for rows in some]
     fitting, calibrating = classes < 50, (classes >= 50) & (classes < 100)
     head = closed_form_head(vectors[fitting], classes[fitting], 64)
     embedded = unit_rows(head(vectors).astype(np.float32))

@@ -60,8 +60,8 @@ def cut_into(tree: PairTree, probability: NDArray[np.float64], n_groups: int) ->
     if n_groups > tree.n_leaves or n_made > len(tree.parts):
         n_fewest = tree.n_leaves - len(tree.parts)
         raise ValueError(
-            f"there can be {n_fewest:,} to {tree.n_leaves:,} clusters of these points and links; got n_clusters={n_groups:,}: ask "
-            "for another number"
+            f"there can be {n_fewest:,} to {tree.n_leaves:,} clusters of these points and links; got n_clusters={n_groups:,}: "
+            "ask for another number"
         )
     whole = best_cut(tree, probability)
     roots = np.arange(len(tree.sizes))

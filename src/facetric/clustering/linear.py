@@ -47,7 +47,7 @@ class Linear:
         return found
 
     def fitted(self, examples: Examples, strength: float) -> Linear:
-        """argmin of Σ importance · log-loss + strength / 2 · ‖weights − own weights‖², by Newton's method; the constant is freer."""
+        """argmin of Σ importance · log-loss + strength / 2 · ‖weights − own weights‖², by Newton; the constant is freer."""
         features, targets, importance = examples
         z = np.column_stack([self._standardized(features), np.ones(len(features))])
         penalty = np.append(np.full(z.shape[1] - 1, strength), strength / 10)

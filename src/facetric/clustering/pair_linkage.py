@@ -48,7 +48,7 @@ class ExpectedPrecision:
         return f"precision {self.precision}, recall about {self.recall:.0%}"
 
 
-class PairLinkage(ClusterMixin, BaseEstimator):  # type: ignore[misc]
+class PairLinkage(ClusterMixin, BaseEstimator):
     """Clusters whose number nobody has to know: average linkage on the log-odds that two points are of one class, cut where the
     expected pairwise F1 is largest. Vectors are compared by their directions.
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -76,7 +77,7 @@ def pair_tree(
     probable = expit(clipped)
     expected = np.bincount(pairs.first, probable, n) + np.bincount(pairs.second, probable, n)
     sizes, inner, expected_sums, parents = _summed(
-        parts, across, np.concatenate([sizes, np.zeros(m)]), inside, np.bincount(leaves, expected, n_leaves)
+        parts, across, np.concatenate([sizes, np.zeros(m)]), inside, np.bincount(leaves, expected, n_leaves).astype(np.float64)
     )
     left, right = parts.T
     n_across = sizes[left] * sizes[right]
@@ -106,14 +107,25 @@ def pair_tree(
     return PairTree(leaves, sizes, parts, n_across, np.column_stack(columns))
 
 
-def _edges(
-    pairs: Pairs, log_odds: NDArray[np.float64], links: Links
-) -> tuple[tuple[NDArray[np.generic], ...], NDArray[np.float64]]:
-    """Edges between leaves, with what _merged keeps of them, and the sum of the log-odds inside every leaf."""
+class _Edges(NamedTuple):
+    """Between leaves: what is known of the listed pairs across the two."""
+
+    first: NDArray[np.int32]
+    second: NDArray[np.int32]
+    counts: NDArray[np.float32]
+    sums: NDArray[np.float64]
+    squares: NDArray[np.float32]
+    highest: NDArray[np.float32]
+    lowest: NDArray[np.float32]
+    forbidden: NDArray[np.bool_]
+
+
+def _edges(pairs: Pairs, log_odds: NDArray[np.float64], links: Links) -> tuple[_Edges, NDArray[np.float64]]:
+    """The edges, and the sum of the log-odds inside every leaf."""
     first, second = links.codes[pairs.first], links.codes[pairs.second]
     cannot = links.cannot_between(links.codes)
     is_inside = first == second
-    inside = np.bincount(first[is_inside], log_odds[is_inside], links.n_groups)
+    inside = np.bincount(first[is_inside], log_odds[is_inside], links.n_groups).astype(np.float64)
     first, second, values = first[~is_inside], second[~is_inside], log_odds[~is_inside]
     first, second = np.concatenate([first, cannot[:, 0]]), np.concatenate([second, cannot[:, 1]])
     ends = np.minimum(first, second).astype(np.int32), np.maximum(first, second).astype(np.int32)
@@ -128,12 +140,13 @@ def _edges(
         np.maximum.at(highest, place[~forbidden], values[~forbidden])
         np.minimum.at(lowest, place[~forbidden], values[~forbidden])
         ends = (distinct // links.n_groups).astype(np.int32), (distinct % links.n_groups).astype(np.int32)
-        sums = np.bincount(place, values, m), np.bincount(place, values**2, m)
+        sums = np.bincount(place, values, m).astype(np.float64), np.bincount(place, values**2, m).astype(np.float64)
         forbidden = np.bincount(place, forbidden, m) > 0
         counted = np.bincount(place, counted, m).astype(np.float32)
     else:
         sums, highest, lowest = (values, values**2), values, values
-    return (*ends, counted, sums[0], *(x.astype(np.float32) for x in (sums[1], highest, lowest)), forbidden), inside
+    squares, high, low = (x.astype(np.float32) for x in (sums[1], highest, lowest))
+    return _Edges(*ends, counted, sums[0], squares, high, low, forbidden), inside
 
 
 @njit(cache=True, nogil=True)
@@ -172,14 +185,14 @@ def _merged(
     slot, nodes = np.full(n, -1, np.int32), np.arange(n)
     parts, across, n_merges = np.empty((max(n - 1, 0), 2), np.int64), np.empty((max(n - 1, 0), 5)), 0
     while queue:
-        key, e = heapq.heappop(queue)
+        key, e = heapq.heappop(queue)  # type: ignore[assignment]
         if not alive[e] or forbidden[e]:
             continue
         a, b = first[e], second[e]
         link = _link(counts[e], sums[e], sizes[a], sizes[b], background, k)
         if link < -key:
             if link > floor:
-                heapq.heappush(queue, (-link, e))
+                heapq.heappush(queue, (-link, np.int32(e)))
             continue
         if degree[a] < degree[b] or (degree[a] == degree[b] and a > b):
             a, b = b, a

@@ -137,7 +137,7 @@ class Embedder:
             write_pair_model(path, self.fingerprint, self.pair_model, self.fitted_to)
 
     def save_pair_model(self, pair_model: PairModel, classes: str) -> None:
-        """Keep a pair model beside the checkpoint, and the classes that it was fitted to, in words; `load` finds it from now on."""
+        """Keep a pair model beside the checkpoint, and in words the classes that taught it; `load` finds it from now on."""
         assert self.file is not None
         self.pair_model, self.fitted_to = pair_model, classes
         write_pair_model(self.file, self.fingerprint, pair_model, classes)
@@ -173,7 +173,8 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
     """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
     birds.safetensors, or of a file that `facetric export` wrote.
 
-    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only, on the central square of an image. `device` is auto, cpu, cuda or mps.
+    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only, on the central square of an image.
+    `device` is auto, cpu, cuda or mps.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
         raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")

@@ -1,8 +1,8 @@
 """From decoded images to the input of a backbone: the paper's crops (its Section 5), in batches, with explicit randomness.
 
 The paper resizes to 256×256 without keeping the aspect ratio, then takes a random 227×227 crop, flipped or not, to train and
-the central one to test. Photos of people keep their proportions: the ends of the longer side are cut off. Cropping, flipping, normalizing and the change to channels-first are one pass over the pixels, and
-the pass reads straight from a memory-mapped file.
+the central one to test. People's photos keep their proportions: the ends of the longer side are cut off. Cropping, flipping,
+normalizing and the change to channels-first are one pass over the pixels, and the pass reads straight from a memory-mapped file.
 
 The randomness of an image is `n_draws` numbers in [0, 1). `crop(images, rng)` draws them; `crop.apply(images, draws)` takes
 them, so that a process with a share of a batch can use its share of the draws.

@@ -206,8 +206,8 @@ class Collection:
     ) -> PhotoGroups:
         """All photos in groups: as many as the pair model of the embedder finds, or `n_clusters`; nothing is read again.
 
-        `finer` and `coarser` are steps towards smaller and larger groups. Decisions are kept to: these, or those of the collection.
-        Paths are those below the folder that holds all photos.
+        `finer` and `coarser` are steps towards smaller and larger groups. Decisions are kept to: these, or the
+        collection's. Paths are those below the folder that holds all photos.
         """
         clusterer = clusterer_of(self._its_embedder, n_clusters, finer - coarser)
         with self._guard:

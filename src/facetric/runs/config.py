@@ -108,8 +108,8 @@ class DataTable(Table):
     )
     fit: Fit = Field(
         "stretch",
-        description="How an image file becomes a square: stretch (the paper), or crop, which keeps its proportions and leaves out the "
-        "ends of its longer side.",
+        description="How an image file becomes a square: stretch (the paper), or crop, which keeps proportions and leaves out "
+        "the ends of its longer side.",
     )
     pad: int = Field(0, ge=0, le=64, description="Black pixels added on every side of glyphs, so that random crops shift them.")
     augment: Literal["crop", "none"] = Field("crop", description="Training crop: random position (the paper), or the center.")

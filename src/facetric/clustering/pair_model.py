@@ -87,6 +87,8 @@ class PairModel:
         """The log-odds of every pair of which one is among the 40 nearest of the other."""
         pile = vectors if isinstance(vectors, Pile) else Pile(vectors)
         listed = pile.listed()
+        if not len(listed.first):  # of one vector
+            return Scores(listed, np.empty(0), 0.0)
         absent = pile.absent(listed)
         features = pile.features(Pairs(*(np.concatenate(both) for both in zip(listed, absent, strict=True))))
         return self._scores(listed, features)
@@ -148,8 +150,10 @@ class PairModel:
             [Lesson.of(x[rows[own]], classes[rows[own]]) for own in drawn_piles(classes[rows], N_PILES // len(parts), rng)]
             for rows in parts
         ]
+        if not lessons[0]:
+            raise ValueError(f"piles of eight images or more teach what belongs together; got {len(x)} images: add labeled images")
         found = self.taught([lesson for some in lessons for lesson in some], n_classes)
-        if n_classes < _FEWEST:
+        if n_classes < _FEWEST or not all(lessons):
             return replace(found, n_classes=n_classes)
         halves = [self.taught(some, n_classes / 2) for some in lessons[1:]]
         tests = [half.judged(some) for half, some in zip(halves, reversed(lessons[1:]), strict=True)]
@@ -159,8 +163,8 @@ class PairModel:
         """Pairs and merges learned from these lessons, which together weigh this much."""
         pairs = self.pairs.fitted(Examples.joined([lesson.examples for lesson in lessons], weight), strength)
         found = replace(self, pairs=pairs)
-        merges = [lesson.merges(found._tree(lesson)[0]) for lesson in lessons]
-        return replace(found, merges=self.merges.fitted(Examples.joined([m for m in merges if len(m.targets)], weight), strength))
+        merges = [some for lesson in lessons if len((some := lesson.merges(found._tree(lesson)[0])).targets)]
+        return replace(found, merges=self.merges.fitted(Examples.joined(merges, weight), strength)) if merges else found
 
     def judged(self, lessons: Sequence[Lesson]) -> list[Examples]:
         """Of every pile that was not learned from: its groups, with their real precision."""
@@ -174,7 +178,9 @@ class PairModel:
         return found
 
     def corrected(self, tests: Sequence[Examples], weight: float, strength: float = _STRENGTH) -> PairModel:
-        """Promises corrected by these tests."""
+        """Promises corrected by these tests, if any of them has a group."""
+        if not tests:
+            return self
         groups = self.groups.fitted(Examples.joined(tests, weight), strength)
         errors = []
         for features, real, _ in tests:

@@ -31,7 +31,7 @@ EXCEPTIONS = {
     # it compares numbers of clusters, which are by row, as KMeans'
     "check_sample_weight_equivalence_on_dense_data": lambda _: True,
     "check_clustering": lambda estimator: getattr(estimator, "metric", "") == "precomputed",  # it passes vectors
-    "check_estimators_dtypes": lambda estimator: getattr(estimator, "metric", "cosine") == "cosine",  # it passes vectors that are zero
+    "check_estimators_dtypes": lambda estimator: getattr(estimator, "metric", "cosine") == "cosine",  # it passes zero vectors
 }
 
 

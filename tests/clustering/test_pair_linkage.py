@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score
 
 from clustering.clouds import blobs
-from facetric.clustering import Estimate, PairLinkage, Pile
+from facetric.clustering import Estimate, PairLinkage, PairModel, Pile
 
 
 def drawn(seed, n=60):
@@ -82,10 +82,14 @@ def test_a_number_of_clusters_is_kept_to(seed, n_clusters):
     assert PairLinkage(n_clusters=n_clusters).fit(drawn(seed)[0]).n_clusters_ == n_clusters
 
 
-def test_a_number_of_clusters_is_kept_to_where_no_neighbor_is_of_another_class():
-    points, labels = blobs(400, 4, 0, noise=0.02)
-    assert [PairLinkage(n_clusters=k).fit(points).n_clusters_ for k in (1, 2, 3)] == [1, 2, 3]
-    assert adjusted_rand_score(PairLinkage(n_clusters=4).fit_predict(points), labels) == 1.0
+@pytest.mark.parametrize("n_classes", [4, 60])  # in lists of neighbors; beyond, parts are joined again and again
+def test_a_number_of_clusters_is_kept_to_where_no_neighbor_is_of_another_class(n_classes):
+    points, labels = blobs(60 * n_classes, n_classes, 0, noise=0.02)
+    model, pile = PairModel.packaged(), Pile(points)
+    assert len(pile.bridges(pile.listed()).first) >= n_classes - 1
+    assert [PairLinkage(n_clusters=k).fit(pile).n_clusters_ for k in (1, 2, 3)] == [1, 2, 3]
+    assert len(model.connected(pile, model.log_odds(pile)).log_odds) > len(pile.listed().first)
+    assert adjusted_rand_score(PairLinkage(n_clusters=n_classes).fit_predict(points), labels) > 0.9
 
 
 def test_a_shift_makes_clusters_finer_or_coarser():
@@ -161,7 +165,7 @@ def test_wrong_input_is_named(options, links, message):
         PairLinkage(**options).fit(points, **links)
 
 
-@pytest.mark.parametrize(("points", "message"), [(np.eye(3) * [[1], [0], [1]], "vector 1 is zero"), (np.full((3, 2), np.nan), "NaN")])
-def test_vectors_without_a_direction_are_named(points, message):
-    with pytest.raises(ValueError, match=message):
-        PairLinkage().fit(points)
+def test_vectors_without_a_direction_are_named():
+    for points, message in ((np.diag([1.0, 0.0, 1.0]), "vector 1 is zero"), (np.full((3, 2), np.nan), "NaN")):
+        with pytest.raises(ValueError, match=message):
+            PairLinkage().fit(points)

@@ -100,7 +100,8 @@ def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run
     record, model = metadata(exported), facetric.load(run)
     assert record["fingerprint"] == model.fingerprint
     assert record["pair_model"] == model.pair_model.as_dict()
-    assert record["preprocessing"] == {"size": 36, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5], "fit": "stretch"}
+    form = {"size": 36, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5], "fit": "stretch"}
+    assert record["preprocessing"] == form
     assert (record["takes"], record["dim"], record["normalize"], record["n_checked"]) == ("images", 16, True, 16)
     assert 0 <= record["difference"] < 1e-5
     for secret in (b"secret-pictures", b"class0", os.fsencode(run.parent), b"site-packages", b".py"):

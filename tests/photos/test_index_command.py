@@ -20,7 +20,7 @@ from facetric.embedder import build_network
 from facetric.photos import Hit, Match, Vote, open_collection, search_page
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Entry
-from facetric.runs import Run, open_run
+from facetric.runs import Run
 from photos.photo_files import photo, write_photos
 
 

@@ -74,10 +74,10 @@ def test_a_damaged_or_older_pair_model_is_named_when_a_model_is_loaded(run, capl
     assert facetric.load(run.path).fitted_to == "eight classes"
     text = kept.read_text()
     digit = text.index("weight") + len('weight": -0.')
-    older = checksummed({"model": embedder.fingerprint, "classes": "", "pair_model": embedder.pair_model.as_dict() | {"format": 0}})
+    older = {"model": embedder.fingerprint, "classes": "", "pair_model": embedder.pair_model.as_dict() | {"format": 0}}
     for damaged, why in (
         (text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :], "its checksum is wrong"),
-        (older.decode(), "a stored pair model must have format 1; got 0: calibrate again"),
+        (checksummed(older).decode(), "a stored pair model must have format 1; got 0: calibrate again"),
     ):
         kept.write_text(damaged)
         caplog.clear()

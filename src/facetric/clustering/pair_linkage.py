@@ -116,6 +116,8 @@ class PairLinkage(ClusterMixin, BaseEstimator):
         links = Links.parse(must_link, cannot_link, len(pile))
         model = self._checked(len(pile), links.n_groups)
         model, scores = model.corrected_by(pile, links)
+        if self.n_clusters is not None:
+            scores = model.connected(pile, scores)
         if links.joins and self.n_clusters is None:  # else those who follow could leave fewer clusters than asked for
             free = Links.parse(None, links.cannot, len(pile))
             tree, probability = model.tree(scores, free)
@@ -139,7 +141,7 @@ class PairLinkage(ClusterMixin, BaseEstimator):
     def _checked(self, n: int, n_groups: int) -> PairModel:
         """The model, if the options can be."""
         if not isinstance(self.shift, int | float | np.number) or not np.isfinite(self.shift):
-            raise ValueError(f"shift must be a finite number of log-odds; got {self.shift!r}: 0 is what the model expects to be best")
+            raise ValueError(f"shift must be a finite number of log-odds; got {self.shift!r}: 0 is what is expected to be best")
         if self.n_clusters is not None:
             checked_number(self.n_clusters, n, n_groups)
         model = PairModel.packaged() if self.model is None else self.model

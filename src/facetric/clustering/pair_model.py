@@ -97,6 +97,14 @@ class PairModel:
         found, n = self.pairs.log_odds(features), len(listed.first)
         return Scores(listed, found[:n], float(found[n:].mean()) if len(found) > n else float(found.min(initial=0.0)))
 
+    def connected(self, pile: Pile, scores: Scores) -> Scores:
+        """The same, with pairs that join what the listed ones leave in parts."""
+        more = pile.bridges(scores.pairs)
+        if not len(more.first):
+            return scores
+        pairs = Pairs(*(np.concatenate(both) for both in zip(scores.pairs, more, strict=True)))
+        return Scores(pairs, np.concatenate([scores.log_odds, self.pairs.log_odds(pile.features(more))]), scores.background)
+
     def tree(self, scores: Scores, links: Links, *, complete: bool = False) -> tuple[PairTree, NDArray[np.float64]]:
         """Average linkage on the log-odds, and the probability that a pair across the parts of a merge is of one class."""
         tree = pair_tree(*scores, links, complete=complete)
@@ -151,7 +159,7 @@ class PairModel:
             for rows in parts
         ]
         if not lessons[0]:
-            raise ValueError(f"piles of eight images or more teach what belongs together; got {len(x)} images: add labeled images")
+            raise ValueError(f"piles of eight images or more teach what belongs together; got {len(x)}: add labeled images")
         found = self.taught([lesson for some in lessons for lesson in some], n_classes)
         if n_classes < _FEWEST or not all(lessons):
             return replace(found, n_classes=n_classes)

@@ -9,6 +9,7 @@ from facetric.photos.ingest import common_folder, thumbnail_of
 from facetric.photos.pages import live_page, search_page
 from facetric.photos.query import Match, Vote
 from facetric.photos.store import Hit
+from facetric.photos.table_links import read_links
 
 __all__ = [
     "Collection",
@@ -25,6 +26,7 @@ __all__ = [
     "find_duplicates",
     "live_page",
     "open_collection",
+    "read_links",
     "search_page",
     "thumbnail_of",
 ]

@@ -1,4 +1,4 @@
-"""What a table of photos says about which belong together: `same_within` a burst, `different_within` one picture of many animals."""
+"""What a table of photos says about which belong together: the same within a burst, different within one picture."""
 
 from __future__ import annotations
 
@@ -58,15 +58,15 @@ def read_links(
         raise ValueError(f"{printable(file)} is not a CSV file in UTF-8 ({error}): save it as one") from None
     if n_gone and not n_there:
         raise ValueError(
-            f"{printable(file)} is about {counted(n_gone, 'photo')}, and none is where its path leads: paths start from the folder "
-            "of the table, so keep it there"
+            f"{printable(file)} is about {counted(n_gone, 'photo')}, and none is where its path leads: paths start from the "
+            "folder of the table, so keep it there"
         )
     same = [Decision("same", tuple(photos.values())) for photos in groups.get("same", {}).values() if len(photos) > 1]
     n_pairs = sum(len(photos) * (len(photos) - 1) // 2 for photos in groups.get("different", {}).values())
     if n_pairs + len(same) > MOST:
         raise ValueError(
-            f"{printable(file)} keeps {n_pairs:,} pairs of photos apart, more than {MOST:,}: a column for different_within has one "
-            "value for the few photos of one picture, and is empty elsewhere"
+            f"{printable(file)} keeps {n_pairs:,} pairs of photos apart, more than {MOST:,}: a column for different_within has "
+            "one value for the few photos of one picture, and is empty elsewhere"
         )
     pairs = (pair for photos in groups.get("different", {}).values() for pair in combinations(photos.values(), 2))
     return Decisions((*same, *(Decision("different", pair) for pair in pairs)))

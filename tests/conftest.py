@@ -59,7 +59,7 @@ def model(run):
 
 @pytest.fixture(scope="session")
 def evaluated_run(tmp_path_factory):
-    """Such a run that was evaluated, and so is calibrated. Nothing writes into it."""
+    """Such a run that was evaluated, and so has a pair model of its own. Nothing writes into it."""
     from evaluation.run_folders import make_pictures, make_run
     from facetric.runs import open_run
 

@@ -1,5 +1,5 @@
 from facetric import cli, clustering, embedder, evaluation, images, losses, metrics, photos, report, runs, service, training
-from facetric.clustering import AverageLinkage, FacilityLocation, calibrate
+from facetric.clustering import AverageLinkage, FacilityLocation, PairLinkage, PairModel, calibrate
 from facetric.embedder import Embedder, Embedding, build_network, load
 from facetric.evaluation import evaluate
 from facetric.losses import LOSSES, ClassBalancedBatches, FacilityLocationLoss, GlobalBatch, SubsampledLoss
@@ -18,6 +18,8 @@ __all__ = [
     "FacilityLocation",
     "FacilityLocationLoss",
     "GlobalBatch",
+    "PairLinkage",
+    "PairModel",
     "Solution",
     "SubsampledLoss",
     "__version__",

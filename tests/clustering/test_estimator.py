@@ -8,7 +8,7 @@ from sklearn.metrics import adjusted_mutual_info_score
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 from clustering.clouds import blobs, distances
-from facetric.clustering import AverageLinkage, FacilityLocation
+from facetric.clustering import AverageLinkage, FacilityLocation, PairLinkage
 from oracles import medoids as oracle
 
 ESTIMATORS = [
@@ -24,12 +24,14 @@ ESTIMATORS = [
     AverageLinkage(threshold=0.2, metric="cosine"),
     AverageLinkage(n_clusters=3),
     AverageLinkage(0.7, n_clusters=3),
+    PairLinkage(),
+    PairLinkage(n_clusters=3),
 ]
 EXCEPTIONS = {
     # it compares numbers of clusters, which are by row, as KMeans'
     "check_sample_weight_equivalence_on_dense_data": lambda _: True,
-    "check_clustering": lambda estimator: estimator.metric == "precomputed",  # it passes vectors
-    "check_estimators_dtypes": lambda estimator: estimator.metric == "cosine",  # it passes vectors that are zero
+    "check_clustering": lambda estimator: getattr(estimator, "metric", "") == "precomputed",  # it passes vectors
+    "check_estimators_dtypes": lambda estimator: getattr(estimator, "metric", "cosine") == "cosine",  # it passes zero vectors
 }
 
 

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import facetric
 from evaluation.run_folders import make_pictures, make_run
-from facetric.clustering import FacilityLocation
+from facetric.clustering import FacilityLocation, PairModel
 from facetric.embedder import Vectors, build_network
 from facetric.images.readers import load_dataset
 from facetric.photos import open_collection
@@ -102,8 +102,8 @@ def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
     assert vectors.shape == (3, packaged.dim)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert 1 - vectors[0] @ vectors[1] < (1 - vectors[0] @ vectors[2]) / 2
-    assert packaged.calibration is not None
-    assert "CUB-200-2011" in packaged.calibrated_on
+    assert packaged.pair_model is PairModel.packaged()
+    assert packaged.fitted_to == ""
     assert packaged.fingerprint == facetric.load().fingerprint
     assert "packaged" in repr(packaged)
 
@@ -146,7 +146,7 @@ def test_a_run_is_loaded_by_its_checkpoints_alone(run, root, tmp_path):
     open_run(run).evaluate(n_restarts=1, facility=False)
     shutil.copytree(run / "checkpoints", tmp_path / "bare" / "checkpoints")
     code = (
-        "import sys, facetric; e = facetric.load(sys.argv[1]); e.encode(sys.argv[2]); assert e.calibration; "
+        "import sys, facetric; e = facetric.load(sys.argv[1]); e.encode(sys.argv[2]); assert e.fitted_to; "
         "print(sorted({m.split('.')[1] for m in sys.modules if m.startswith('facetric.') and m.count('.') == 1}))"
     )
     done = subprocess.run(
@@ -154,17 +154,6 @@ def test_a_run_is_loaded_by_its_checkpoints_alone(run, root, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert not {"runs", "photos", "losses", "evaluation", "training"} & set(ast.literal_eval(done.stdout))
-
-
-def test_a_run_is_calibrated_on_its_evaluated_classes(tmp_path, root):
-    run = make_run(tmp_path, root=root)
-    assert facetric.load(run).calibration is None  # not evaluated
-    open_run(run).evaluate(n_restarts=1, facility=False)
-    calibration = facetric.load(run).calibration
-    assert calibration is not None
-    assert 0 < calibration.reached.bcubed_f1 <= 1
-    Run(run).save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
-    assert facetric.load(run).calibration is None  # of another model
 
 
 @pytest.mark.parametrize(
@@ -231,13 +220,9 @@ def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, 
         one.set_params(run="nowhere").transform(root / "class00")
 
 
-def test_a_run_with_too_few_classes_to_be_calibrated_says_so(tmp_path):
+def test_a_run_that_was_not_evaluated_groups_by_what_comes_with_the_install(tmp_path):
     run = make_run(tmp_path / "runs", root=make_pictures(tmp_path / "pictures", n_classes=6))
-    with pytest.raises(ValueError, match=r"has no evaluated classes .*: run `facetric evaluate"):
-        open_collection(tmp_path / "album", facetric.load(run)).cluster()
-    open_run(run).evaluate(n_restarts=1, facility=False)
-    with pytest.raises(ValueError, match=r"fewer than four classes, .*: train with more, or pass a number of groups"):
-        open_collection(tmp_path / "album", facetric.load(run)).cluster()
     album = open_collection(tmp_path / "album", facetric.load(run))
     album.add(tmp_path / "pictures")
     assert len(album.cluster(n_clusters=3).sizes) == 3
+    assert "was learned from other kinds of photos" in album.cluster().made_by

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
+from facetric.clustering import PairModel
 from facetric.embedder import Embedder, Vectors, build_network, encode, network_fingerprint, onnx_export
 from facetric.embedder.onnx_engine import OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, sample_images, write_export
@@ -78,8 +79,8 @@ def test_an_exported_file_gives_the_vectors_of_the_run(run, exported, photos):
     np.testing.assert_allclose(other.encode(photos), model.encode(photos), atol=2e-6)
     assert other.fingerprint == model.fingerprint
     assert other.dim == model.dim == 16
-    assert other.calibration == model.calibration is not None
-    assert other.calibrated_on == model.calibrated_on
+    assert other.pair_model.as_dict() == model.pair_model.as_dict()
+    assert other.fitted_to == model.fitted_to != ""
     assert "model.onnx" in repr(other)
     assert other.encode([]).shape == (0, 16)
 
@@ -98,8 +99,9 @@ def test_the_metadata_says_what_the_file_is_and_names_no_class_image_or_path(run
     onnx.checker.check_model(exported)
     record, model = metadata(exported), facetric.load(run)
     assert record["fingerprint"] == model.fingerprint
-    assert record["calibration"]["position"] == model.calibration.position
-    assert record["preprocessing"] == {"size": 36, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5]}
+    assert record["pair_model"] == model.pair_model.as_dict()
+    form = {"size": 36, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5], "fit": "stretch"}
+    assert record["preprocessing"] == form
     assert (record["takes"], record["dim"], record["normalize"], record["n_checked"]) == ("images", 16, True, 16)
     assert 0 <= record["difference"] < 1e-5
     for secret in (b"secret-pictures", b"class0", os.fsencode(run.parent), b"site-packages", b".py"):
@@ -132,12 +134,13 @@ def test_an_existing_file_is_replaced_when_asked_to(run, photos, tmp_path):
     assert metadata(path)["n_checked"] == 9
 
 
-def test_a_run_that_was_not_evaluated_is_exported_without_a_calibration(tmp_path):
+def test_a_run_that_was_not_evaluated_is_exported_without_a_pair_model_of_its_own(tmp_path):
     run = make_run(tmp_path, root=make_pictures(tmp_path / "pictures"))
     result = invoke("export", run, tmp_path / "model.onnx")
     assert result.exit_code == 0, result.stderr
-    assert "there is no calibration to include: run `facetric evaluate" in result.stderr
-    assert facetric.load(tmp_path / "model.onnx").calibration is None
+    assert "have not taught yet which photos belong together: run `facetric evaluate" in result.stderr
+    assert metadata(tmp_path / "model.onnx")["pair_model"] is None
+    assert facetric.load(tmp_path / "model.onnx").pair_model is PairModel.packaged()
 
 
 def test_drawings_are_padded_in_the_graph(tmp_path):
@@ -349,4 +352,4 @@ def test_a_run_folder_may_be_named_like_a_file(tmp_path):
     run = make_run(tmp_path, name="first.onnx", root=make_pictures(tmp_path / "pictures"))
     model = facetric.load(run)
     assert not isinstance(model.network, OnnxEngine)
-    assert model.calibration is None  # and not an error
+    assert not model.fitted_to

@@ -11,7 +11,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn import metrics as sklearn_metrics
 from sklearn.cluster import KMeans as SklearnKMeans
 
-from facetric.clustering import FacilityLocation, calibrate, kmeans
+from facetric.clustering import Estimate, FacilityLocation, PairModel, calibrate, kmeans
 from facetric.clustering.kmeans import two_nearest
 from facetric.evaluation import EvaluationReport, evaluate
 from facetric.metrics import clustering_scores, nmi, vmeasure
@@ -157,18 +157,24 @@ def test_clusters_from_medoids_are_closer_to_their_centers_than_those_of_most_ra
     assert report.facility_location.objective < min(restart.objective for restart in report.kmeans.restarts)
 
 
-def test_a_calibration_finds_the_number_of_clusters():
+def test_a_pair_model_finds_the_number_of_clusters():
     vectors, labels = clustered(n=600, n_classes=24, d=16, noise=0.1)
     other = labels < 12
-    found = calibrate(vectors[other] / np.linalg.norm(vectors[other], axis=1, keepdims=True), labels[other])
-    report = evaluate(vectors[~other], labels[~other], n_restarts=0, calibration=found)
-    assert report.calibrated.n_clusters == 12
-    assert report.calibrated.scores.bcubed_f1 == pytest.approx(1.0)
-    assert report.calibrated.calibration["method"] == "average_linkage"
+    model = calibrate(vectors[other], labels[other])
+    report = evaluate(vectors[~other], labels[~other], n_restarts=0, pair_model=model)
+    assert report.pair_linkage.n_clusters == 12
+    assert report.pair_linkage.scores.bcubed_f1 == pytest.approx(1.0)
     assert "12 clusters for 12 classes" in str(report)
-    expected = report.calibrated.calibration["expected"]
-    assert expected["precision"]["low"] <= report.calibrated.scores.pairwise_precision <= expected["precision"]["high"]
-    assert f"–{100 * expected['precision']['high']:.0f}% and about {expected['recall']:.0%}." in str(report)
+    expected = report.pair_linkage.expected
+    assert expected["precision"]["low"] <= expected["precision"]["value"] <= expected["precision"]["high"]
+    assert f"; expected of pairs {Estimate(**expected['precision'])} and about {expected['recall']:.0%}." in str(report)
+    assert EvaluationReport.from_json(report.to_json()) == report
+
+
+def test_where_all_are_alone_nothing_is_expected():
+    report = evaluate(np.eye(12), np.repeat(np.arange(6), 2), n_restarts=0, pair_model=PairModel.packaged())
+    if report.pair_linkage.n_clusters == 12:
+        assert report.pair_linkage.expected is None
     assert EvaluationReport.from_json(report.to_json()) == report
 
 

@@ -65,7 +65,7 @@ def test_every_photo_is_in_the_table_and_kinds_are_groups(run, photos, tmp_path)
     result = invoke("cluster", photos, "--model", run, "--output", tmp_path / "groups")
     assert result.exit_code == 0, result.stderr
     assert "48 photos: " in result.stdout
-    assert "calibrated on " in result.stdout
+    assert "which photos belong together was learned from " in result.stdout
     rows = table(tmp_path / "groups")
     assert list(rows) == [f"{i:02}.png" for i in range(48)]
     assert clustering_scores([i // 4 for i in range(48)], [int(row["cluster"]) for row in rows.values()]).pairwise_f1 > 0.5

@@ -9,10 +9,9 @@ import pytest
 from PIL import Image
 
 from browser_waiting import load, until, watched
-from facetric.clustering import AverageLinkage
+from facetric.clustering import PairModel
 from facetric.images import Preprocessing
 from facetric.photos import Decisions, PhotoGroups, cluster_folder
-from facetric.photos.grouping import Question
 from facetric.photos.pages import write_page
 
 
@@ -20,15 +19,13 @@ class ColorEncoder:
     """The mean color of a picture as its vector: groups that a test can foresee."""
 
     fingerprint, dim, run, preprocessing = "c" * 64, 3, None, Preprocessing(size=8, crop=8)
-
-    def clusterer(self, n_clusters, n_steps):
-        return AverageLinkage(0.2), None, ""
+    name, pair_model, fitted_to = "colors", PairModel.packaged(), ""
 
     def prepare(self, n_images):
         pass
 
     def encode(self, pixels):
-        return (np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255).astype(np.float32)
+        return (np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255 - 0.5).astype(np.float32)
 
 
 def write_colors(root, n, n_kinds):
@@ -228,9 +225,10 @@ def many(tmp_path_factory):
         contents=contents,
         clusters=clusters.astype(np.int64),
         medoids=medoids.astype(np.int64),
+        precision=np.repeat([0.9, np.nan], 400),
         ambiguity=np.random.default_rng(0).random(n),
         names={},
-        questions=tuple(Question(int(a), int(a) + 400, 1.0) for a in range(400, 2400)),
+        questions=np.column_stack([np.arange(400, 2400), np.arange(800, 2800)]),
         decisions=Decisions(),
         expected=None,
     )

@@ -20,7 +20,7 @@ from facetric.embedder import build_network
 from facetric.photos import Hit, Match, Vote, open_collection, search_page
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Entry
-from facetric.runs import Run, open_run
+from facetric.runs import Run
 from photos.photo_files import photo, write_photos
 
 
@@ -202,21 +202,17 @@ def test_a_damaged_file_is_one_line(run, model, pictures, tmp_path):
     assert ("damaged" in result.stderr, len(said(result.stderr))) == (True, 1), result.stderr
 
 
-def test_nothing_near_enough_by_the_calibration_is_unknown(pictures, tmp_path):
-    run = make_run(tmp_path, root=pictures)
-    open_run(run).evaluate(n_restarts=1, facility=False)
-    loaded = facetric.load(run)
-    index = open_collection(tmp_path / "i", loaded)
-    limit = 1 - loaded.calibration.threshold**2 / 2
+def test_where_nothing_is_as_similar_as_asked_for_a_photo_is_unknown(model, pictures, tmp_path):
+    index = open_collection(tmp_path / "i", model)
     index.add(pictures / "class00")
     strange = tmp_path / "strange.png"
     photo(3).rotate(90, expand=True).save(strange)
-    (match,) = index.search(strange, top=50, at_least=-1)
-    (known,) = index.search(pictures / "class00" / "0.png", top=50)
-    assert known.near == tuple(hit for hit in known.hits if hit.similarity >= limit) == known.hits[: len(known.near)] != ()
-    (found,) = index.search(strange)
-    assert (found.hits, found.is_unknown) == (match.hits, match.hits[0].similarity < limit)
-    result = invoke("search", tmp_path / "i", strange, "--at-least", "1")
+    limit = index.search(strange)[0].hits[0].similarity + 1e-3
+    (known,) = index.search(pictures / "class00" / "0.png", at_least=limit)
+    assert (known.is_unknown, bool(known.hits)) == (False, True)
+    (found,) = index.search(strange, at_least=limit)
+    assert (found.is_unknown, found.hits) == (True, ())
+    result = invoke("search", tmp_path / "i", strange, "--at-least", limit)
     assert "unknown: nothing in the index is similar enough" in result.stdout
 
 
@@ -366,37 +362,24 @@ def test_what_cannot_work_is_refused_in_one_line(run, model, tmp_path, monkeypat
     assert not (tmp_path / "new").exists()
 
 
-@pytest.fixture
-def calibrated(evaluated_run, tmp_path):
-    """An index of 48 photos, with a model that says how near is near enough."""
+def test_top_means_top_and_a_similarity_that_is_asked_for_cuts(evaluated_run, tmp_path):
     index = open_collection(tmp_path / "i", facetric.load(evaluated_run))
     index.add(evaluated_run.parent / "secret-pictures", labels_from_folders=True)
-    return index
-
-
-def test_top_means_top_and_what_is_near_enough_is_marked(calibrated, evaluated_run):
-    query, limit = next((evaluated_run.parent / "secret-pictures" / "class03").iterdir()), calibrated.near_enough
-    (match,) = calibrated.search(query, top=500)
-    assert len(match.hits) == len(calibrated) == 48
-    assert [hit.similarity for hit in match.hits] == sorted((hit.similarity for hit in match.hits), reverse=True)
-    assert 0 < len(match.near) < 48
-    assert match.near == match.hits[: len(match.near)]
-    assert match.near[-1].similarity >= limit > match.hits[len(match.near)].similarity
-    (cut,) = calibrated.search(query, top=500, at_least=limit)
-    assert cut.hits == cut.near == match.near
-    (wide,) = calibrated.search(query, top=500, at_least=-1)
-    assert wide.near == wide.hits == match.hits  # what one asks for is enough
-    vote = calibrated.search(query, top=500, classify=True)[0].vote
-    labels = [hit.entry.label for hit in match.near]
-    assert (vote.label, vote.fraction) == (max(labels, key=labels.count), max(map(labels.count, labels)) / len(labels))
-    shown = invoke("search", calibrated.address, query, "--top", 500).stdout.splitlines()
-    assert [line[0] for line in shown[1:-1]] == [" "] * len(match.near) + ["?"] * (48 - len(match.near))
-    assert shown[-1] == f"? below {limit:.3f}: by the calibration of the model not similar enough to be of one kind"
-    assert "? below" not in invoke("search", calibrated.address, query, "--top", 500, "--at-least", limit).stdout
-    (record,) = json.loads(invoke("search", calibrated.address, query, "--top", 500, "--json").stdout)
-    assert [hit["is_similar_enough"] for hit in record["hits"]] == [hit in match.near for hit in match.hits]
-    page = search_page([match]).decode()
-    assert page.count('class="far"') == page.count("not similar enough") == 48 - len(match.near)
+    query = next((evaluated_run.parent / "secret-pictures" / "class03").iterdir())
+    (match,) = index.search(query, top=500)
+    assert len(match.hits) == len(index) == 48
+    similarities = [hit.similarity for hit in match.hits]
+    assert similarities == sorted(similarities, reverse=True)
+    limit = (similarities[6] + similarities[7]) / 2
+    (cut,) = index.search(query, top=500, at_least=limit, classify=True)
+    assert cut.hits == cut.near == match.hits[:7]
+    labels = [hit.entry.label for hit in cut.hits]
+    assert (cut.vote.label, cut.vote.fraction) == (max(labels, key=labels.count), max(map(labels.count, labels)) / 7)
+    shown = invoke("search", index.address, query, "--top", 500).stdout.splitlines()
+    assert [line[0] for line in shown[1:]] == [" "] * 48
+    assert len(invoke("search", index.address, query, "--top", 500, "--at-least", limit).stdout.splitlines()) == 1 + 7
+    (record,) = json.loads(invoke("search", index.address, query, "--top", 500, "--json").stdout)
+    assert [hit["is_similar_enough"] for hit in record["hits"]] == [True] * 48
 
 
 def test_what_is_searched_for_is_a_path_an_image_an_array_a_vector_or_a_list_of_these(model, pictures, tmp_path):

@@ -24,7 +24,7 @@ PATHS = [f"/photos/{i:03}.jpg" for i in range(N_PHOTOS)]
 class Directions:
     """Stands in for a network: vectors are put into the store by hand, and searched for."""
 
-    fingerprint, dim, run, near_enough = "a" * 64, DIM, None, None
+    fingerprint, dim, run = "a" * 64, DIM, None
 
 
 def directions(n, seed):

@@ -24,7 +24,7 @@ def test_the_version_changes_when_photos_or_labels_do_and_only_then(tmp_path):
 class Directions:
     """Stands in for a network: the vectors of photos are put into the store by hand."""
 
-    fingerprint, dim, run, near_enough = "a" * 64, DIM, None, None
+    fingerprint, dim, run = "a" * 64, DIM, None
 
 
 def test_precision_is_measured_once_until_the_index_changes(tmp_path, monkeypatch):

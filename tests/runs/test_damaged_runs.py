@@ -14,6 +14,7 @@ import facetric
 from evaluation.run_folders import make_config, make_pictures, make_run
 from facetric.cli.main import app
 from facetric.clustering import calibrate
+from facetric.files import checksummed
 from facetric.runs import ConfigError, Run, RunFolderError, open_run, read_config
 from facetric.runs.config_file import to_toml
 from facetric.runs.manifest import Manifest
@@ -66,18 +67,23 @@ def test_a_run_of_0_2_is_refused_in_one_line_with_a_way_out(run):
         open_run(run.path)
 
 
-def test_a_damaged_calibration_is_refused_and_named_when_a_model_is_loaded(run, caplog):
+def test_a_damaged_or_older_pair_model_is_named_when_a_model_is_loaded(run, caplog):
     vectors = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    weights = run.network_file("best")
-    facetric.load(run.path).save_calibration(calibrate(vectors, np.arange(40) % 8, n_repeats=1), "eight classes")
-    assert facetric.load(run.path).calibrated_on == "eight classes"
-    kept = weights.with_name("best.calibration.json")
+    kept, embedder = run.network_file("best").with_name("best.pair_model.json"), facetric.load(run.path)
+    embedder.save_pair_model(calibrate(vectors, np.arange(40) % 8), "eight classes")
+    assert facetric.load(run.path).fitted_to == "eight classes"
     text = kept.read_text()
-    digit = text.index("threshold") + len('threshold": 0.')
-    kept.write_text(text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :])
-    with caplog.at_level(logging.WARNING, logger="facetric"):
-        assert facetric.load(run.path).calibration is None
-    assert "best.calibration.json is damaged (its checksum is wrong): run `facetric evaluate` again" in caplog.text
+    digit = text.index("weight") + len('weight": -0.')
+    older = {"model": embedder.fingerprint, "classes": "", "pair_model": embedder.pair_model.as_dict() | {"format": 0}}
+    for damaged, why in (
+        (text[:digit] + str((int(text[digit]) + 1) % 10) + text[digit + 1 :], "its checksum is wrong"),
+        (checksummed(older).decode(), "a stored pair model must have format 1; got 0: calibrate again"),
+    ):
+        kept.write_text(damaged)
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, logger="facetric"):
+            assert facetric.load(run.path).fitted_to == ""
+        assert [record.getMessage() for record in caplog.records] == [f"{kept} is damaged ({why}): run `facetric evaluate` again"]
 
 
 def test_a_damaged_environment_is_said(run):

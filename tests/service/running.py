@@ -8,7 +8,7 @@ import httpx
 import numpy as np
 from PIL import Image
 
-from facetric.clustering import AverageLinkage
+from facetric.clustering import PairModel
 from facetric.images import Preprocessing
 from facetric.photos import open_collection
 from facetric.service.app import guarded_app
@@ -21,10 +21,8 @@ COLORS = {"red": (210, 40, 40), "green": (40, 200, 60), "<b>blue</b>": (40, 60, 
 class ColorEncoder:
     """The mean color of a picture, as a direction."""
 
-    fingerprint, dim, run, preprocessing, near_enough = "c" * 64, 3, None, Preprocessing(size=8, crop=8), 0.95
-
-    def clusterer(self, n_clusters, n_steps):
-        return AverageLinkage(0.2), None, "model: colors"
+    fingerprint, dim, run, preprocessing = "c" * 64, 3, None, Preprocessing(size=8, crop=8)
+    name, pair_model, fitted_to = "colors", PairModel.packaged(), ""
 
     def prepare(self, n_images):
         pass

@@ -172,9 +172,14 @@ def retrieval(draw):
 
 
 def clustering(draw):
-    from facetric.clustering import AverageLinkage, FacilityLocation
+    from facetric.clustering import AverageLinkage, FacilityLocation, PairLinkage
 
     _, _, (vectors, change), _ = batch(draw)
+    if draw(st.booleans()):
+        shift, n_clusters = draw(st.sampled_from([0.0, -2.0, 1, *ODD])), draw(st.sampled_from([None, None, 2, 3, *ODD]))
+        found = call(lambda: PairLinkage(shift=shift, n_clusters=n_clusters).fit(vectors))
+        assert found is REFUSED or found.labels_.max() + 1 == found.n_clusters_ == (n_clusters or found.n_clusters_)
+        return
     if draw(st.booleans()):
         threshold = draw(st.sampled_from([0.5, 3.0, 1, *ODD]))
         found = call(lambda: AverageLinkage(threshold).fit(vectors))
@@ -203,15 +208,15 @@ def evaluation(draw):
         assert all(0 <= value <= 1 for value in report.comparable_scores().values())
 
 
-def calibration(draw):
+def pair_model(draw):
     from facetric.clustering import calibrate
 
     n = draw(st.integers(2, 30))
     points = coordinates(draw, n, 3)
     vectors, _ = changed_vectors(draw, points)
     labels, _ = changed_labels(draw, np.arange(n) % draw(st.integers(1, 8)))
-    found = call(calibrate, vectors, labels, n_repeats=1)
-    assert found is REFUSED or math.isfinite(found.threshold)
+    found = call(calibrate, vectors, labels)
+    assert found is REFUSED or math.isfinite(found.error)
 
 
 def sampler(draw):
@@ -231,5 +236,5 @@ def sampler(draw):
 
 
 DOORS = (
-    losses, facility_location, solver, agreement, retrieval, clustering, evaluation, calibration, sampler, *READERS,
+    losses, facility_location, solver, agreement, retrieval, clustering, evaluation, pair_model, sampler, *READERS,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from torture.doors import DOORS
 
-SLOW = {"calibration": 0.1, "evaluation": 0.3}  # fewer of what takes long
+SLOW = {"pair_model": 0.1, "evaluation": 0.3}  # fewer of what takes long
 
 
 @pytest.mark.parametrize("door", DOORS, ids=lambda door: door.__name__)

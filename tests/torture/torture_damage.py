@@ -23,7 +23,7 @@ CHECKPOINTS = "tiny/checkpoints"
 
 def _loaded(place):
     model = facetric.load(place / "tiny")
-    return model.fingerprint, repr(model.calibration)
+    return model.fingerprint, model.fitted_to, repr(model.pair_model.as_dict())
 
 
 def _run(place):
@@ -41,7 +41,7 @@ def _vectors(place):
 
 
 READERS = {
-    "weights": (_loaded, [f"{CHECKPOINTS}/best.safetensors", f"{CHECKPOINTS}/best.calibration.json"]),
+    "weights": (_loaded, [f"{CHECKPOINTS}/best.safetensors", f"{CHECKPOINTS}/best.pair_model.json"]),
     "run": (_run, [f"tiny/{name}" for name in ("manifest.json", "embeddings.npz", "evaluation.json")]),
     "resume state": (_state, [f"{CHECKPOINTS}/state_00000006.pt"]),
     "vectors": (_vectors, ["v.npz"]),

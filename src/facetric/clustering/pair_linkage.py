@@ -14,7 +14,7 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.cut import Cut, best_cut, cut_into
-from facetric.clustering.knn import prepared
+from facetric.clustering.knn import checked_number, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.pair_model import PairModel, Scores
 from facetric.clustering.pair_tree import PairTree
@@ -114,8 +114,10 @@ class PairLinkage(ClusterMixin, BaseEstimator):
         pile = X if isinstance(X, Pile) else self._pile(X, progress)
         self.n_features_in_ = pile.vectors.shape[1]
         links = Links.parse(must_link, cannot_link, len(pile))
-        model = PairModel.packaged() if self.model is None else self.model
+        model = self._checked(len(pile), links.n_groups)
         model, scores = model.corrected_by(pile, links)
+        if self.n_clusters is not None:
+            scores = model.connected(pile, scores)
         if links.joins and self.n_clusters is None:  # else those who follow could leave fewer clusters than asked for
             free = Links.parse(None, links.cannot, len(pile))
             tree, probability = model.tree(scores, free)
@@ -135,6 +137,17 @@ class PairLinkage(ClusterMixin, BaseEstimator):
         self.ambiguity_ = _ambiguity(scores, self.labels_)
         self.questions_ = _questions(pile, known, tree, probability, cut)
         return self
+
+    def _checked(self, n: int, n_groups: int) -> PairModel:
+        """The model, if the options can be."""
+        if not isinstance(self.shift, int | float | np.number) or not np.isfinite(self.shift):
+            raise ValueError(f"shift must be a finite number of log-odds; got {self.shift!r}: 0 is what is expected to be best")
+        if self.n_clusters is not None:
+            checked_number(self.n_clusters, n, n_groups)
+        model = PairModel.packaged() if self.model is None else self.model
+        if not isinstance(model, PairModel):
+            raise ValueError(f"model must be a PairModel; got {type(model).__name__}: pass what calibrate gives, or nothing")
+        return model
 
     def _pile(self, X: ArrayLike, progress: Progress | None) -> Pile:
         vectors = validate_data(self, X, dtype=[np.float64, np.float32])

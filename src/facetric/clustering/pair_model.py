@@ -87,6 +87,8 @@ class PairModel:
         """The log-odds of every pair of which one is among the 40 nearest of the other."""
         pile = vectors if isinstance(vectors, Pile) else Pile(vectors)
         listed = pile.listed()
+        if not len(listed.first):  # of one vector
+            return Scores(listed, np.empty(0), 0.0)
         absent = pile.absent(listed)
         features = pile.features(Pairs(*(np.concatenate(both) for both in zip(listed, absent, strict=True))))
         return self._scores(listed, features)
@@ -94,6 +96,14 @@ class PairModel:
     def _scores(self, listed: Pairs, features: NDArray[np.float32]) -> Scores:
         found, n = self.pairs.log_odds(features), len(listed.first)
         return Scores(listed, found[:n], float(found[n:].mean()) if len(found) > n else float(found.min(initial=0.0)))
+
+    def connected(self, pile: Pile, scores: Scores) -> Scores:
+        """The same, with pairs that join what the listed ones leave in parts."""
+        more = pile.bridges(scores.pairs)
+        if not len(more.first):
+            return scores
+        pairs = Pairs(*(np.concatenate(both) for both in zip(scores.pairs, more, strict=True)))
+        return Scores(pairs, np.concatenate([scores.log_odds, self.pairs.log_odds(pile.features(more))]), scores.background)
 
     def tree(self, scores: Scores, links: Links, *, complete: bool = False) -> tuple[PairTree, NDArray[np.float64]]:
         """Average linkage on the log-odds, and the probability that a pair across the parts of a merge is of one class."""
@@ -148,8 +158,10 @@ class PairModel:
             [Lesson.of(x[rows[own]], classes[rows[own]]) for own in drawn_piles(classes[rows], N_PILES // len(parts), rng)]
             for rows in parts
         ]
+        if not lessons[0]:
+            raise ValueError(f"piles of eight images or more teach what belongs together; got {len(x)}: add labeled images")
         found = self.taught([lesson for some in lessons for lesson in some], n_classes)
-        if n_classes < _FEWEST:
+        if n_classes < _FEWEST or not all(lessons):
             return replace(found, n_classes=n_classes)
         halves = [self.taught(some, n_classes / 2) for some in lessons[1:]]
         tests = [half.judged(some) for half, some in zip(halves, reversed(lessons[1:]), strict=True)]
@@ -159,8 +171,8 @@ class PairModel:
         """Pairs and merges learned from these lessons, which together weigh this much."""
         pairs = self.pairs.fitted(Examples.joined([lesson.examples for lesson in lessons], weight), strength)
         found = replace(self, pairs=pairs)
-        merges = [lesson.merges(found._tree(lesson)[0]) for lesson in lessons]
-        return replace(found, merges=self.merges.fitted(Examples.joined([m for m in merges if len(m.targets)], weight), strength))
+        merges = [some for lesson in lessons if len((some := lesson.merges(found._tree(lesson)[0])).targets)]
+        return replace(found, merges=self.merges.fitted(Examples.joined(merges, weight), strength)) if merges else found
 
     def judged(self, lessons: Sequence[Lesson]) -> list[Examples]:
         """Of every pile that was not learned from: its groups, with their real precision."""
@@ -174,7 +186,9 @@ class PairModel:
         return found
 
     def corrected(self, tests: Sequence[Examples], weight: float, strength: float = _STRENGTH) -> PairModel:
-        """Promises corrected by these tests."""
+        """Promises corrected by these tests, if any of them has a group."""
+        if not tests:
+            return self
         groups = self.groups.fitted(Examples.joined(tests, weight), strength)
         errors = []
         for features, real, _ in tests:

@@ -56,14 +56,14 @@ def pair_tree(
     """The tree of n points of which the listed pairs have these log-odds; `complete`: all that is connected merges in the end."""
     n, leaves = len(links.codes), links.codes
     clipped = np.clip(log_odds, -CLIP, CLIP)
-    n_pairs = n * (n - 1) / 2
+    n_pairs = max(n * (n - 1) / 2, 1.0)
     total, squares = (
         float(v) + (n_pairs - len(clipped)) * background**p for p, v in ((1, clipped.sum()), (2, (clipped**2).sum()))
     )
     mean = total / n_pairs
     deviation = float(np.sqrt(max(squares / n_pairs - mean**2, 0.0)))
     n_top = min(max(n // 2, 5), len(clipped))
-    top = float(np.partition(clipped, len(clipped) - n_top)[-n_top:].mean())  # the most probable pairs
+    top = float(np.partition(clipped, len(clipped) - n_top)[-n_top:].mean()) if n_top else background  # the most probable pairs
     edges, inside = _edges(pairs, clipped, links)
     sizes = np.bincount(leaves).astype(np.float64)
     floor = -np.inf if complete else background + _FLOOR * max(top - background, 0.0)

@@ -11,6 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 from numpy.typing import ArrayLike, NDArray
+from scipy.sparse import coo_array  # type: ignore[import-untyped]
+from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
 from facetric.clustering.knn import COSINE, in_blocks, neighbor_graph
 from facetric.machine import numba_threads
@@ -73,6 +75,21 @@ class Pile:
         rest = np.flatnonzero((first != second) & (known[place] != codes)) if len(known) else np.flatnonzero(first != second)
         rest = rest[np.unique(np.linspace(0, len(rest) - 1, min(len(rest), _N_ABSENT)).astype(np.int64))]
         return Pairs(first[rest].astype(np.int32), second[rest].astype(np.int32))
+
+    def bridges(self, pairs: Pairs) -> Pairs:
+        """Pairs that join what these leave in parts: the points in the middle of parts that are near each other."""
+        n, found = len(self), [pairs]
+        while True:
+            first, second = (np.concatenate(ends) for ends in zip(*found, strict=True))
+            parts = connected_components(coo_array((np.ones(len(first)), (first, second)), shape=(n, n)), directed=False)[1]
+            if parts.max() == 0:
+                return Pairs(first[len(pairs.first) :], second[len(pairs.first) :])
+            members = coo_array((np.ones(n), (parts, np.arange(n))), shape=(parts.max() + 1, n)).tocsr()
+            means = unit_rows(members @ self.vectors)
+            order = np.lexsort((-np.einsum("nd,nd->n", self.vectors, means[parts]), parts))
+            middles = order[np.searchsorted(parts[order], np.arange(len(means)))]
+            ends = np.sort(middles[np.column_stack(Pile(means).listed())], axis=1).astype(np.int32)
+            found.append(Pairs(ends[:, 0], ends[:, 1]))
 
     def features(self, pairs: Pairs) -> NDArray[np.float32]:
         """(n_pairs, 17), named by `PAIR_FEATURES`."""

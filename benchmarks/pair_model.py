@@ -7,8 +7,8 @@
 --leave-out: learned on the other kinds of birds (cub), pets, groceries and characters (glyphs), tested on piles of this one.
 --cub: learned on the classes 1 to 100 of CUB (own), or on the three other kinds, tested on piles of the classes 101 to 200; with
 the features as they are, and with a closed-form head fitted to the classes 1 to 50 and links learned on 51 to 100.
-Both print BCubed F1 / pairwise F1 (groups found), beside k-means with the true k, average linkage at a calibrated threshold and
-the best cut of the learned tree; then how far the promised precision of groups is from the real one.
+Both print BCubed F1 / pairwise F1 (groups found), beside k-means with the true k and the best cut of the learned
+tree; then how far the promised precision of groups is from the real one.
 --write: learned on all kinds, into src/facetric/clustering/pair_model.json.
 
 Vectors are kept in the folder of --vectors. The characters are embedded by a run of configs/glyphs.toml (--glyphs), and only
@@ -105,7 +105,7 @@ def drawn(classes, own, shape, n_piles, seed):
         yield np.concatenate([rng.permutation(np.flatnonzero(classes == c))[:n] for c, n in zip(chosen, sizes, strict=True)])
 
 
-def judged(title, vectors, classes, piles, systems, threshold):
+def judged(title, vectors, classes, piles, systems):
     """Print a row per shape of pile and the means; then promised against real precision of groups and F1 of piles."""
     totals, (groups, within, off) = {}, ({name: [] for name in systems} for _ in range(3))
     for (n_classes, per_class), rows_of_piles in piles.items():
@@ -113,8 +113,6 @@ def judged(title, vectors, classes, piles, systems, threshold):
         for rows in rows_of_piles:
             x, own = vectors[rows], np.unique(classes[rows], return_inverse=True)[1]
             clusters = {"k-means": KMeans(len(np.unique(own)), n_init=3, random_state=0).fit_predict(x)}
-            if threshold is not None:
-                clusters["threshold"] = threshold.clusterer().fit(x).labels_
             for name, model in systems.items():
                 lesson = Lesson.of(x, own)
                 tree, probability = model._tree(lesson)
@@ -175,7 +173,7 @@ def leave_out(kind, kinds, lessons, options):
     own = {"pets": pets, "groceries": groceries, "cub": np.arange(100, 200), "glyphs": np.arange(1, 1044, 2)}[kind]
     variants, classes = kinds[kind]
     piles = {shape: list(drawn(classes, own, shape, options.piles, 9)) for shape in SHAPES[kind]}
-    judged(kind, variants[0], classes, piles, {"links": model}, None if kind == "glyphs" else facetric.load().calibration)
+    judged(kind, variants[0], classes, piles, {"links": model})
 
 
 def cub(kinds, lessons, options):
@@ -188,13 +186,9 @@ def cub(kinds, lessons, options):
     fitting, calibrating = classes < 50, (classes >= 50) & (classes < 100)
     head = closed_form_head(vectors[fitting], classes[fitting], 64)
     embedded = unit_rows(head(vectors).astype(np.float32))
-    calibrated = facetric.calibrate(embedded[calibrating], classes[calibrating])
-    for title, x, rows, threshold in (
-        ("CUB, no training", vectors, classes < 100, facetric.load().calibration),
-        ("CUB, head", embedded, calibrating, calibrated),
-    ):
+    for title, x, rows in (("CUB, no training", vectors, classes < 100), ("CUB, head", embedded, calibrating)):
         own = others.fit(x[rows], classes[rows])
-        judged(title, x, classes, piles, {"own": own, "of other kinds": others}, threshold)
+        judged(title, x, classes, piles, {"own": own, "of other kinds": others})
 
 
 def vectors_of(kind, variant, options):

@@ -111,6 +111,16 @@ def cluster(
             "output keeps them."
         ),
     ] = None,
+    table: Annotated[
+        Path | None, typer.Option(help="A CSV file with a column path, for the next two options.", metavar="FILE.csv")
+    ] = None,
+    same_within: Annotated[
+        str | None, typer.Option(help="Photos with one value in this column show the same: a burst, say.", metavar="COLUMN")
+    ] = None,
+    different_within: Annotated[
+        str | None,
+        typer.Option(help="Photos with one value here all differ: animals cut out of one picture, say.", metavar="COLUMN"),
+    ] = None,
     copy_to: Annotated[Path | None, typer.Option(help=f"Copy every group to a folder below this one. {_FOLDERS}")] = None,
     link_to: Annotated[Path | None, typer.Option(help=f"The same with symbolic links. {_FOLDERS}")] = None,
     device: Device = "auto",
@@ -123,9 +133,13 @@ def cluster(
     with one_line_errors("cluster", when_interrupted=RESUME):
         with said_if_slow("loading the model"):
             from facetric.embedder import load
-            from facetric.photos import Decisions, cluster_folder
+            from facetric.photos import Decisions, cluster_folder, read_links
 
-            kept = Decisions.read_all(decisions or [], photos)
+            kept, links = Decisions.read_all(decisions or [], photos), None
+            if table is not None:
+                links = read_links(table, photos, same_within=same_within, different_within=different_within)
+            elif same_within or different_within:
+                raise ValueError("--same-within and --different-within name columns of a table: pass --table FILE.csv")
             loaded = load(model, device=device)
         with steps_shown() as progress:
             found = cluster_folder(
@@ -136,6 +150,7 @@ def cluster(
                 finer=finer,
                 coarser=coarser,
                 decisions=kept,
+                links=links,
                 copy_to=copy_to,
                 link_to=link_to,
                 progress=progress,

@@ -22,8 +22,9 @@ from facetric.photos.decisions import Decisions
 from facetric.photos.grouping import clusterer_of
 from facetric.photos.groups import PhotoGroups, group_photos
 from facetric.photos.ingest import Store, absolute, common_folder, ingest, is_sharp, listed_photos
+from facetric.photos.labels import UNKNOWN_FRACTION, Vote, Votes
 from facetric.photos.milvus_store import MilvusStore, parsed_address
-from facetric.photos.query import UNKNOWN_FRACTION, Match, Votes, check_search, embedded, given_vectors
+from facetric.photos.query import Match, check_search, embedded, given_vectors, matched
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Added, Entry, Hit, Model, Status
 from facetric.progress import Progress
@@ -160,8 +161,8 @@ class Collection:
         Takes what `Embedder.encode` takes, a path, an image, an array or a list of these, and vectors, (dim,) or (n, dim), of
         floats. Files of a folder that cannot be opened are left out, and a warning names them.
 
-        Only photos of `label`, and only similarities of `at_least` this. `classify` has those that are near vote for a label;
-        `unknown_fraction` of the photos are expected to have none of the labels here.
+        Only photos of `label`, and only similarities of `at_least` this. `classify` says which of the labels here a photo has;
+        `unknown_fraction` of the photos are expected to have none of them.
         """
         check_search(top, at_least, unknown_fraction)
         names, vectors = given_vectors(photos, self.check().dim) or embedded(self._its_embedder, photos)  # type: ignore[arg-type]
@@ -170,31 +171,18 @@ class Collection:
             some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
             way_out = f"see `facetric index status {shlex.quote(self.address)}`"
             raise ValueError(f"no photo has the label {label!r}; the index has {some}: {way_out}")
-        options = top, at_least, top if classify else 0, unknown_fraction
-        matches = [self.matched(name, hits, *options) for name, hits in zip(names, found, strict=True)]
+        votes = self.votes(vectors, unknown_fraction=unknown_fraction) if classify else [None] * len(names)
+        matches = [matched(*one, top=top, at_least=at_least) for one in zip(names, found, votes, strict=True)]
         if classify and not any(match.vote for match in matches) and not any(entry.label for entry in self.entries()):
             again = self._command("add", "PHOTOS") + " --labels-from-folders"
             _log.warning("there is no vote, as no photo of the index has a label: add them again with `%s`", again)
         return matches
 
-    def matched(
-        self,
-        name: str,
-        found: Sequence[Hit],
-        top: int,
-        at_least: float | None,
-        n_voters: int,
-        unknown_fraction: float = UNKNOWN_FRACTION,
-    ) -> Match:
-        """What `nearest` found for a photo, as `search` gives it; the first `n_voters` of those that are near vote."""
-        limit = -np.inf if at_least is None else at_least
-        near = tuple(hit for hit in found if hit.similarity >= limit)
-        voters, vote = near[:n_voters], None
-        if voters:
-            with self._guard:
-                self._votes = self._votes or Votes(self._store())
-                (vote,) = self._votes.of([voters], top=n_voters, limit=limit, unknown_fraction=unknown_fraction)
-        return Match(name, (tuple(found) if at_least is None else near)[:top], vote, limit)
+    def votes(self, vectors: NDArray[np.float32], *, unknown_fraction: float = UNKNOWN_FRACTION) -> list[Vote | None]:
+        """For each vector (q, dim) the label that it has if it has one of those here; None where no photo has a label."""
+        with self._guard:
+            self._votes = self._votes or Votes(self._store())
+            return self._votes.of(vectors, unknown_fraction=unknown_fraction)
 
     def nearest(self, vectors: NDArray[np.float32], *, top: int, label: str | None = None) -> list[list[Hit]]:
         """For each vector (q, dim) the `top` most similar photos, also those that are not similar enough."""

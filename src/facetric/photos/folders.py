@@ -47,6 +47,7 @@ def cluster_folder(
     finer: int = 0,
     coarser: int = 0,
     decisions: Decisions | None = None,
+    links: Decisions | None = None,
     copy_to: str | os.PathLike[str] | None = None,
     link_to: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -55,7 +56,8 @@ def cluster_folder(
     the folder, as `Collection.cluster` does; clusters.csv and clusters.html are written there, and folders as
     `PhotoGroups.arrange` makes them to `copy_to` and `link_to`.
 
-    Given decisions take the place of those in the collection. A kill at any time loses nothing: run it again.
+    Given decisions take the place of those in the collection; links, as `read_links` finds them in a table, come beside them. A
+    kill at any time loses nothing: run it again.
     """
     place, folder = Path(output).expanduser(), absolute(photos)
     targets: dict[How, str | os.PathLike[str] | None] = {"copy": copy_to, "link": link_to}
@@ -73,6 +75,10 @@ def cluster_folder(
     with open_collection(place, embedder).writing(below=folder) as store:
         assert isinstance(store, SqliteStore)
         kept = decisions if decisions is not None and decisions.decisions else store.decisions()
+        if links is not None:
+            known = {decision.key for decision in kept.decisions}
+            new = tuple(decision for decision in links.decisions if decision.key not in known)
+            kept = Decisions((*kept.decisions, *new)) if new else kept
         _check_edits(place / TABLE, listed.root, kept, store)
         done = ingest(listed, embedder, store, progress=progress)
         refuse_none(done.contents, listed.root, done.problems)
@@ -82,7 +88,7 @@ def cluster_folder(
         vectors = store.vectors(unique)
         groups = group_photos(listed.root, done.contents, vectors, *clusterer, decisions=kept, progress=progress)
         groups = replace(groups, problems=done.problems, n_new=done.n_new)
-        if kept is decisions:
+        if kept is decisions or links is not None:
             store.replace_decisions(kept)
         looks = store.looks(unique)
         copies = near_groups(*sketches([looks[content] for content in unique]), progress=progress)

@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from facetric.embedder import Embedder
-from facetric.photos import Collection, Match, common_folder
+from facetric.photos import Collection, Match, common_folder, matched
 from facetric.text import readable
 
 MOST_AT_ONCE = 32  # images
-N_VOTERS = 10  # neighbors that vote for a label, however many are shown
 _LOOK_EVERY = 10.0  # seconds without requests after which a change of the index is looked for
 _log = logging.getLogger("facetric")
 
@@ -143,8 +142,11 @@ class Engine:
             return
         vectors = self.encoder.encode([job.pixels for job in jobs])
         searching = [row for row, job in enumerate(jobs) if job.top]
-        most = max((max(jobs[row].top, N_VOTERS) for row in searching), default=0)
-        found = dict(zip(searching, self._index.nearest(vectors[searching], top=most), strict=True)) if searching else {}
-        matches = {row: self._index.matched("", hits, jobs[row].top, jobs[row].at_least, N_VOTERS) for row, hits in found.items()}
+        most = max((jobs[row].top for row in searching), default=0)
+        matches = dict[int, Match]()
+        if searching:
+            found, votes = self._index.nearest(vectors[searching], top=most), self._index.votes(vectors[searching])
+            for row, hits, vote in zip(searching, found, votes, strict=True):
+                matches[row] = matched("", hits, vote, top=jobs[row].top, at_least=jobs[row].at_least)
         for row, (job, vector) in enumerate(zip(jobs, vectors, strict=True)):
             job.answer.set_result(Answer(vector, matches.get(row), self.catalog))

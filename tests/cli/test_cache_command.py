@@ -69,7 +69,7 @@ def test_a_cache_is_listed_with_what_it_holds(images: list[Path], folder: Path) 
     prepare(Files(images), size=24)
     (path,) = folder.glob("images-24-*.rows")
     entry = listed()["prepared images"]
-    assert (entry["detail"], entry["n_rows"], entry["state"]) == ("24 × 24 pixels", 3, "current")
+    assert (entry["detail"], entry["n_rows"], entry["state"]) == ("24 × 24 pixels, stretched", 3, "current")
     assert (entry["path"], entry["n_bytes"]) == (str(path), path.stat().st_size)
     assert entry["made_by"].startswith("facetric ")
     assert before - 2 <= entry["last_used"] <= time.time() + 2

@@ -1,11 +1,11 @@
-"""Vectors of your own, from any model: learn from labeled classes how near a group is, or go without, and group the rest.
+"""Vectors of your own, from any model: groups without labels, with what labeled classes teach, and with corrections.
 
 python examples/own_vectors.py
 """
 
 import numpy as np
 
-from facetric import AverageLinkage, FacilityLocation, calibrate, evaluate
+from facetric import FacilityLocation, PairLinkage, calibrate, evaluate
 
 rng = np.random.default_rng(0)
 
@@ -20,16 +20,16 @@ def vectors_of(n_classes: int, n_each: int) -> tuple[np.ndarray, np.ndarray]:
 vectors, labels = vectors_of(n_classes=60, n_each=12)
 print(evaluate(vectors, labels), end="\n\n")
 
-calibration = calibrate(vectors, labels)
-clusterer = calibration.clusterer()  # AverageLinkage(threshold=…)
 new_vectors, _ = vectors_of(n_classes=25, n_each=8)
-clusters = clusterer.fit_predict(new_vectors)
-print(f"{clusterer}: {clusters.max() + 1} clusters, {calibration.expected(new_vectors, clusters)}")
-print("the least certain:", np.argsort(-clusterer.ambiguity_)[:5])
-print(f"without labels: {AverageLinkage().fit(new_vectors).n_clusters_} clusters")
+print(f"without labels: {PairLinkage().fit(new_vectors).n_clusters_} clusters")
+
+model = calibrate(vectors, labels)  # what these classes teach about which vectors belong together
+found = PairLinkage(model).fit(new_vectors)
+print(f"{model}: {found.n_clusters_} clusters, {found.expected_}")
+print("look first at cluster", np.nanargmin(found.precision_), "and ask about", found.questions_[0])
 
 # A correction: two vectors that belong together, two that do not.
-corrected = AverageLinkage(calibration.threshold).fit(new_vectors, must_link=[(0, 8)], cannot_link=[(16, 17)])
-print(f"corrected: {corrected.labels_.max() + 1} clusters")
+corrected = PairLinkage(model).fit(new_vectors, must_link=[(0, 8)], cannot_link=[(16, 17)])
+print(f"corrected: {corrected.n_clusters_} clusters")
 
 print("25 representatives:", FacilityLocation(n_clusters=25).fit(new_vectors).medoid_indices_)

@@ -5,8 +5,8 @@
 
 Vectors of the packaged network, photos in class folders. Of the test classes, half are in the collection, with half of their
 photos; the other half are searched for, and all photos of the classes that are not in it. Known and unknown photos count the
-same, however many there are: half of the photos are unknown, as `--unknown-fraction 0.5` says. Beside it: the label of most of the
-ten nearest neighbors, and their similarity as the one sign of an unknown photo.
+same, however many there are: half of the photos are unknown, as `--unknown-fraction 0.5` says. Beside it: the label of most of
+the ten nearest neighbors, and their similarity as the one sign of an unknown photo.
 """
 
 import argparse

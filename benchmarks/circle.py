@@ -4,11 +4,12 @@
     python benchmarks/circle.py cub.npz [--seeds 0 1 2] [--rounds 20]
 
 The file holds features of the packaged network; folders are classes.
-Classes are drawn by a seed: 40 with labels (10 of them calibrate), 30 unsorted ones of which 20 photos each are grouped, 60 that
-nothing is fitted to. Models are closed-form heads, what `facetric train` starts from and refits, here of one shrinkage. Answers
-come from the true labels: ten a round, in the order of the page. Then every group of five photos or more gets the name of its
-most frequent class, right or wrong, and the head is fitted again; "confirmed" takes only the photos that stand for an answer
-(the two of a "same"). "true labels" fits to the grouped photos as if all were sorted: what corrections could give at most.
+Classes are drawn by a seed: 40 with labels (10 of them teach what belongs together), 30 unsorted ones of which 20 photos each are
+grouped, 60 that nothing is fitted to. Models are closed-form heads, what `facetric train` starts from and refits, here of one
+shrinkage. Answers come from the true labels: ten a round, in the order of the page. Then every group of five photos or more gets
+the name of its most frequent class, right or wrong, and the head is fitted again; "confirmed" takes only the photos that stand
+for an answer (the two of a "same"). "true labels" fits to the grouped photos as if all were sorted: what corrections could give
+at most.
 """
 
 import argparse
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from facetric.clustering import calibrate
+from facetric.clustering import PairLinkage, calibrate
 from facetric.embedder import Vectors
 from facetric.embedder.heads import USUAL_SHRINKAGE, closed_form_head
 from facetric.metrics import clustering_scores
@@ -25,7 +26,7 @@ from facetric.metrics.retrieval import retrieval
 from facetric.photos.decisions import Constraints
 from facetric.photos.grouping import grouped
 
-N_LABELED, N_CALIBRATING, N_UNSORTED, N_UNSEEN = 40, 10, 30, 60
+N_LABELED, N_TEACHING, N_UNSORTED, N_UNSEEN = 40, 10, 30, 60
 PER_CLASS, N_ANSWERS, SMALLEST_NAMED = 20, 10, 5
 
 
@@ -44,33 +45,32 @@ def named(labels, classes):
     return names
 
 
-def corrected(vectors, classes, calibration, n_rounds):
+def corrected(vectors, classes, model, n_rounds):
     """The groups before and after the answers, and which photos were said to be the same as another."""
     must, cannot = [], []
-    first = found = grouped(vectors, calibration.clusterer(), Constraints())
+    first = found = grouped(vectors, PairLinkage(model), Constraints())
     for _ in range(n_rounds):
-        for question in found.questions[:N_ANSWERS]:
-            pair = question.first, question.second
-            (must if classes[pair[0]] == classes[pair[1]] else cannot).append(pair)
-        found = grouped(vectors, calibration.clusterer(), Constraints(tuple(must), tuple(cannot)))
+        for a, b in found.questions[:N_ANSWERS].tolist():
+            (must if classes[a] == classes[b] else cannot).append((a, b))
+        found = grouped(vectors, PairLinkage(model), Constraints(tuple(must), tuple(cannot)))
     confirmed = np.zeros(len(vectors), dtype=bool)
     confirmed[[photo for pair in must for photo in pair]] = True
     return first.labels, found.labels, confirmed
 
 
-def scores(head, calibrating, features, classes):
-    """MAP@R, R@1 and, with a threshold from the calibrating classes, pairwise F1; in %."""
+def scores(head, teaching, features, classes):
+    """MAP@R, R@1 and, by what the teaching classes teach, pairwise F1; in %."""
     vectors = head(features)
     found = retrieval(vectors, classes, ks=(1,))
-    groups = calibrate(head(calibrating[0]), calibrating[1]).clusterer().fit_predict(vectors)
+    groups = PairLinkage(calibrate(head(teaching[0]), teaching[1])).fit_predict(vectors)
     return 100 * np.array([found.map_at_r, found.recall_at_k[1], clustering_scores(classes, groups).pairwise_f1])
 
 
 def round_trip(features, labels, seed, n_rounds, dim):
     rng = np.random.default_rng(seed)
     order = rng.permutation(np.unique(labels))
-    ends = np.cumsum([N_LABELED - N_CALIBRATING, N_CALIBRATING, N_UNSORTED, N_UNSEEN])
-    old, calibrating, new, unseen = (np.flatnonzero(np.isin(labels, part)) for part in np.split(order, ends)[:4])
+    ends = np.cumsum([N_LABELED - N_TEACHING, N_TEACHING, N_UNSORTED, N_UNSEEN])
+    old, teaching, new, unseen = (np.flatnonzero(np.isin(labels, part)) for part in np.split(order, ends)[:4])
     shuffled = rng.permutation(new)
     rank = np.array([np.sum(labels[shuffled[:i]] == labels[row]) for i, row in enumerate(shuffled)])
     unsorted, later = shuffled[rank < PER_CLASS], shuffled[rank >= PER_CLASS]
@@ -79,8 +79,8 @@ def round_trip(features, labels, seed, n_rounds, dim):
         return closed_form_head(features[rows], names, dim, shrinkage=USUAL_SHRINKAGE)
 
     start = fitted(old, labels[old])
-    calibration = calibrate(start(features[calibrating]), labels[calibrating])
-    before, after, sure = corrected(start(features[unsorted]), labels[unsorted], calibration, n_rounds)
+    model = calibrate(start(features[teaching]), labels[teaching])
+    before, after, sure = corrected(start(features[unsorted]), labels[unsorted], model, n_rounds)
     names = named(after, labels[unsorted])
     rows, names, sure = unsorted[names >= 0], names[names >= 0], sure[names >= 0]
     heads = {
@@ -91,7 +91,7 @@ def round_trip(features, labels, seed, n_rounds, dim):
         "old labels + true labels": fitted(np.concatenate([old, unsorted]), labels[np.concatenate([old, unsorted])]),
         "no head": lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
     }
-    known = features[calibrating], labels[calibrating]
+    known = features[teaching], labels[teaching]
     table = {
         name: np.concatenate([scores(head, known, features[part], labels[part]) for part in (unseen, later)])
         for name, head in heads.items()

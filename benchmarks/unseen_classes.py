@@ -1,4 +1,4 @@
-"""Embeddings of classes that nothing was trained on, for benchmarks/calibration.py, clustering.py and grouping.py.
+"""Embeddings of classes that nothing was trained on, for benchmarks/clustering.py.
 
     facetric embed path/to/CUB_200_2011/images --output cub.npz
     python benchmarks/unseen_classes.py --cub cub.npz --output embeddings

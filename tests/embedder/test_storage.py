@@ -57,7 +57,8 @@ def test_the_file_is_plain_safetensors_with_its_description(path: Path) -> None:
     assert "head.weight" in load_file(path)
     spec = json.loads(metadata(path)["facetric"])
     assert (spec["backbone"], spec["dim"], spec["normalize"], spec["freeze_through"]) == ("glyphnet", 7, False, "stages.0")
-    assert spec["preprocessing"] == {"size": 32, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5]}
+    form = {"size": 32, "pad": 0, "crop": 32, "channels": 1, "mean": [0.5], "std": [0.5], "fit": "stretch"}
+    assert spec["preprocessing"] == form
 
 
 @pytest.mark.parametrize("where", [0.0, 0.0005, 0.01, 0.5, 0.999999])

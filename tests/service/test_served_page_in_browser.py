@@ -65,10 +65,9 @@ def picture_of(page, name):
 def test_a_picture_gives_its_neighbors_and_a_label_with_html_stays_text(browser, address, kind):
     with opened(browser, address) as page:
         hand_over(page, kind, jpeg(COLORS["<b>blue</b>"]))
-        assert found(page, "<b>blue</b>: right in 100% of such cases") == 24
+        assert found(page, "<b>blue</b> (precision not measured: too few labels).") == 24
         assert page.locator("#found figure strong").first.text_content() == "<b>blue</b>"
         assert page.locator("#found b").count() == 0
-        assert page.locator("#found figure.far").count() == 16  # of other colors
         picture_of(page, f"search-{kind}")
         last = page.locator("#found figure strong").last.text_content()
         assert last in ("red", "green")
@@ -76,10 +75,8 @@ def test_a_picture_gives_its_neighbors_and_a_label_with_html_stays_text(browser,
         found(page, last)
 
 
-def test_what_is_no_picture_or_unknown_is_said(browser, address):
+def test_what_is_no_picture_is_said(browser, address):
     with opened(browser, address) as page:
-        hand_over(page, "drop", jpeg((200, 200, 30)))
-        assert found(page, "Unknown: nothing in the index is similar enough") == 24
         hand_over(page, "drop", b"text", "x.txt", "text/plain")
         page.wait_for_function("() => document.getElementById('status').textContent === 'That is not an image.'")
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from facetric.photos import Match
 
-_FAR = "?"  # marks what is not similar enough
 app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, update, remove, re-embed, status.")
 
 
@@ -102,10 +101,8 @@ def search(
     photos: Annotated[Path, typer.Argument(help="A photo, or a folder of photos, to search for.")],
     top: Annotated[int, typer.Option(help="Photos to show for each.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only photos of this label.")] = None,
-    at_least: Annotated[
-        float | None, typer.Option(help="Only similarities of at least this, which then are enough; without it, all are shown.")
-    ] = None,
-    classify: Annotated[bool, typer.Option("--classify", help="Have those that are similar enough vote for a label.")] = False,
+    at_least: Annotated[float | None, typer.Option(help="Only similarities of at least this.")] = None,
+    classify: Annotated[bool, typer.Option("--classify", help="Say which of the labels here a photo has, if any.")] = False,
     unknown_fraction: Annotated[
         float,
         typer.Option(help="With --classify: the fraction of the photos that you expect to have none of the index's labels."),
@@ -115,10 +112,9 @@ def search(
     model: MovedModel = None,
     device: Device = "auto",
 ) -> None:
-    """Find the photos of an index that are most similar to these, exactly. By the calibration of the model some of them are
-    similar enough, others are marked.
+    """Find the photos of an index that are most similar to these, exactly.
 
-    Unknown: nothing is similar enough, or the label that is voted for is more likely wrong than right.
+    Unknown: nothing is as similar as --at-least says, or the label is more likely wrong than right.
     """
     with one_line_errors("search"):
         from facetric.photos import open_collection, search_page
@@ -148,12 +144,7 @@ def _print_matches(found: list[Match]) -> None:
             typer.echo(f"  {printable(line)}")
         for hit in match.hits:
             label = f"  [{printable(hit.entry.label)}]" if hit.entry.label else ""
-            mark = " " if hit.similarity >= match.near_enough else _FAR
-            typer.echo(f"{mark} {hit.similarity:6.3f}  {printable(hit.entry.path)}{label}")
-    if any(hit.similarity < match.near_enough for match in found for hit in match.hits):
-        typer.echo(
-            f"{_FAR} below {found[0].near_enough:.3f}: by the calibration of the model not similar enough to be of one kind"
-        )
+            typer.echo(f"  {hit.similarity:6.3f}  {printable(hit.entry.path)}{label}")
 
 
 def _record(match: Match) -> dict[str, Any]:
@@ -162,7 +153,6 @@ def _record(match: Match) -> dict[str, Any]:
             "path": hit.entry.path.encode("utf-8", "backslashreplace").decode(),
             "label": hit.entry.label or None,
             "similarity": hit.similarity,
-            "is_similar_enough": hit.similarity >= match.near_enough,
             "content": hit.entry.content.hex(),
         }
         for hit in match.hits

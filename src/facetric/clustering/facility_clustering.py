@@ -78,7 +78,8 @@ class FacilityLocation(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMix
 
     See Also
     --------
-    AverageLinkage : a threshold on mean distances; :func:`calibrate` chooses it on labeled classes.
+    PairLinkage : clusters whose number nobody has to know.
+    AverageLinkage : a threshold on mean distances.
     facetric.clustering.kmeans : k-means from random starts, as in the literature.
 
     Examples

@@ -31,7 +31,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
     Without a threshold or a number, merging stops where clusters are farthest from merging again: at the largest mean over points
     of 1 − b/d, with b and d the distances at which the point's cluster merged last and would merge next; 0 where it is alone. Of
     several levels (series of shots, breeds, species) that takes the one that stands out, which need not be that of your classes,
-    and where none does it still takes one. Labeled classes say more: :func:`calibrate`.
+    and where none does it still takes one. :class:`PairLinkage` needs no threshold.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class AverageLinkage(ClusterMixin, BaseEstimator):
 
     See Also
     --------
-    calibrate : chooses the threshold on labeled classes, and says what precision to expect.
+    PairLinkage : clusters by learned links, whose number nobody has to know, and says what precision to expect.
     FacilityLocation : a given number of clusters, or clusters that pay for an opening cost.
 
     Examples

@@ -23,9 +23,7 @@ class Neighbor(BaseModel):
     label: str | None
     similarity: float = Field(description="The cosine: 1 for the same direction.")
     distance: float = Field(description="Euclidean, between vectors of length one.")
-    is_similar_enough: bool = Field(
-        description="By `at_least` or, without it, by the calibration of the model; without both, true."
-    )
+    is_similar_enough: bool = Field(description="As similar as `at_least` says; without it, true.")
 
 
 class Found(BaseModel):

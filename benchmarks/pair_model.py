@@ -30,6 +30,7 @@ from sklearn.cluster import KMeans
 import facetric
 import facetric.clustering.pair_model as product
 from facetric.clustering.cut import best_cut
+from facetric.clustering.group_features import GROUP_FEATURES
 from facetric.clustering.lessons import Lesson, drawn_piles
 from facetric.clustering.linear import Examples, Linear
 from facetric.clustering.pair_model import PairModel
@@ -89,7 +90,7 @@ def learned(lessons):
 def fitted(lessons):
     pairs = Examples.joined([lesson.examples for lesson in lessons], 1.0)
     pairs = Linear.blank(pairs.features).fitted(pairs._replace(importance=pairs.importance * len(pairs.features)), PAIR_STRENGTH)
-    bare = PairModel(pairs, Linear.blank(np.zeros((1, 23))), Linear.blank(np.zeros((1, 6))), 0.0)
+    bare = PairModel(pairs, Linear.blank(np.zeros((1, 23))), Linear.blank(np.zeros((1, len(GROUP_FEATURES)))), 0.0)
     merges = Examples.joined([m for m in (lesson.merges(bare._tree(lesson)[0]) for lesson in lessons) if len(m.targets)], 1.0)
     importance = merges.importance * len(merges.features)
     merges = Linear.blank(merges.features).fitted(merges._replace(importance=importance), MERGE_STRENGTH)
@@ -120,7 +121,8 @@ def judged(title, vectors, classes, piles, systems):
                 labels = cut.roots[tree.leaves]
                 clusters[name] = labels
                 clusters[f"{name}, best cut"] = best_of(tree, own)
-                numbers, expected = model.precision(tree, probability, cut)
+                scores = model._scores(lesson.listed, lesson.features)
+                numbers, expected = model.precision(scores, tree, probability, cut)
                 if len(numbers):
                     real = lesson.precision(labels, numbers)
                     groups[name] += zip(expected, real, strict=True)

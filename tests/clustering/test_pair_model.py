@@ -10,6 +10,7 @@ from sklearn.metrics import adjusted_rand_score
 from clustering.clouds import blobs
 from facetric.clustering import PairLinkage, PairModel, Pile, calibrate
 from facetric.clustering.cut import best_cut
+from facetric.clustering.group_features import GROUP_FEATURES, group_features
 from facetric.clustering.lessons import Lesson, drawn_piles
 from facetric.clustering.links import Links
 
@@ -53,12 +54,27 @@ def test_a_lesson_measures_merges_and_groups():
         assert target == pytest.approx(np.mean(across))
         assert weight == pytest.approx(len(across) / tree.n_across.sum())
         nodes.append(nodes[a] | nodes[b])
-    roots = best_cut(tree, probability).roots[tree.leaves]
-    groups = np.flatnonzero(np.bincount(roots) > 1)
-    for group, precision in zip(groups, lesson.precision(roots, groups), strict=True):
+    cut = best_cut(tree, probability)
+    groups, features = group_features(scores, tree, probability, cut)
+    likely = dict(zip(zip(*scores.pairs, strict=True), 1 / (1 + np.exp(-scores.log_odds)), strict=True))
+    absent = 1 / (1 + np.exp(-scores.background))
+    for group, features_, precision in zip(groups, features, lesson.precision(cut.roots[tree.leaves], groups), strict=True):
         own = sorted(nodes[group])
         pairs = [labels[i] == labels[j] for k, i in enumerate(own) for j in own[:k]]
         assert precision == pytest.approx(np.mean(pairs))
+        values = dict(zip(GROUP_FEATURES, features_, strict=True))
+        inside = [merge for merge in range(len(tree.parts)) if nodes[70 + merge] <= nodes[group]]
+        promised = (probability * tree.n_across)[inside].sum() / len(pairs)
+        assert 1 / (1 + np.exp(-values["promised"])) == pytest.approx(np.clip(promised, 1e-3, 1 - 1e-3))
+        inner = [likely.get((j, i), absent) for k, i in enumerate(own) for j in own[:k]]
+        assert 1 / (1 + np.exp(-values["inside"])) == pytest.approx(np.clip(np.mean(inner), 1e-3, 1 - 1e-3))
+        out = sum(p for pair, p in likely.items() if len(nodes[group] & set(pair)) == 1)
+        listed = sum(p for pair, p in likely.items() if nodes[group] >= set(pair))
+        assert values["outside"] == pytest.approx(np.log((out / len(own) + 0.05) / (2 * listed / len(own) + 0.05)))
+        parent = [p for p, parts in zip(probability, tree.parts.tolist(), strict=True) if group in parts]
+        assert 1 / (1 + np.exp(-values["parent"])) == pytest.approx(np.clip(sum(parent), 1e-3, 1 - 1e-3))
+        assert values["is_pair"] == (len(own) == 2)
+        assert (values["size"], values["n_groups"]) == pytest.approx((np.log(len(own)), np.log(len(groups))))
     assert len(groups) > 1
 
 
@@ -170,7 +186,7 @@ def test_a_damaged_record_is_refused(change, message):
         (np.eye(4), [0, 1, 2], r"one label each; got \(4, 4\) and 3 labels: pass both"),
         (np.full((8, 2), np.nan), np.arange(8) % 4, "must be .*finite"),
         (np.zeros(8), np.arange(8) % 4, r"got \(8,\)"),
-        (np.eye(4), [0, 0, 1, 1], "piles of eight images or more teach what belongs together; got 4 images: add"),
+        (np.eye(4), [0, 0, 1, 1], "piles of eight images or more teach what belongs together; got 4: add"),
     ],
 )
 def test_wrong_input_is_named(vectors, labels, message):

@@ -35,20 +35,27 @@ def plain_evidence(vectors, classes, query):
     """As the page of `labels` defines it, one photo and one class at a time."""
     names = np.unique(classes)
     means = np.array([vectors[classes == c].mean(axis=0) for c in names], dtype=np.float64)
-    inner = np.array([x - means[np.searchsorted(names, c)] for x, c in zip(vectors, classes, strict=True)])
-    covariance = sum(np.outer(d, d) for d in inner) / (len(vectors) - len(names))
-    covariance += np.trace(covariance) / DIM * np.eye(DIM)
-    middle, inverse = means.mean(axis=0), np.linalg.inv(covariance)
+    freedom = len(vectors) - len(names)
 
-    def cosine(a, b):
+    def scatter(rows):
+        parts = [vectors[rows & (classes == c)] for c in names]
+        return sum((part - part.mean(axis=0)).T @ (part - part.mean(axis=0)) for part in parts) / freedom
+
+    everything = scatter(np.ones(len(vectors), dtype=bool))
+    shrunk = np.trace(everything) / DIM * np.eye(DIM)
+    middle = means.mean(axis=0)
+
+    def cosine(a, b, inverse):
         return (a @ inverse @ b) / np.sqrt((a @ inverse @ a) * (b @ inverse @ b))
 
-    found = np.array([cosine(query - middle, mean - middle) for mean in means])
+    inverse = np.linalg.inv(everything + shrunk)
+    found = np.array([cosine(query - middle, mean - middle, inverse) for mean in means])
     best = int(found.argmax())
-    own = {
-        c: [cosine(x - middle, sum(y - middle for y in vectors[classes == c]) - (x - middle)) for x in vectors[classes == c]]
-        for c in names
-    }
+    own = {c: [] for c in names}
+    for i, (x, c) in enumerate(zip(vectors, classes, strict=True)):
+        without = np.arange(len(vectors)) != i
+        others = vectors[without & (classes == c)].mean(axis=0)
+        own[c].append(cosine(x - middle, others - middle, np.linalg.inv(scatter(without) + shrunk)))
     every = np.concatenate(list(own.values()))
     mean = (sum(own[best]) + 20 * every.mean()) / (len(own[best]) + 20)
     spread = np.sqrt((sum((v - mean) ** 2 for v in own[best]) + 20 * every.var()) / (len(own[best]) + 20))

@@ -14,9 +14,10 @@ from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-unty
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.cut import Cut, best_cut, cut_into
+from facetric.clustering.group_features import Scores
 from facetric.clustering.knn import checked_number, prepared
 from facetric.clustering.links import Links
-from facetric.clustering.pair_model import PairModel, Scores
+from facetric.clustering.pair_model import PairModel
 from facetric.clustering.pair_tree import PairTree
 from facetric.clustering.pile import Pile
 from facetric.progress import Progress
@@ -129,7 +130,7 @@ class PairLinkage(ClusterMixin, BaseEstimator):
         cut = best_cut(tree, probability, self.shift) if self.n_clusters is None else cut_into(tree, probability, self.n_clusters)
         self.labels_, roots = _by_first(cut.roots[tree.leaves])
         self.n_clusters_ = len(roots)
-        groups, precision = model.precision(tree, probability, cut)
+        groups, precision = model.precision(scores, tree, probability, cut)
         self.precision_ = np.full(len(tree.sizes), np.nan)
         self.precision_[groups] = precision
         self.precision_ = self.precision_[roots]

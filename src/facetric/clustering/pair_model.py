@@ -4,7 +4,7 @@
 2. Average linkage on these log-odds (`pair_tree`). A linear model of 23 features of a merge gives the probability that a pair
    across its two parts is of one class. It takes the place of what the pairs say one by one.
 3. The groups are those with the best expected pairwise F1 (`cut`).
-4. A linear model of 6 features of a group corrects the precision that its merges promise.
+4. A linear model of 12 features of a group (`group_features`) corrects the precision that its merges promise.
 
 All three are learned on piles of many shapes that are drawn from labeled classes. No feature is a similarity as it is, so what
 some kinds of photos teach holds for others. Fitting starts from what is known: few classes change little.
@@ -21,13 +21,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from facetric.clustering.cut import Cut, best_cut
+from facetric.clustering.group_features import GROUP_FEATURES, Scores, group_features
 from facetric.clustering.lessons import Lesson, drawn_piles
 from facetric.clustering.linear import Examples, Linear
 from facetric.clustering.links import Links
@@ -36,21 +37,11 @@ from facetric.clustering.pile import PAIR_FEATURES, Pairs, Pile
 from facetric.metrics import label_codes
 
 FORMAT = 1  # of as_dict
-GROUP_FEATURES = ("promised", "size", "n_groups", "n_photos", "last_merge", "f1")
 N_PILES = 60  # that a fit draws: a third of all classes, a third of either half
 _STRENGTH = 3.0  # of what is known before
 STRENGTH_OF_PAIRS = STRENGTH_OF_MERGES = 3.0
 _FEWEST = 6  # classes whose halves can be compared
-_CLIP = 1e-3  # a promise is never surer
 _NAMES = {"pairs": PAIR_FEATURES, "merges": MERGE_FEATURES, "groups": GROUP_FEATURES}
-
-
-class Scores(NamedTuple):
-    """What a model says about the pairs of a pile."""
-
-    pairs: Pairs  # the listed ones
-    log_odds: NDArray[np.float64]  # that the two are of one class
-    background: float  # the mean log-odds of all other pairs
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -127,10 +118,10 @@ class PairModel:
         return replace(found, merges=self.merges.fitted(examples, STRENGTH_OF_MERGES)), scores
 
     def precision(
-        self, tree: PairTree, probability: NDArray[np.float64], cut: Cut
+        self, scores: Scores, tree: PairTree, probability: NDArray[np.float64], cut: Cut
     ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """The groups of two points or more, and of each the expected fraction of its pairs that are of one class."""
-        groups, features = group_features(tree, probability, cut)
+        groups, features = group_features(scores, tree, probability, cut)
         return groups, expit(self.groups.log_odds(features))
 
     def fit(self, vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairModel:
@@ -179,7 +170,8 @@ class PairModel:
         found = []
         for lesson in lessons:
             tree, probability = self._tree(lesson)
-            groups, features = group_features(tree, probability, cut := best_cut(tree, probability))
+            scores = self._scores(lesson.listed, lesson.features)
+            groups, features = group_features(scores, tree, probability, cut := best_cut(tree, probability))
             if len(groups):
                 precision = lesson.precision(cut.roots[tree.leaves], groups)
                 found.append(Examples(features, precision, tree.sizes[groups] / tree.sizes[groups].sum()))
@@ -229,17 +221,3 @@ def calibrate(vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairMo
     classes change little.
     """
     return PairModel.packaged().fit(vectors, labels, seed=seed)
-
-
-def group_features(tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The groups of two points or more of a cut, and (n_groups, 6) named by GROUP_FEATURES."""
-    roots = np.unique(cut.roots[: tree.n_leaves])
-    groups = roots[tree.sizes[roots] > 1]
-    sizes, n_points = tree.sizes[groups], float(tree.sizes[: tree.n_leaves].sum())
-    promised = np.clip(cut.expected[groups] / (sizes * (sizes - 1) / 2), _CLIP, 1 - _CLIP)
-    last = np.concatenate([np.ones(tree.n_leaves), probability])[groups]
-    columns = [
-        logit(promised), np.log(sizes), np.full(len(groups), np.log(max(len(groups), 1))), np.full(len(groups), np.log(n_points)),
-        logit(np.clip(last, _CLIP, 1 - _CLIP)), np.full(len(groups), logit(np.clip(cut.f1, _CLIP, 1 - _CLIP))),
-    ]  # fmt: skip
-    return groups, np.column_stack(columns)

@@ -39,7 +39,8 @@ from facetric.metrics import label_codes
 FORMAT = 1  # of as_dict
 N_PILES = 60  # that a fit draws: a third of all classes, a third of either half
 _STRENGTH = 3.0  # of what is known before
-STRENGTH_OF_PAIRS = STRENGTH_OF_MERGES = 3.0
+STRENGTH_OF_PAIRS = STRENGTH_OF_MERGES = 30.0
+_SURPRISE = 2.0  # log-odds against an answer, from which on it teaches less
 _FEWEST = 6  # classes whose halves can be compared
 _NAMES = {"pairs": PAIR_FEATURES, "merges": MERGE_FEATURES, "groups": GROUP_FEATURES}
 
@@ -106,15 +107,14 @@ class PairModel:
         known = np.sort(np.concatenate([links.must, links.cannot]), axis=1).astype(np.int32)
         if not len(known):
             return self, self.log_odds(pile)
-        answered, importance = Pairs(*known.T), np.ones(len(known))
-        targets = np.repeat([1.0, 0.0], [len(links.must), len(links.cannot)])
-        pairs = self.pairs.fitted(Examples(pile.features(answered), targets, importance), STRENGTH_OF_PAIRS)
+        answered, targets = Pairs(*known.T), np.repeat([1.0, 0.0], [len(links.must), len(links.cannot)])
+        pairs = self.pairs.fitted(_answers(self.pairs, pile.features(answered), targets), STRENGTH_OF_PAIRS)
         found = replace(self, pairs=pairs)
         scores = found.log_odds(pile)
         tree = found.tree(scores, Links.parse(None, None, len(pile)))[0]
         merges = tree.merges_of(answered)
         joined = merges >= 0
-        examples = Examples(tree.features[merges[joined]], targets[joined], importance[joined])
+        examples = _answers(self.merges, tree.features[merges[joined]], targets[joined])
         return replace(found, merges=self.merges.fitted(examples, STRENGTH_OF_MERGES)), scores
 
     def precision(
@@ -212,6 +212,12 @@ class PairModel:
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             raise ValueError(f"a stored pair model is damaged ({problem}): calibrate again") from problem
         return cls(**parts, error=error, n_classes=n_classes)
+
+
+def _answers(model: Linear, features: NDArray[np.floating], targets: NDArray[np.float64]) -> Examples:
+    """Answers to learn from. One that contradicts what is all but certain weighs little: people also join what looks different."""
+    surprise = np.where(targets > 0, -1, 1) * model.log_odds(features)
+    return Examples(features, targets, expit(2 * (_SURPRISE - surprise)))
 
 
 def calibrate(vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairModel:

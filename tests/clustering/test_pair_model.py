@@ -125,20 +125,6 @@ def test_log_odds_tell_pairs_of_one_class():
     assert np.median(log_odds[same]) > 0 > np.median(log_odds[~same]) > background
 
 
-def test_answers_teach_about_pairs_that_nobody_was_asked_about():
-    points, coarse, fine = levels(10, 3)
-    pile, first = Pile(points), np.unique(fine, return_index=True)[1].reshape(10, 4)  # a point of every fine class
-    asked = [(a, b) for own in first[:5].tolist() for k, a in enumerate(own) for b in own[:k]]
-    pairs, before, _ = PACKAGED.log_odds(pile)
-    is_free = (coarse[pairs.first] == coarse[pairs.second]) & (fine[pairs.first] != fine[pairs.second])
-    is_free &= coarse[pairs.first] > 4
-    for links, sign in (({"must_link": asked}, 1), ({"cannot_link": asked}, -1)):
-        parsed = Links.parse(links.get("must_link"), links.get("cannot_link"), len(pile))
-        _, scores = PACKAGED.corrected_by(pile, parsed)
-        assert sign * (scores.log_odds - before)[is_free].mean() > 0.3
-    assert PACKAGED.corrected_by(pile, Links.parse(None, None, len(pile)))[0] is PACKAGED
-
-
 def test_a_model_survives_a_file():
     record = json.loads(json.dumps(taught()[0].as_dict()))
     assert PairModel.from_dict(record).as_dict() == taught()[0].as_dict()

@@ -122,9 +122,6 @@ def test_merges_are_those_of_plain_loops(n, seed, fraction, linked):
         assert {name: found[name] for name in features} == pytest.approx(features, abs=3e-3)
         assert (tree.n_across[merge], tree.sizes[tree.n_leaves + merge]) == (small * large, small + large)
     assert list(heights.values()) == sorted(heights.values(), reverse=True)  # the best first
-    for pair, merge in zip(combinations(range(n), 2), tree.merges_of(all_pairs(n)), strict=True):
-        first = next((i for i, node in enumerate(points) if set(pair) <= node), -1)
-        assert merge == (first - tree.n_leaves if first >= tree.n_leaves else -1)
 
 
 def test_complete_merges_all_that_is_connected():

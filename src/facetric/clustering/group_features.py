@@ -48,7 +48,7 @@ def group_features(
         _log_odds(cut.expected[groups] / n_pairs), np.log(sizes), *same, _log_odds(of_nodes[groups]),
         np.full(len(groups), _log_odds(cut.f1)), 1.0 * (sizes == 2), _log_odds(above[groups]), _log_odds(inner / n_pairs),
         np.log((outside / sizes + _FEW) / (2 * inside[:, 0] / sizes + _FEW)),
-        np.full(len(groups), (tree.sizes[roots] == 1).mean()), np.full(len(groups), np.log(sizes).mean()),
+        np.full(len(groups), (tree.sizes[roots] == 1).mean()), np.full(len(groups), np.log(sizes).sum() / max(len(groups), 1)),
     ]  # fmt: skip
     return groups, np.column_stack(columns)
 
@@ -62,6 +62,8 @@ def _expected(scores: Scores, tree: PairTree, cut: Cut, n_nodes: int) -> tuple[N
     """Per root, of the listed pairs: (probabilities inside, their number), and the probabilities of those that lead out."""
     first, second = (cut.roots[tree.leaves[ends]] for ends in scores.pairs)
     probable, own = expit(scores.log_odds), first == second
-    inside = np.column_stack([np.bincount(first[own], probable[own], n_nodes), np.bincount(first[own], minlength=n_nodes)])
+    columns = [np.bincount(first[own], weights, n_nodes) for weights in (probable[own], np.ones(np.count_nonzero(own)))]
     out = [np.bincount(ends[~own], probable[~own], n_nodes) for ends in (first, second)]
-    return inside, out[0] + out[1]
+    inside: NDArray[np.float64] = np.column_stack(columns).astype(np.float64)
+    outside: NDArray[np.float64] = np.add(*out).astype(np.float64)
+    return inside, outside

@@ -6,24 +6,19 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import coo_array  # type: ignore[import-untyped]
 from scipy.special import expit, logit  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
 from facetric.clustering.cut import Cut, best_cut, cut_into
-from facetric.clustering.group_features import Scores
 from facetric.clustering.knn import checked_number, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.pair_model import PairModel
 from facetric.clustering.pair_tree import PairTree
 from facetric.clustering.pile import Pile
+from facetric.clustering.questions import ambiguity, questions
 from facetric.progress import Progress
-
-MOST_QUESTIONS = 500  # that are worth asking
-_SAMPLE = 200  # points of a cluster that are looked at for the one in its middle
 
 
 @dataclass(frozen=True)
@@ -73,7 +68,7 @@ class PairLinkage(ClusterMixin, BaseEstimator):
     expected_ : ExpectedPrecision or None
         The same of all clusters together, with an interval, and the expected recall; None where all points are alone.
     ambiguity_ : (n,) array in [0, 1]
-        How near the best other cluster is to being as probable as the own one. 1: indifferent.
+        How near the best other cluster is to being as probable as the own one; 1: at least as probable.
     questions_ : (n_questions, 2) array
         Pairs of points of which one would like to know whether they are of one class, the most useful first.
 
@@ -109,24 +104,24 @@ class PairLinkage(ClusterMixin, BaseEstimator):
     ) -> Self:
         """Cluster the rows of X, or a `Pile` of them, which spares the search for neighbors when they are clustered again.
 
-        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not; they also teach the model what "of one
-        class" means here. `progress` is called with (step, done, total).
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not; points that would be with linked ones
+        follow them. `progress` is called with (step, done, total).
         """
         pile = X if isinstance(X, Pile) else self._pile(X, progress)
         self.n_features_in_ = pile.vectors.shape[1]
         links = Links.parse(must_link, cannot_link, len(pile))
         model = self._checked(len(pile), links.n_groups)
-        model, scores = model.corrected_by(pile, links)
+        scores = model.log_odds(pile)
         if self.n_clusters is not None:
             scores = model.connected(pile, scores)
         if links.joins and self.n_clusters is None:  # else those who follow could leave fewer clusters than asked for
             free = Links.parse(None, links.cannot, len(pile))
             tree, probability = model.tree(scores, free)
             alone = best_cut(tree, probability, self.shift).roots[tree.leaves]
-            known, links = links, Links.parse([*links.must.tolist(), *_followers(alone, links)], links.cannot, len(pile))
+            together = Links.parse([*links.must.tolist(), *_followers(alone, links)], links.cannot, len(pile))
         else:
-            known = links
-        tree, probability = model.tree(scores, links, complete=self.n_clusters is not None)
+            together = links
+        tree, probability = model.tree(scores, together, complete=self.n_clusters is not None)
         cut = best_cut(tree, probability, self.shift) if self.n_clusters is None else cut_into(tree, probability, self.n_clusters)
         self.labels_, roots = _by_first(cut.roots[tree.leaves])
         self.n_clusters_ = len(roots)
@@ -135,8 +130,8 @@ class PairLinkage(ClusterMixin, BaseEstimator):
         self.precision_[groups] = precision
         self.precision_ = self.precision_[roots]
         self.expected_ = _expected(tree, probability, cut, groups, precision, model.error)
-        self.ambiguity_ = _ambiguity(scores, self.labels_)
-        self.questions_ = _questions(pile, known, tree, probability, cut)
+        self.ambiguity_ = ambiguity(scores, self.labels_)
+        self.questions_ = questions(pile.vectors, links, scores, self.labels_, self.ambiguity_)
         return self
 
     def _checked(self, n: int, n_groups: int) -> PairModel:
@@ -196,85 +191,3 @@ def _expected(
     total = float(cut.expected[groups].sum())
     apart = (cut.roots[tree.n_leaves :] < 0) @ (probability * tree.n_across)
     return ExpectedPrecision(Estimate(value, low, high), total / max(total + float(apart), 1e-9))
-
-
-def _ambiguity(scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The mean probability to be of one class with the points of the best other cluster, over that with the own cluster's.
-
-    A point that is alone has ½ in place of the latter. Of large clusters the nearest points count.
-    """
-    n, probability = len(labels), expit(scores.log_odds)
-    rows = np.concatenate([scores.pairs.first, scores.pairs.second])
-    others = labels[np.concatenate([scores.pairs.second, scores.pairs.first])]
-    n_clusters = int(labels.max()) + 1
-    sums = coo_array((np.concatenate([probability, probability]), (rows, others)), shape=(n, n_clusters)).tocsr()
-    counts = coo_array((np.ones(len(rows)), (rows, others)), shape=(n, n_clusters)).tocsr()
-    means = sums.tocoo()
-    per_cell = means.data / np.maximum(counts.data, 1)
-    is_own = labels[means.row] == means.col
-    own, other = np.full(n, 0.5), np.zeros(n)
-    own[means.row[is_own]] = per_cell[is_own]
-    np.maximum.at(other, means.row[~is_own], per_cell[~is_own])
-    found: NDArray[np.float64] = np.clip(other / np.maximum(own, 1e-9), 0.0, 1.0)
-    return found
-
-
-def _questions(pile: Pile, links: Links, tree: PairTree, probability: NDArray[np.float64], cut: Cut) -> NDArray[np.int64]:
-    """Of the merges that were made and those that were not, the ones whose answer would change the expected F1 most.
-
-    A photo in the middle of either part stands for it. What is known already is not asked.
-    """
-    n_leaves = tree.n_leaves
-    stands, order, starts = _places(tree.parts, cut.roots, tree.sizes)
-    sides = stands[tree.parts]  # (n_merges, 2) nodes
-    is_made = cut.roots[n_leaves:] >= 0
-    n_pairs = tree.sizes[sides].prod(axis=1)
-    value = np.where(is_made, (1 - probability) * cut.price, probability * (1 - cut.price)) * n_pairs
-    points, first = np.argsort(tree.leaves, kind="stable"), np.searchsorted(np.sort(tree.leaves), np.arange(n_leaves + 1))
-    known = {tuple(pair) for pair in links.cannot_between(links.codes).tolist()}
-    asked = list[tuple[int, int]]()
-    for merge in np.argsort(-value, kind="stable")[: 2 * MOST_QUESTIONS].tolist():
-        pair = [_middle(pile, points, first, order[slice(*starts[node])]) for node in sides[merge]]
-        codes = tuple(sorted(links.codes[pair].tolist()))
-        if codes[0] != codes[1] and codes not in known:
-            known.add(codes)
-            asked.append((pair[0], pair[1]))
-    return np.array(asked[:MOST_QUESTIONS], dtype=np.int64).reshape(-1, 2)
-
-
-def _middle(pile: Pile, points: NDArray[np.int64], first: NDArray[np.int64], leaves: NDArray[np.int64]) -> int:
-    """Of the points of these leaves, the one nearest to their mean; of very many, a sample is looked at."""
-    some = leaves[np.linspace(0, len(leaves) - 1, min(len(leaves), _SAMPLE)).astype(np.int64)]
-    rows = np.concatenate([points[first[leaf] : first[leaf + 1]][:_SAMPLE] for leaf in some])
-    vectors = pile.vectors[rows]
-    return int(rows[(vectors @ vectors.mean(axis=0)).argmax()])
-
-
-@njit(cache=True, nogil=True)
-def _places(
-    parts: NDArray[np.int64], roots: NDArray[np.int64], sizes: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Per node: itself or, above the groups, the largest group in it; all leaves such that a node's are in a row; where."""
-    n = len(sizes)
-    n_leaves = n - len(parts)
-    stands, counts = np.arange(n), np.ones(n, np.int64)
-    is_part = np.zeros(n, np.bool_)
-    for i in range(len(parts)):
-        a, b = parts[i]
-        node = n_leaves + i
-        counts[node] = counts[a] + counts[b]
-        is_part[a] = is_part[b] = True
-        if roots[node] < 0:
-            stands[node] = stands[a] if sizes[stands[a]] >= sizes[stands[b]] else stands[b]
-    starts, order, at = np.zeros((n, 2), np.int64), np.empty(n_leaves, np.int64), 0
-    for node in range(n - 1, -1, -1):
-        if not is_part[node]:
-            starts[node, 0], at = at, at + counts[node]
-        starts[node, 1] = starts[node, 0] + counts[node]
-        if node < n_leaves:
-            order[starts[node, 0]] = node
-        else:
-            a, b = parts[node - n_leaves]
-            starts[a, 0] = starts[node, 0]
-            starts[b, 0] = starts[node, 0] + counts[a]
-    return stands, order, starts

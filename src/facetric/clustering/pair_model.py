@@ -39,8 +39,6 @@ from facetric.metrics import label_codes
 FORMAT = 1  # of as_dict
 N_PILES = 60  # that a fit draws: a third of all classes, a third of either half
 _STRENGTH = 3.0  # of what is known before
-STRENGTH_OF_PAIRS = STRENGTH_OF_MERGES = 30.0
-_SURPRISE = 2.0  # log-odds against an answer, from which on it teaches less
 _FEWEST = 6  # classes whose halves can be compared
 _NAMES = {"pairs": PAIR_FEATURES, "merges": MERGE_FEATURES, "groups": GROUP_FEATURES}
 
@@ -101,21 +99,6 @@ class PairModel:
         """Average linkage on the log-odds, and the probability that a pair across the parts of a merge is of one class."""
         tree = pair_tree(*scores, links, complete=complete)
         return tree, expit(self.merges.log_odds(tree.features))
-
-    def corrected_by(self, pile: Pile, links: Links) -> tuple[PairModel, Scores]:
-        """This model adapted to what is known about some pairs of this pile, and what it says about the others."""
-        known = np.sort(np.concatenate([links.must, links.cannot]), axis=1).astype(np.int32)
-        if not len(known):
-            return self, self.log_odds(pile)
-        answered, targets = Pairs(*known.T), np.repeat([1.0, 0.0], [len(links.must), len(links.cannot)])
-        pairs = self.pairs.fitted(_answers(self.pairs, pile.features(answered), targets), STRENGTH_OF_PAIRS)
-        found = replace(self, pairs=pairs)
-        scores = found.log_odds(pile)
-        tree = found.tree(scores, Links.parse(None, None, len(pile)))[0]
-        merges = tree.merges_of(answered)
-        joined = merges >= 0
-        examples = _answers(self.merges, tree.features[merges[joined]], targets[joined])
-        return replace(found, merges=self.merges.fitted(examples, STRENGTH_OF_MERGES)), scores
 
     def precision(
         self, scores: Scores, tree: PairTree, probability: NDArray[np.float64], cut: Cut
@@ -212,12 +195,6 @@ class PairModel:
         except (KeyError, TypeError, AttributeError, ValueError) as problem:
             raise ValueError(f"a stored pair model is damaged ({problem}): calibrate again") from problem
         return cls(**parts, error=error, n_classes=n_classes)
-
-
-def _answers(model: Linear, features: NDArray[np.floating], targets: NDArray[np.float64]) -> Examples:
-    """Answers to learn from. One that contradicts what is all but certain weighs little: people also join what looks different."""
-    surprise = np.where(targets > 0, -1, 1) * model.log_odds(features)
-    return Examples(features, targets, expit(2 * (_SURPRISE - surprise)))
 
 
 def calibrate(vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairModel:

@@ -45,10 +45,6 @@ class PairTree:
     def n_leaves(self) -> int:
         return len(self.sizes) - len(self.parts)
 
-    def merges_of(self, pairs: Pairs) -> NDArray[np.int64]:
-        """The merge that joins both points of each pair; −1 where none does, or must_link did."""
-        return _merges_of(self.parts, self.leaves, len(self.sizes), pairs.first, pairs.second)
-
 
 def pair_tree(
     pairs: Pairs, log_odds: NDArray[np.float64], background: float, links: Links, *, complete: bool = False
@@ -295,22 +291,3 @@ def _summed(
     for node in range(len(sizes)):
         inner[node] = sums[node] / max(sizes[node] * (sizes[node] - 1) / 2, 1.0)
     return sizes, inner, wanted, parents
-
-
-@njit(cache=True, nogil=True)
-def _merges_of(
-    parts: NDArray[np.int64], leaves: NDArray[np.int64], n: int, first: NDArray[np.int32], second: NDArray[np.int32]
-) -> NDArray[np.int64]:
-    n_leaves, parents, found = n - len(parts), np.full(n, n), np.full(len(first), -1)
-    for i in range(len(parts)):
-        parents[parts[i, 0]] = parents[parts[i, 1]] = n_leaves + i
-    for i in range(len(first)):
-        a, b = leaves[first[i]], leaves[second[i]]
-        while a != b:  # a node comes before what it is part of
-            if a < b:
-                a = parents[a]
-            else:
-                b = parents[b]
-        if n_leaves <= a < n:
-            found[i] = a - n_leaves
-    return found

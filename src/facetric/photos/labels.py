@@ -175,4 +175,4 @@ def _fitted(cases: NDArray[np.float64], unknown_fraction: float) -> _Precision:
 
     model = make_pipeline(StandardScaler(), LogisticRegression())
     model.fit(evidence, right, logisticregression__sample_weight=weights / weights.mean())
-    return lambda evidence: model.predict_proba(evidence)[:, 1]  # type: ignore[no-any-return]
+    return lambda evidence: model.predict_proba(evidence)[:, 1]

@@ -7,17 +7,20 @@ from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
+from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network
 from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors
 from facetric.embedder.weights import WeightsError
 
 __all__ = [
+    "NETWORKS",
     "WHOLE",
     "Embedder",
     "Embedding",
     "ExportError",
     "ImageLike",
+    "NamedNetwork",
     "Network",
     "Vectors",
     "WeightsError",
@@ -26,7 +29,9 @@ __all__ = [
     "check_fit",
     "closed_form_vectors",
     "encode",
+    "is_network_name",
     "load",
+    "named_network",
     "network_fingerprint",
     "save_network",
 ]

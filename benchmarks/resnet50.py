@@ -68,9 +68,7 @@ def converted(keras, epsilon, backbone):
     def fill(convolution, normalization, layer, branch):
         kernel, bias = keras[f"{layer}{branch}/kernel"].permute(3, 2, 0, 1), keras[f"{layer}{branch}/bias"]
         name = f"bn{branch}" if layer == "res" else "bn_conv1"
-        gamma, beta, mean, variance = (
-            keras[f"{name}/{part}"] for part in ("gamma", "beta", "moving_mean", "moving_variance")
-        )
+        gamma, beta, mean, variance = (keras[f"{name}/{part}"] for part in ("gamma", "beta", "moving_mean", "moving_variance"))
         own = backbone.get_submodule(normalization)
         for key, value in {
             f"{convolution}.weight": kernel.flip(1) if layer == "conv1" else kernel,

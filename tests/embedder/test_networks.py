@@ -9,7 +9,8 @@ import pytest
 import timm
 import torch
 
-from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, named_network, unknown_network
+import facetric
+from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, named_network
 
 POOLINGS = {"average": "avg", "class token": "token", "attention": "map"}
 
@@ -32,7 +33,6 @@ def test_names_are_unique_and_found_by_timms_too() -> None:
     assert all(name == row.name for name, row in NETWORKS.items())
     for row in NETWORKS.values():
         assert named_network(row.name) is named_network(row.timm) is named_network(row.recorded) is row
-    assert named_network("resnet18") is None
 
 
 def test_a_pinned_revision_or_checksum_is_a_whole_one() -> None:
@@ -47,6 +47,10 @@ def test_a_name_is_a_network_and_a_path_is_not(name: str) -> None:
     assert not any(map(is_network_name, (f"./{name}", Path(name), None, "runs/photos", "lite1.onnx")))
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    assert "no run folder dinov2-smal: did you mean dinov2-small?" in str(unknown_network("dinov2-smal"))
-    assert "`facetric models` lists the networks" in str(unknown_network("xyzzy"))
+@pytest.mark.parametrize(
+    ("name", "way_out"), [("dinov2-smal", "did you mean dinov2-small?"), ("xyzzy", "`facetric models` lists the networks")]
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name: str, way_out: str) -> None:
+    for ask in (named_network, facetric.load):
+        with pytest.raises(ValueError, match=f"^there is no network and no run folder {name}: {re.escape(way_out)} "):
+            ask(name)

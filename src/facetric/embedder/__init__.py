@@ -7,6 +7,7 @@ from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
+from facetric.embedder.network_speed import images_per_second
 from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network
 from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
@@ -29,6 +30,7 @@ __all__ = [
     "check_fit",
     "closed_form_vectors",
     "encode",
+    "images_per_second",
     "is_network_name",
     "load",
     "named_network",

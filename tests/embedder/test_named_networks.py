@@ -5,6 +5,7 @@ The architecture is the real one, with random weights: the file is in the hub's 
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -15,7 +16,8 @@ import torch
 from safetensors.torch import save_file
 
 import facetric
-from facetric.embedder import NETWORKS, Embedder, build_network, cached_activations, encode
+from embedder.hub_server import running_hub
+from facetric.embedder import NETWORKS, Embedder, WeightsError, build_network, cached_activations, encode
 from facetric.embedder.onnx_export import sample_images
 from facetric.images import Files
 from facetric.losses import build_loss
@@ -79,3 +81,59 @@ def test_a_named_network_goes_all_the_way(name: str, tmp_path: Path) -> None:
     Embedder(started).save(tmp_path / "trained.safetensors")
     loaded = facetric.load(tmp_path / "trained.safetensors")
     np.testing.assert_array_equal(encode(loaded.network, Files(images)), encode(started, Files(images)))
+
+
+@pytest.fixture
+def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """timm's smallest network with a normalization of its own, on a hub that can be reached, as files by name."""
+    from huggingface_hub import constants
+
+    torch.manual_seed(5)
+    network = timm.create_model("test_resnet", pretrained=False)
+    save_file(network.state_dict(), tmp_path / "model.safetensors")
+    trained = {"input_size": [3, 128, 128], "mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
+    config = json.dumps({"architecture": "test_resnet", "num_classes": 1000, "pretrained_cfg": trained})
+    files = {"config.json": config.encode(), "model.safetensors": (tmp_path / "model.safetensors").read_bytes()}
+    with running_hub() as hub:
+        hub.add("owner/tiny", files)
+        for kind in ("http_proxy", "https_proxy", "all_proxy"):
+            monkeypatch.delenv(kind, raising=False)
+            monkeypatch.delenv(kind.upper(), raising=False)
+        monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        yield hub, files, network.eval()
+
+
+def test_a_network_of_timm_on_the_hub_is_loaded_with_its_normalization(published, tmp_path: Path) -> None:
+    _, files, network = published
+    images = sample_images(3)
+    model = facetric.load("hf-hub:owner/tiny")
+    assert (model.name, model.preprocessing.crop, model.preprocessing.mean) == ("hf-hub:owner/tiny", 128, (0.1, 0.2, 0.3))
+    inputs = torch.from_numpy(model.network.crop(np.stack([model.preprocessing.pixels(image) for image in images])))
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(network.forward_head(network.forward_features(inputs), pre_logits=True), dim=1)
+    np.testing.assert_allclose(model.encode(images), expected, atol=1e-5)
+    place = tmp_path / "files"
+    place.mkdir()
+    for file, content in files.items():
+        (place / file).write_bytes(content)
+    local = facetric.load(place / "model.safetensors")
+    assert (local.fingerprint, local.name) == (model.fingerprint, "model.safetensors")
+    assert pickle.loads(pickle.dumps(local)).fingerprint == model.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        (b"{}", "owner/tiny needs a config.json of timm, .* (it lacks 'architecture'): choose a model of timm"),
+        (b"[1", "owner/tiny needs a config.json of timm"),
+        (b'{"architecture": "x_net", "input_size": [3, 9, 9], "mean": [], "std": []}', "this version of timm does not have"),
+    ],
+)
+def test_what_is_no_model_of_timm_is_one_line(published, config: bytes, line: str) -> None:
+    hub, _, _ = published
+    hub.add("owner/tiny", {"config.json": config})
+    with pytest.raises(WeightsError, match=line.replace("(", r"\(").replace(")", r"\)")) as caught:
+        facetric.load("hf-hub:owner/tiny")
+    assert "\n" not in str(caught.value)

@@ -46,7 +46,8 @@ def build_network(
     """A network with `dim` dimensions, in training mode.
 
     * `name`: one of `NETWORKS` such as "lite1" or "dinov2-small", any other model of timm ("resnet18" or "timm:resnet18"), one of
-      timm on the hub ("hf-hub:OWNER/NAME"), "googlenet" (the paper's) or "glyphnet" (small grayscale images);
+      timm on the hub ("hf-hub:OWNER/NAME"), a file of weights beside timm's config.json ("model.safetensors"), "googlenet" (the
+      paper's) or "glyphnet" (small grayscale images);
     * `dim`: the length of an embedding; None for the pooled features themselves, without a head;
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
     * `image_size`: the side of the square input in pixels, the backbone's own unless given; position embeddings in weights of
@@ -64,10 +65,14 @@ def build_network(
     """
     trained: Mapping[str, Any] = {}  # with which normalization, where timm's record of the architecture does not say it
     if name.startswith("hf-hub:"):
-        repository = name.removeprefix("hf-hub:")
-        name, own_size, trained = _published(repository, fetched(repository, "config.json"))
+        source = name.removeprefix("hf-hub:")
+        name, own_size, trained = _published(source, fetched(source, "config.json"))
         image_size = image_size or own_size
-        weights = fetched(repository, WEIGHTS) if weights in (None, "hub") else weights
+        weights = fetched(source, WEIGHTS) if weights in (None, "hub") else weights
+    elif name.endswith(".safetensors"):
+        source, weights = name, name if weights is None else weights
+        name, own_size, trained = _published(source, Path(source).with_name("config.json"))
+        image_size = image_size or own_size
     elif row := NETWORKS.get(name):
         name, image_size = row.recorded, image_size or row.image_size
     name = name.removeprefix("timm:")
@@ -92,7 +97,7 @@ def build_network(
         )
 
 
-def _published(repository: str, path: Path) -> tuple[str, int, dict[str, Any]]:
+def _published(source: str, path: Path) -> tuple[str, int, dict[str, Any]]:
     """What a config.json of timm says: the architecture, the size of its input, and the normalization."""
     import timm
 
@@ -101,13 +106,15 @@ def _published(repository: str, path: Path) -> tuple[str, int, dict[str, Any]]:
         trained = config.get("pretrained_cfg", config)
         name, size = str(config["architecture"]), int(trained["input_size"][1])
         normalization = {key: tuple(map(float, trained[key])) for key in ("mean", "std")}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise WeightsError(
-            f"{repository} is no model of timm, its config.json lacks {error}: choose one whose page names timm, or convert it"
+            f"{source} needs a config.json of timm, with its architecture and normalization ({reason}): choose a model of timm, "
+            "or pass a file as weights of a network, build_network(NETWORK, weights=FILE)"
         ) from error
     if not timm.is_model(name) or config.get("model_args"):
         what = "arguments of its own" if timm.is_model(name) else "an architecture that this version of timm does not have"
-        raise WeightsError(f"{repository} has {what} ({name}): choose another model, or another version of timm")
+        raise WeightsError(f"{source} has {what} ({name}): choose another model, or another version of timm")
     return name, size, normalization
 
 

@@ -16,6 +16,7 @@ from PIL import Image
 from facetric.clustering import PairModel
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
+    is_described,
     load_network,
     network_fingerprint,
     pair_model_file,
@@ -176,6 +177,8 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
     """The embedder of a network, of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such
     as birds.safetensors, or of a file that `facetric export` wrote.
 
+    A file of weights that timm wrote is taken too, where its config.json lies beside it.
+
     A network is one that `facetric models` lists ("lite1", "dinov2-small"), "timm:NAME" or "hf-hub:OWNER/NAME". It is not
     trained further, and sees the central square of an image; one that is not here is downloaded once. Such a name is a
     network's even where a folder has it: that is "./lite1", or a `Path`. Without anything: lite0, which comes with the install.
@@ -201,6 +204,9 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
     place = usable_device(device)
     if not where.exists() and where.name == str(path) and where.suffix != ".safetensors":
         named_network(str(path))  # refuses it with the nearest name
+    if where.suffix == ".safetensors" and where.with_name("config.json").is_file() and not is_described(where):
+        network = build_network(str(where), dim=None, fit="crop").eval()
+        return Embedder(network.to(place), file=where, origin=origin)
     weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
     network, fingerprint = load_network(weights), network_fingerprint(weights)
     pair_model, fitted_to = read_pair_model(pair_model_file(weights), fingerprint)

@@ -38,7 +38,7 @@ from pair_model import SHAPES, drawn, f1s, listed
 
 KINDS = {"cub": "stretch", "pets": "crop", "groceries": "crop"}  # photos of CUB are squares already
 NETWORKS = ("lite0", "lite1", "lite2", "resnet50")
-ROWS = (*NETWORKS, "lite0 mirrored", "lite0+lite1", "lite0+lite1+lite2", "lite0+lite1+lite2+resnet50")
+ROWS = (*NETWORKS, "lite0 mirrored", "lite0+lite1", "lite0+lite1+lite2")
 ENOUGH, DIM = 2000, 256  # as the recipe for one's own photos has it
 
 # Name and image_size; None for the backbone's own.
@@ -146,7 +146,7 @@ def vectors(kind: str, name: str, folder: Path, file: Path | None) -> np.ndarray
         model.prepare(len(photos))
         if mirrored:
             seen = unit_rows(vectors(kind, network, folder, file))
-            found = unit_rows(seen + encode(model.network, Mirrored(photos)))  # type: ignore[arg-type]
+            found = unit_rows(seen + encode(model._engine, Mirrored(photos)))  # type: ignore[arg-type]
         else:
             found = model.encode(list(photos.images))
         np.save(kept, found)

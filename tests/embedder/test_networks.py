@@ -10,7 +10,7 @@ import timm
 import torch
 
 import facetric
-from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, named_network
+from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, named_network, unknown_network
 
 POOLINGS = {"average": "avg", "class token": "token", "attention": "map"}
 
@@ -31,6 +31,7 @@ def test_a_row_is_what_timm_builds(row) -> None:
 def test_names_are_unique_and_found_by_timms_too() -> None:
     assert DEFAULT in NETWORKS
     assert all(name == row.name for name, row in NETWORKS.items())
+    assert named_network("resnet18") is None
     for row in NETWORKS.values():
         assert named_network(row.name) is named_network(row.timm) is named_network(row.recorded) is row
 
@@ -51,6 +52,7 @@ def test_a_name_is_a_network_and_a_path_is_not(name: str) -> None:
     ("name", "way_out"), [("dinov2-smal", "did you mean dinov2-small?"), ("xyzzy", "`facetric models` lists the networks")]
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, way_out: str) -> None:
-    for ask in (named_network, facetric.load):
-        with pytest.raises(ValueError, match=f"^there is no network and no run folder {name}: {re.escape(way_out)} "):
-            ask(name)
+    line = f"there is no network and no run folder {name}: {way_out} "
+    assert str(unknown_network(name)).startswith(line)
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}"):
+        facetric.load(name)

@@ -27,13 +27,16 @@ def models(
     with their source. Beside these, timm:NAME and hf-hub:OWNER/NAME are taken.
     """
     with one_line_errors("models"), steps_shown() as progress:
-        from facetric.embedder import NETWORKS, images_per_second, named_network
+        from facetric.embedder import NETWORKS, images_per_second, unknown_network
 
         rows: list[dict[str, Any]] = []
-        for row in map(named_network, names or NETWORKS):
+        if unknown := set(names or ()) - set(NETWORKS):
+            raise unknown_network(min(unknown))
+        for name in names or NETWORKS:
+            row = NETWORKS[name]
             rows.append({**asdict(row), "is_here": row.is_here})
             if speed:
-                rows[-1]["images_per_second"] = images_per_second(row.name, device=device, progress=progress)
+                rows[-1]["images_per_second"] = images_per_second(name, device=device, progress=progress)
     if as_json:
         typer.echo(json.dumps(rows, indent=1))
         return

@@ -8,7 +8,7 @@ from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.network_speed import images_per_second
-from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network
+from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here, unknown_network
 from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors
@@ -35,5 +35,7 @@ __all__ = [
     "load",
     "named_network",
     "network_fingerprint",
+    "networks_here",
     "save_network",
+    "unknown_network",
 ]

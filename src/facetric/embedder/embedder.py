@@ -26,7 +26,7 @@ from facetric.embedder.checkpoint import (
 )
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.network import Network
-from facetric.embedder.networks import DEFAULT, is_network_name, named_network
+from facetric.embedder.networks import DEFAULT, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
 from facetric.images import Files, as_source
@@ -203,7 +203,7 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
         return Embedder(read_engine(where), file=where, origin=origin)
     place = usable_device(device)
     if not where.exists() and where.name == str(path) and where.suffix != ".safetensors":
-        named_network(str(path))  # refuses it with the nearest name
+        raise unknown_network(str(path))
     if where.suffix == ".safetensors" and where.with_name("config.json").is_file() and not is_described(where):
         network = build_network(str(where), dim=None, fit="crop").eval()
         return Embedder(network.to(place), file=where, origin=origin)

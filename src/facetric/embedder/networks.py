@@ -175,22 +175,24 @@ _ROWS = (
 NETWORKS = {row.name: row for row in _ROWS}
 
 
-def named_network(name: str) -> NamedNetwork:
-    """The row of a network by its name here or by timm's; a ValueError with the nearest name where there is none."""
-    found = NETWORKS.get(name) or next((row for row in _ROWS if name in (row.timm, row.recorded)), None)
-    if found is None:
-        near = get_close_matches(name, NETWORKS, n=1)
-        way_out = f"did you mean {near[0]}?" if near else "`facetric models` lists the networks"
-        raise ValueError(
-            f"there is no network and no run folder {printable(name)}: {way_out} (or timm:NAME, hf-hub:OWNER/NAME, a run folder, "
-            "a .safetensors or .onnx file)"
-        )
-    return found
+def named_network(name: str) -> NamedNetwork | None:
+    """The row of a network by its name here or by timm's; None where there is none."""
+    return NETWORKS.get(name) or next((row for row in _ROWS if name in (row.timm, row.recorded)), None)
 
 
-def networks_here() -> list[str]:
-    """The names of those that need no download."""
-    return [name for name, row in NETWORKS.items() if row.is_here]
+def unknown_network(name: str) -> ValueError:
+    """What to say where there is neither a network nor a path of this name."""
+    near = get_close_matches(name, NETWORKS, n=1)
+    way_out = f"did you mean {near[0]}?" if near else "`facetric models` lists the networks"
+    return ValueError(
+        f"there is no network and no run folder {printable(name)}: {way_out} (or timm:NAME, hf-hub:OWNER/NAME, a run folder, "
+        "a .safetensors or .onnx file)"
+    )
+
+
+def networks_here() -> tuple[str, ...]:
+    """Those that need no download, the smallest first."""
+    return tuple(row.name for row in sorted(_ROWS, key=lambda row: row.megabytes) if row.is_here)
 
 
 def is_network_name(model: str | os.PathLike[str] | None) -> bool:

@@ -26,7 +26,7 @@ from facetric.embedder.checkpoint import (
 )
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.network import Network
-from facetric.embedder.networks import DEFAULT, is_network_name, unknown_network
+from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
 from facetric.images import Files, as_source
@@ -191,7 +191,9 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
         )
     if is_network_name(path) or path is None:
         asked = None if path == DEFAULT else path
-        network = build_network(path or DEFAULT, dim=None, fit="crop").eval()  # type: ignore[arg-type]
+        row = NETWORKS.get(path or DEFAULT)  # type: ignore[arg-type]
+        dim = row.dim if row and row.is_projected else None
+        network = build_network(path or DEFAULT, dim=dim, fit="crop").eval()  # type: ignore[arg-type]
         return Embedder(network.to(usable_device(device)), origin=(asked, checkpoint, device))  # type: ignore[arg-type]
     where = Path(path).expanduser()
     origin = (str(where.absolute()), checkpoint, device)

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 TOKEN = "hf_of_the_owner"
 _LARGE = (".safetensors", ".onnx", ".bin")
@@ -115,6 +118,8 @@ class _Answers(BaseHTTPRequestHandler):
                 self._send_file(self._large(oid), {"ETag": f'"{oid}"'}, is_corrupt=hub.is_corrupt)
         elif path == "/api/repos/create":
             self._create(json.loads(body))
+        elif path == "/api/validate-yaml":
+            self._send_json({"errors": [], "warnings": []})
         elif path == "/api/whoami-v2":
             self._send_json(
                 {"name": "owner", "type": "user", "orgs": []} if self._is_owner() else {}, 200 if self._is_owner() else 401
@@ -280,3 +285,23 @@ def running_hub() -> Iterator[Hub]:
         hub.shutdown()
         hub.server_close()
         thread.join()
+
+
+def reach(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: Path, *, token: str = "", is_offline: bool = False) -> None:
+    """This process reaches the hub there, with a cache of its own; the client reads the environment but once."""
+    from huggingface_hub import constants
+
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN", token)
+    values = {"ENDPOINT": endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "token")}
+    values |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
+    for name, value in {**values, "HF_HUB_OFFLINE": is_offline, "HF_HUB_DISABLE_XET": True}.items():
+        monkeypatch.setattr(constants, name, value)
+
+
+def closed_port() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from embedder.hub_server import TOKEN, Hub, running_hub
+from embedder.hub_server import TOKEN, Hub, closed_port, reach, running_hub
 from facetric.embedder import WeightsError
 from facetric.embedder.hub import fetched
 from processes import command, start, wait, wait_for
@@ -31,20 +31,13 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def reached(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """This process reaches the hub; call it to change where that is, or to be offline."""
-    from huggingface_hub import constants
+    """This process reaches the hub; call it to change where that is, to be offline, or to have a token."""
 
-    def reach(endpoint: str = hub.endpoint, *, is_offline: bool = False) -> None:
-        monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", is_offline)
+    def change(endpoint: str = hub.endpoint, **options: Any) -> None:
+        reach(monkeypatch, endpoint, tmp_path / "hub", **options)
 
-    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy", "HF_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "token"))
-    reach()
-    return reach
+    change()
+    return change
 
 
 def fetch(repo: str, file: str, *options: str) -> None:
@@ -57,12 +50,6 @@ def failure(*arguments: str, **options: str) -> str:
         fetched(*arguments, **options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
-
-
-def closed_port() -> str:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{free.getsockname()[1]}"
 
 
 @pytest.mark.usefixtures("reached")
@@ -95,12 +82,12 @@ def test_a_branch_that_moved_gives_its_newest_file_and_a_commit_its_own(hub: Hub
     assert fetched(REPO, FILE, revision=commit).read_bytes() == CONTENT
 
 
-def test_a_private_file_is_read_with_the_token_that_only_the_hub_sees(hub: Hub, reached, monkeypatch) -> None:
+def test_a_private_file_is_read_with_the_token_that_only_the_hub_sees(hub: Hub, reached) -> None:
     hub.add("owner/secret", {FILE: CONTENT}, access="private")
     assert "there is no owner/secret on the hub, or it is private: check the name; for a private one log in" in failure(
         "owner/secret", FILE
     )
-    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    reached(token=TOKEN)
     assert fetched("owner/secret", FILE).read_bytes() == CONTENT
     assert [token for _, path, _, token in hub.requests if path.startswith("/storage")] == [False]
 

@@ -1,4 +1,4 @@
-"""Files of repositories on the Hugging Face hub: downloaded, resumed, checked, cached. Every failure is one line."""
+"""Files of repositories on the Hugging Face hub: downloaded, resumed, checked, cached; or put there. Each failure is one line."""
 
 from __future__ import annotations
 
@@ -75,17 +75,41 @@ def fetched(repo: str, file: str, *, revision: str | None = None, sha256: str | 
         return Path(hf_hub_download(repo, file, revision=revision, etag_timeout=HUB_TIMEOUT))  # which is here: it is linked
 
 
+def pushed(folder: Path, repo: str, *, token: str | None, private: bool) -> str:
+    """The commit with which the files of a folder are in the repository OWNER/NAME, which is made if there is none."""
+    from huggingface_hub import HfApi
+
+    hub = HfApi(token=token)
+    with _one_line(repo, "what is there", None, verb="write"), quiet("huggingface_hub"):
+        _soon(hub.whoami)
+        hub.create_repo(repo, private=private, exist_ok=True)
+        if private and not hub.model_info(repo).private:
+            raise WeightsError(
+                f"{repo} is there already, and everyone may read it: choose another name, or allow that (--public)"
+            )
+        done = hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="A model of facetric")
+        return str(done.oid)
+
+
 def _stated(url: str) -> Any:
-    """What the hub says of a file: address, size, checksum, commit. A TimeoutError after five seconds, whatever it waits for: a
-    client's own limit is one for each address of the host, and none for the search of its name.
-    """
+    """What the hub says of a file: address, size, checksum, commit."""
     from huggingface_hub import get_hf_file_metadata
 
+    about = _soon(lambda: get_hf_file_metadata(url, timeout=HUB_TIMEOUT))
+    if about.commit_hash is None or about.etag is None:
+        raise ConnectionError("what answers there is no hub")
+    return about
+
+
+def _soon(request: Callable[[], Any]) -> Any:
+    """What it returns. A TimeoutError after five seconds, whatever it waits for: a client's own limit is one for each address of
+    the host, and none for the search of its name.
+    """
     answers: list[Any] = []
 
     def ask() -> None:
         try:
-            answers.append(get_hf_file_metadata(url, timeout=HUB_TIMEOUT))
+            answers.append(request())
         except Exception as error:  # raised below
             answers.append(error)
 
@@ -96,8 +120,6 @@ def _stated(url: str) -> Any:
         raise TimeoutError(f"no answer within {HUB_TIMEOUT:.0f} seconds")
     if isinstance(answers[0], Exception):
         raise answers[0]
-    if answers[0].commit_hash is None or answers[0].etag is None:
-        raise ConnectionError("what answers there is no hub")
     return answers[0]
 
 
@@ -157,10 +179,16 @@ def _has_checksum(path: Path, stated: str) -> bool:
 
 
 @contextmanager
-def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
+def _one_line(repo: str, file: str, revision: str | None, *, verb: str = "read") -> Iterator[None]:
     """Turn whatever the hub's client raises into a WeightsError."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        LocalTokenNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     name, login = _named(repo, revision), "log in with `hf auth login`, or set HF_TOKEN"
     lines: dict[type[Exception], Callable[[], str]] = {
@@ -174,6 +202,7 @@ def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
             f"{repo} has no revision {revision or 'main'}, or no longer: {constants.ENDPOINT}/{repo}/commits lists those that "
             "are there; without one it is the newest"
         ),
+        LocalTokenNotFoundError: lambda: f"the hub has to know who you are to {verb} {name}: {login}",
         EntryNotFoundError: lambda: f"{name} has no file {file}: check the name and the revision",
     }
     try:
@@ -184,7 +213,7 @@ def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
         line = next((say() for kind, say in lines.items() if isinstance(error, kind)), None)
         status = _status(error)
         if line is None and status in (401, 403):
-            line = f"the hub gives no permission to read {name} ({status}): {login}, with a token that may read it"
+            line = f"the hub gives no permission to {verb} {name} ({status}): {login}, with a token that may {verb} it"
         elif line is None and status:
             line = f"the hub cannot give {file} of {name} now (it answers {status}): try again later"
         elif line is None and isinstance(error, ValueError):  # of its name

@@ -64,6 +64,7 @@ class Hub(ThreadingHTTPServer):
         self.pause = 0.0  # seconds between pieces of a body
         self.silence = 0.0  # seconds before each answer
         self.is_corrupt = False  # bodies of large files have a flipped bit
+        self.takes_ranges = True
         self.failing = 0  # the status of all answers
 
     def add(self, repo: str, files: dict[str, bytes], *, access: str = "open") -> str:
@@ -189,7 +190,8 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _send_file(self, content: bytes, headers: dict[str, str], *, is_corrupt: bool = False) -> None:
         hub, first, status = self.server, 0, 200
-        if span := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
+        span = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if span and hub.takes_ranges:
             first, status = int(span[1]), 206
             headers = {**headers, "Content-Range": f"bytes {first}-{len(content) - 1}/{len(content)}"}
         if is_corrupt:

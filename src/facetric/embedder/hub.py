@@ -7,11 +7,15 @@ import hashlib
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from filelock import FileLock
 
@@ -21,6 +25,8 @@ from facetric.progress import in_notebook
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _SLOW = 2.0  # seconds until there is a progress bar
+_ATTEMPTS = 5  # of a download that gets no further
+_BLOCK = 1 << 18
 
 
 def fetched(repo: str, file: str, *, revision: str | None = None, sha256: str | None = None) -> Path:
@@ -87,7 +93,8 @@ def pushed(folder: Path, repo: str, *, token: str | None, private: bool) -> str:
             raise WeightsError(
                 f"{repo} is there already, and everyone may read it: choose another name, or allow that (--public)"
             )
-        done = hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="A model of facetric")
+        with _bars_if_watched():
+            done = hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="A model of facetric")
         return str(done.oid)
 
 
@@ -126,38 +133,48 @@ def _soon(request: Callable[[], Any]) -> Any:
 def _download(about: Any, blob: Path, file: str, name: str, sha256: str | None) -> None:
     """Put the file in its place in the cache, whole and checked. The hub's own client would begin again in another process."""
     from huggingface_hub import constants
-    from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
     from tqdm.auto import tqdm
 
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    token = headers.pop("authorization", None)
     part = blob.with_name(f"{blob.name}.incomplete")
-    done = part.stat().st_size if part.exists() else 0
-    if about.size is not None and done > about.size:
-        part.unlink()
-        done = 0
-    headers = build_hf_headers()
-    if urlsplit(about.location).netloc != urlsplit(constants.ENDPOINT).netloc:
-        headers.pop("authorization", None)  # the token is for the hub alone, not for where it keeps large files
-    is_shown = sys.stderr.isatty() or in_notebook()
-    shown: dict[str, Any] = {"desc": file, "unit": "B", "unit_scale": True, "leave": False, "delay": _SLOW}
-    with part.open("ab") as target, tqdm(initial=done, total=about.size, disable=not is_shown, **shown) as bar:
-        try:
-            http_get(
-                about.location, target, resume_size=done, headers=headers, expected_size=about.size, displayed_filename=file,
-                _tqdm_bar=bar,
-            )  # fmt: skip
-        except Exception as error:  # see above
-            if getattr(error, "errno", None) in _NO_SPACE:
-                part.unlink()
-                raise
-            if _status(error):
-                raise
-            target.flush()
-            size = f"{part.stat().st_size / 1e6:.1f}" + (f" of {about.size / 1e6:.1f}" if about.size else "")
-            raise WeightsError(
-                f"the download of {file} of {name} stopped after {size} MB ({_first_line(error)}): run it again, it goes on from "
-                "there"
-            ) from error
+    bar_options: dict[str, Any] = {"desc": file, "unit": "B", "unit_scale": True, "leave": False, "delay": _SLOW}
+    with part.open("ab") as target, tqdm(total=about.size, disable=not _is_watched(), **bar_options) as bar:
+        n_left = _ATTEMPTS
+        if about.size is not None and target.tell() > about.size:
+            target.truncate(0)
+        while about.size is None or target.tell() < about.size:
+            bar.update(target.tell() - bar.n)
+            request = Request(about.location, headers={**headers, "Range": f"bytes={target.tell()}-"})
+            if token is not None and urlsplit(about.location).netloc == urlsplit(constants.ENDPOINT).netloc:
+                request.add_unredirected_header("Authorization", token)  # for the hub alone, not for where large files are
+            try:
+                with urlopen(request, timeout=2 * HUB_TIMEOUT) as answer:
+                    if answer.status != 206:  # the whole file
+                        target.truncate(0)
+                    while block := answer.read(_BLOCK):
+                        target.write(block)
+                        bar.update(len(block))
+                        n_left = _ATTEMPTS
+                if about.size is None:
+                    break
+                if target.tell() < about.size:
+                    raise ConnectionError("the connection broke")
+            except (OSError, HTTPException) as error:
+                if getattr(error, "errno", None) in _NO_SPACE:
+                    part.unlink()
+                    raise
+                if _status(error):
+                    raise
+                n_left -= 1
+                if not n_left:
+                    size = f"{target.tell() / 1e6:.1f}" + (f" of {about.size / 1e6:.1f}" if about.size else "")
+                    raise WeightsError(
+                        f"the download of {file} of {name} stopped after {size} MB ({_first_line(error)}): run it again, it goes "
+                        "on from there"
+                    ) from error
+                time.sleep(1)
     if not _has_checksum(part, sha256 or about.etag):
         part.unlink()
         raise WeightsError(
@@ -176,6 +193,21 @@ def _has_checksum(path: Path, stated: str) -> bool:
         while block := content.read(1 << 20):
             digest.update(block)
     return digest.hexdigest() == stated
+
+
+@contextmanager
+def _bars_if_watched() -> Iterator[None]:
+    """The client shows bars of its own, in log files too."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    is_changed = not _is_watched() and not are_progress_bars_disabled()
+    if is_changed:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if is_changed:
+            enable_progress_bars()
 
 
 @contextmanager
@@ -229,8 +261,14 @@ def _one_line(repo: str, file: str, revision: str | None, *, verb: str = "read")
 
 def _status(error: Exception) -> int | None:
     """The status of the hub's answer; None if the error is no answer."""
+    if isinstance(error, HTTPError):
+        return error.code
     found: int | None = getattr(getattr(error, "response", None), "status_code", None)
     return found
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty() or in_notebook()
 
 
 def _named(repo: str, revision: str | None) -> str:

@@ -134,6 +134,7 @@ def test_a_network_of_timm_on_the_hub_is_loaded_with_its_normalization(published
     ("config", "line"),
     [
         (b"{}", "owner/tiny needs a config.json of timm, .* (it lacks 'architecture'): choose a model of timm"),
+        (b'{"facetric": {}}', "owner/tiny is of a model that facetric saved: load hf://OWNER/NAME, or its folder"),
         (b"[1", "owner/tiny needs a config.json of timm"),
         (b'{"architecture": "x_net", "input_size": [3, 9, 9], "mean": [], "std": []}', "this version of timm does not have"),
     ],

@@ -107,9 +107,13 @@ def _published(source: str, path: Path) -> tuple[str, int, dict[str, Any]]:
 
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+        if "facetric" in config:
+            raise WeightsError(f"{source} is of a model that facetric saved: load hf://OWNER/NAME, or its folder, as a whole")
         trained = config.get("pretrained_cfg", config)
         name, size = str(config["architecture"]), int(trained["input_size"][1])
         normalization = {key: tuple(map(float, trained[key])) for key in ("mean", "std")}
+    except WeightsError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise WeightsError(

@@ -212,7 +212,7 @@ def test_without_a_connection_one_line_comes_at_once_or_the_file_from_the_cache(
     line = failure("owner/other", FILE)
     assert time.monotonic() - start < 5
     assert line.startswith("cannot reach the hub for owner/other (")
-    assert line.endswith("): check the connection, or use a model that is here")
+    assert line.endswith("): check the connection, or use a network that is here: lite0, lite1, lite2")
 
 
 def test_a_hub_that_never_answers_is_given_up_after_five_seconds(hub: Hub, reached) -> None:

@@ -75,6 +75,10 @@ def test_a_shared_folder_is_the_model_of_the_run(shared: Path, evaluated_run: Pa
     assert pickle.loads(pickle.dumps(other)).fingerprint == model.fingerprint
 
 
+def test_its_weights_stand_for_the_whole_folder(shared: Path) -> None:
+    assert facetric.load(shared / "model.safetensors").fingerprint == facetric.load(shared).fingerprint
+
+
 def test_nothing_of_anybodys_photos_is_in_it(shared: Path, evaluated_run: Path) -> None:
     manifest = open_run(evaluated_run).manifest
     private = {*manifest.class_names, *manifest.images, *(Path(name).name for name in manifest.images), *manifest.contents}
@@ -96,11 +100,14 @@ def test_its_card_has_the_scores_with_what_there_is_without_training(shared: Pat
     assert 'facetric.load("PATH OF THIS FOLDER")' in card
 
 
-def test_a_model_without_scores_says_so(run: Path, tmp_path: Path) -> None:
-    result = invoke("export", run, tmp_path / "model", "--format", "hub")
+def test_a_model_without_scores_says_so(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parent)
+    result = invoke("export", run.name, tmp_path / "model", "--format", "hub")
     assert result.exit_code == 0
     assert "its classes have not taught yet which photos belong together: run `facetric evaluate" in result.stderr
-    assert "It was not evaluated." in (tmp_path / "model" / "README.md").read_text()
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "It was not evaluated." in card
+    assert "(train)" in card
     assert facetric.load(tmp_path / "model").pair_model.as_dict() == PairModel.packaged().as_dict()
 
 

@@ -87,7 +87,7 @@ def status(index: Index) -> None:
         from facetric.photos import open_collection
 
         found = open_collection(index).status()
-    model = printable(found.model.run or "the packaged network")
+    model = printable(found.model.run or "lite0, which comes with the install")
     copies = found.n_photos - found.n_contents
     typer.echo(f"{printable(index)}: {counted(found.n_photos, 'photo')}, {copies:,} of them exact copies of others")
     typer.echo(f"model: {model} ({found.model.fingerprint[:12]}, {found.model.dim} dimensions)")

@@ -17,6 +17,7 @@ from PIL import Image
 from facetric.clustering import PairModel
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
+    is_described,
     load_network,
     network_fingerprint,
     pair_model_file,
@@ -27,9 +28,10 @@ from facetric.embedder.checkpoint import (
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.hub import pushed
 from facetric.embedder.network import Network
+from facetric.embedder.networks import DEFAULT, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
-from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, is_shared, read_shared, write_shared
+from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, read_shared, shared_folder, write_shared
 from facetric.images import Files, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHECKPOINTS = ("best", "last")
-_PACKAGED = "tf_efficientnet_lite0"
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
 
@@ -57,8 +58,9 @@ class Embedder:
             evaluation or, where those are too few, to the test classes; else it is the one that comes with the install.
         fitted_to: these classes, in words; empty for the one that comes with the install.
         report: of a model to share, what its card says of data and scores, in Markdown.
-        name: what it was loaded from, in words.
-        run: the run folder or file that it was loaded from; None for the packaged network and for one in memory.
+        name: which network it is: lite0, say, or the name of the run folder or file.
+        run: the network, run folder, file or address on the hub that was asked for; None for the packaged network and for one in
+            memory.
         file: the checkpoint of `run`, or the file itself.
         dim: the length of a vector.
         preprocessing: how an image becomes the network's input.
@@ -88,7 +90,10 @@ class Embedder:
         self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
         self.run = None if origin is None else origin[0]
-        self.name = Path(self.run).name if self.run else f"the packaged {network.name}" if origin else network.name
+        if self.run is None:
+            self.name = DEFAULT if origin else network.name
+        else:
+            self.name = self.run if is_network_name(self.run) else Path(self.run).name
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
 
@@ -204,31 +209,44 @@ class Embedder:
 
 
 def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Embedder:
-    """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
-    birds.safetensors, of a file or folder that `facetric export` wrote, or of a model on the Hugging Face hub: hf://OWNER/NAME,
-    or hf://OWNER/NAME@REVISION.
+    """The embedder of a network, of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such
+    as birds.safetensors, of a file or folder that `facetric export` wrote, or of such a folder on the Hugging Face hub:
+    "hf://OWNER/NAME" or "hf://OWNER/NAME@REVISION".
 
-    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only, on the central square of an image.
+    A file of weights that timm wrote is taken too, where its config.json lies beside it.
+
+    A network is one that `facetric models` lists ("lite1", "dinov2-small"), "timm:NAME" or "hf-hub:OWNER/NAME". It is not
+    trained further, and sees the central square of an image; one that is not here is downloaded once. Such a name is a
+    network's even where a folder has it: that is "./lite1", or a `Path`. Without anything: lite0, which comes with the install.
     `device` is auto, cpu, cuda or mps.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
-        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
+        raise ValueError(
+            f"load takes a network or the path of a run folder, or nothing; got {type(path).__name__}: pass lite1, say, or "
+            "runs/photos"
+        )
     if isinstance(path, str) and path.startswith(HUB):
         return _shared(fetch_shared(path), path, checkpoint, device)
-    where = None if path is None else Path(path).expanduser()
-    origin = (None if where is None else str(where.absolute()), checkpoint, device)
-    if where is not None and is_shared(where):
-        return _shared(where, *origin)
-    if where is not None and where.suffix == ".onnx" and not where.is_dir():
+    if is_network_name(path) or path is None:
+        asked = None if path == DEFAULT else path
+        network = build_network(path or DEFAULT, dim=None, fit="crop").eval()  # type: ignore[arg-type]
+        return Embedder(network.to(usable_device(device)), origin=(asked, checkpoint, device))  # type: ignore[arg-type]
+    where = Path(path).expanduser()
+    origin = (str(where.absolute()), checkpoint, device)
+    if (folder := shared_folder(where)) is not None:
+        return _shared(folder, *origin)
+    if where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(
                 f"an exported file is run on the CPU; got device {device!r}: leave device= out, or pass the run folder"
             )
         return Embedder(read_engine(where), file=where, origin=origin)
     place = usable_device(device)
-    if where is None:
-        network = build_network(_PACKAGED, dim=None, weights="packaged", fit="crop").eval()
-        return Embedder(network.to(place), origin=origin)
+    if not where.exists() and where.name == str(path) and where.suffix != ".safetensors":
+        raise unknown_network(str(path))
+    if where.suffix == ".safetensors" and where.with_name("config.json").is_file() and not is_described(where):
+        network = build_network(str(where), dim=None, fit="crop").eval()
+        return Embedder(network.to(place), file=where, origin=origin)
     weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
     network, fingerprint = load_network(weights), network_fingerprint(weights)
     pair_model, fitted_to = read_pair_model(pair_model_file(weights), fingerprint)

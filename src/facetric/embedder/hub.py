@@ -19,6 +19,7 @@ from urllib.request import Request, urlopen
 
 from filelock import FileLock
 
+from facetric.embedder.networks import networks_here
 from facetric.embedder.weights import HUB_TIMEOUT, WeightsError, quiet
 from facetric.progress import in_notebook
 
@@ -255,7 +256,9 @@ def _one_line(repo: str, file: str, revision: str | None, *, verb: str = "read")
         elif line is None and isinstance(error, OSError) and error.filename:
             line = f"cannot keep {file} of {name}, {error.filename}: {error.strerror}: set HF_HOME to a folder of yours"
         raise WeightsError(
-            line or f"cannot reach the hub for {name} ({_first_line(error)}): check the connection, or use a model that is here"
+            line
+            or f"cannot reach the hub for {name} ({_first_line(error)}): check the connection, or use a network that is here: "
+            f"{', '.join(networks_here())}"
         ) from error
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -24,10 +26,11 @@ from facetric.embedder.checkpoint import (
     write_pair_model,
 )
 from facetric.embedder.encode import encode, usable_device
+from facetric.embedder.module import ModuleBackbone, module_network
 from facetric.embedder.network import Network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
-from facetric.images import Files, as_source
+from facetric.images import Files, Preprocessing, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
 
@@ -36,6 +39,17 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = ("best", "last")
 _PACKAGED = "tf_efficientnet_lite0"
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A network that is not here."""
+
+    name: str
+    dim: int
+    preprocessing: ClassVar[Preprocessing] = Preprocessing()
+    device: ClassVar[torch.device] = torch.device("cpu")
+
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
 
@@ -63,7 +77,7 @@ class Embedder:
 
     def __init__(
         self,
-        network: Network | OnnxEngine,
+        network: Network | OnnxEngine | Elsewhere,
         *,
         fingerprint: str | None = None,
         pair_model: PairModel | None = None,
@@ -71,7 +85,7 @@ class Embedder:
         file: Path | None = None,
         origin: tuple[str | None, str, str] | None = None,
     ) -> None:
-        if not isinstance(network, Network):  # an exported file knows these
+        if isinstance(network, OnnxEngine):  # an exported file knows these
             about = network.description
             fingerprint, fitted_to = about.fingerprint, about.fitted_to
             pair_model = None if about.pair_model is None else PairModel.from_dict(about.pair_model)
@@ -85,6 +99,35 @@ class Embedder:
         self.name = Path(self.run).name if self.run else f"the packaged {network.name}" if origin else network.name
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
+
+    @classmethod
+    def from_module(
+        cls,
+        module: Callable[..., Any],
+        transform: Callable[[Image.Image], Any] | Preprocessing | None = None,
+        *,
+        name: str | None = None,
+        fingerprint: str | None = None,
+    ) -> Embedder:
+        """The embedder of a network of your own: a torch module, a method of one such as `model.encode_image`, or any function
+        from a batch of images, a tensor (n, channels, height, width), to vectors (n, dim).
+
+        `transform` maps an upright RGB PIL image to such a tensor of one image, as torchvision's and timm's do; without it, one
+        of timm's networks gets its own, and any other the central 224 × 224 pixels, normalized as for ImageNet. The fingerprint
+        is a hash of the weights and of the transform's repr. A function without weights needs `fingerprint`, another one whenever
+        its vectors change; it is called by one thread at a time.
+        """
+        network, known = module_network(module, transform, name, fingerprint)
+        return cls(network, fingerprint=known)
+
+    @classmethod
+    def elsewhere(cls, fingerprint: str, dim: int, name: str) -> Embedder:
+        """Stands for a model that is not here, of which there are vectors only: whatever takes an image is refused."""
+        return cls(Elsewhere(name, dim), fingerprint=fingerprint)
+
+    @property
+    def takes_images(self) -> bool:
+        return not isinstance(self.network, Elsewhere)
 
     def __repr__(self) -> str:
         return f"<Embedder of {self.name}: {self.dim} dimensions, {self.fingerprint[:12]}>"
@@ -105,6 +148,8 @@ class Embedder:
         one, in `n_threads` at once, unless `batch_size` is given: the vector of an image is, to the last bit, the same whatever
         an engine (`prepare`) encodes it with. `progress` is called with ("Embedding", done, n).
         """
+        if isinstance(self._engine, Elsewhere):
+            raise ValueError(f"{self.name} is not here to embed images with, only vectors of it are: pass its vectors")
         source = as_source(images)
         self.prepare(len(source))
         if batch_size is None and self.device.type == "cpu":
@@ -119,7 +164,9 @@ class Embedder:
         2,000 images or more, and torch encodes fewer. Vectors are the same to about 2e-6.
         """
         is_many = n_images >= MANY
-        if isinstance(self._engine, Network) and self.device.type == "cpu" and is_many not in self._tried:
+        if not isinstance(self._engine, Network) or type(self.preprocessing) is not Preprocessing:
+            return
+        if self.device.type == "cpu" and is_many not in self._tried:
             self._tried |= {is_many, False}
             self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
@@ -128,6 +175,8 @@ class Embedder:
         path = Path(path).expanduser()
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported, it has no weights to save: copy it, or load the run folder")
+        if isinstance(self.network.backbone, ModuleBackbone):
+            raise ValueError(f"{self.name} is a module of yours, which cannot be built again: save it with torch, or export it")
         if path.suffix != ".safetensors":
             raise ValueError(
                 f"a network is saved as .safetensors; got {printable(path)}: name it {printable(path.stem)}.safetensors"
@@ -151,6 +200,11 @@ class Embedder:
         """
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
+        if type(self.preprocessing) is not Preprocessing:
+            raise ValueError(
+                f"the transform of {self.name} is a function, which cannot be written to a file: pass a facetric.images."
+                "Preprocessing as transform="
+            )
         place = Path(path).expanduser()
         check_place(place, overwrite=overwrite)
         return write_export(

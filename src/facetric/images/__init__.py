@@ -8,7 +8,7 @@ from facetric.images.hashing import content_hash, file_state
 from facetric.images.listing import ImageList, Problem, list_images
 from facetric.images.preprocessing import CenterCrop, Crop, Fit, Preprocessing, RandomCrop
 from facetric.images.readers import load_dataset, load_present
-from facetric.images.sources import Arrays, Files, ImageSource, as_source
+from facetric.images.sources import Arrays, Files, ImageSource, Prepared, as_source
 
 __all__ = [
     "MAX_PIXELS",
@@ -24,6 +24,7 @@ __all__ = [
     "ImageError",
     "ImageList",
     "ImageSource",
+    "Prepared",
     "Preprocessing",
     "Problem",
     "RandomCrop",

@@ -5,6 +5,7 @@ from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import network_fingerprint, save_network
 from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
+from facetric.embedder.given_vectors import given_vectors, read_vectors
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.onnx_export import ExportError
@@ -26,7 +27,9 @@ __all__ = [
     "check_fit",
     "closed_form_vectors",
     "encode",
+    "given_vectors",
     "load",
     "network_fingerprint",
+    "read_vectors",
     "save_network",
 ]

@@ -80,7 +80,7 @@ def given_vectors(
     labels: Sequence[str] | Sequence[int] | NDArray[Any] | None = None,
     where: str = "the array",
 ) -> Vectors:
-    """An array (n, dim) as `Vectors`, checked: finite numbers, no row of zeros, names that differ; #0, #1, … without names."""
+    """An array (n, dim) as `Vectors`, checked: finite numbers, no row of zeros; #0, #1, … without names."""
     if isinstance(vectors, Vectors):
         if names is not None or labels is not None:
             raise ValueError("Vectors have names and labels of their own: leave names= and labels= out")
@@ -107,13 +107,6 @@ def given_vectors(
     for what, values in (("names", called), ("labels", classes)):
         if len(values) != len(rows) and (what == "names" or labels is not None):
             raise ValueError(f"{where} has {len(rows):,} vectors and {len(values):,} {what}: pass one for each ({what}=)")
-    first: dict[str, int] = {}
-    for row, name in enumerate(called):
-        if first.setdefault(name, row) != row:
-            raise ValueError(
-                f"names tell vectors apart; in {where} rows {first[name]} and {row} are both called {printable(name)!r}: leave "
-                "one out, or choose another column (names=)"
-            )
     return Vectors(rows, tuple(called), classes)
 
 

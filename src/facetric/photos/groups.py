@@ -44,6 +44,7 @@ class PhotoGroups:
     made_by: str = ""  # the model, and what taught it which photos belong together
     problems: tuple[Problem, ...] = ()
     n_new: int = 0  # photos that were embedded now
+    noun: str = "photo"  # what they are
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -63,12 +64,12 @@ class PhotoGroups:
     def summary(self) -> tuple[str, ...]:
         """Lines: how many there are, what to expect of them if that is known, and what made them."""
         rejected = int((self.clusters < 0).sum())
-        lines = [f"{counted(len(self.photos), 'photo')}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
+        lines = [f"{counted(len(self.photos), self.noun)}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
         lines[0] += f", {rejected:,} rejected" if rejected else ""
         if self.expected is not None:
             precision, recall = self.expected.precision, self.expected.recall
             chances = f"{precision} belong together; of two that belong together about {recall:.0%} are in one group"
-            lines.append(f"expected: of two photos in one group {chances}")
+            lines.append(f"expected: of two {self.noun}s in one group {chances}")
         return *lines, self.made_by
 
     def members(self, cluster: int) -> list[Path]:

@@ -47,6 +47,7 @@ class RunRecord:
     """Everything that the report shows of a run, except thumbnails and map positions."""
 
     title: str
+    noun: str = "test images"
     dataset: str = ""
     images: ShownImages | None = None
     scores: Mapping[str, Any] = field(default_factory=dict)  # of `score_section`; empty without an evaluation

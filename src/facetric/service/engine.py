@@ -78,7 +78,8 @@ class Engine:
 
     def start(self) -> None:
         self._look()
-        self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
+        if self.encoder.takes_images:
+            self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
         self._thread.start()
 
     def stop(self) -> None:

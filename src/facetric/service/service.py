@@ -138,6 +138,8 @@ class Service:
 
 def image_pixels(data: bytes, encoder: Embedder, max_pixels: int) -> NDArray[np.uint8]:
     """The encoder's input; an ImageError for bytes that are no image, or one of too many pixels."""
+    if not encoder.takes_images:
+        raise ImageError("the vectors of this index were made elsewhere, and no image can be searched for: look at its groups")
     if not data:
         raise ImageError("the request has no body: send the bytes of an image")
     if media_type(data) not in _TAKEN:

@@ -234,12 +234,12 @@ def duplicates(
 def opened_model(index: str | None, model: Path | None, device: str) -> Embedder:
     """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
-        from facetric.embedder import Embedder, load
+        from facetric.embedder import Elsewhere, load
         from facetric.photos import open_collection
 
         recorded = None if index is None else open_collection(index).model
         if model is None and recorded is not None and recorded.is_elsewhere:
-            return Embedder.elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
+            return Elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
         run: Path | str | None = model if model is not None or recorded is None else recorded.run
         if model is None and run is not None and not Path(run).exists():
             raise ValueError(

@@ -5,7 +5,7 @@ from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import network_fingerprint, save_network
 from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
-from facetric.embedder.given_vectors import given_vectors, read_vectors
+from facetric.embedder.given_vectors import Elsewhere, given_vectors, read_vectors
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.onnx_export import ExportError
@@ -15,6 +15,7 @@ from facetric.embedder.weights import WeightsError
 
 __all__ = [
     "WHOLE",
+    "Elsewhere",
     "Embedder",
     "Embedding",
     "ExportError",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -40,17 +38,6 @@ if TYPE_CHECKING:
 CHECKPOINTS = ("best", "last")
 _PACKAGED = "tf_efficientnet_lite0"
 
-
-@dataclass(frozen=True)
-class Elsewhere:
-    """A network that is not here."""
-
-    name: str
-    dim: int
-    preprocessing: ClassVar[Preprocessing] = Preprocessing()
-    device: ClassVar[torch.device] = torch.device("cpu")
-
-
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
 
 
@@ -77,7 +64,7 @@ class Embedder:
 
     def __init__(
         self,
-        network: Network | OnnxEngine | Elsewhere,
+        network: Network | OnnxEngine,
         *,
         fingerprint: str | None = None,
         pair_model: PairModel | None = None,
@@ -85,7 +72,7 @@ class Embedder:
         file: Path | None = None,
         origin: tuple[str | None, str, str] | None = None,
     ) -> None:
-        if isinstance(network, OnnxEngine):  # an exported file knows these
+        if not isinstance(network, Network):  # an exported file knows these
             about = network.description
             fingerprint, fitted_to = about.fingerprint, about.fitted_to
             pair_model = None if about.pair_model is None else PairModel.from_dict(about.pair_model)
@@ -120,15 +107,6 @@ class Embedder:
         network, known = module_network(module, transform, name, fingerprint)
         return cls(network, fingerprint=known)
 
-    @classmethod
-    def elsewhere(cls, fingerprint: str, dim: int, name: str) -> Embedder:
-        """Stands for a model that is not here, of which there are vectors only: whatever takes an image is refused."""
-        return cls(Elsewhere(name, dim), fingerprint=fingerprint)
-
-    @property
-    def takes_images(self) -> bool:
-        return not isinstance(self.network, Elsewhere)
-
     def __repr__(self) -> str:
         return f"<Embedder of {self.name}: {self.dim} dimensions, {self.fingerprint[:12]}>"
 
@@ -148,8 +126,6 @@ class Embedder:
         one, in `n_threads` at once, unless `batch_size` is given: the vector of an image is, to the last bit, the same whatever
         an engine (`prepare`) encodes it with. `progress` is called with ("Embedding", done, n).
         """
-        if isinstance(self._engine, Elsewhere):
-            raise ValueError(f"{self.name} is not here to embed images with, only vectors of it are: pass its vectors")
         source = as_source(images)
         self.prepare(len(source))
         if batch_size is None and self.device.type == "cpu":

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from facetric.clustering import PairModel
+from facetric.embedder.embedder import Embedder
 from facetric.embedder.vectors_file import Vectors
 from facetric.files import pyarrow_modules
 from facetric.text import did_you_mean, name_some, printable
@@ -108,6 +110,21 @@ def given_vectors(
         if len(values) != len(rows) and (what == "names" or labels is not None):
             raise ValueError(f"{where} has {len(rows):,} vectors and {len(values):,} {what}: pass one for each ({what}=)")
     return Vectors(rows, tuple(called), classes)
+
+
+class Elsewhere(Embedder):
+    """Stands for a model that is not here, of which there are vectors only: no image can be embedded."""
+
+    def __init__(self, fingerprint: str, dim: int, name: str) -> None:
+        self.fingerprint, self.dim, self.name = fingerprint, dim, name
+        self.pair_model, self.fitted_to = PairModel.packaged(), ""
+        self.run = self.file = self.origin = None
+
+    def prepare(self, n_images: int) -> None:
+        """There is nothing to choose."""
+
+    def encode(self, images: Any, **options: Any) -> NDArray[np.float32]:
+        raise ValueError(f"{self.name} is not here to embed images with, only vectors of it are: pass its vectors")
 
 
 def _text(value: Any) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.embedder import Embedder, ImageLike, Vectors, given_vectors
+from facetric.embedder import Elsewhere, Embedder, ImageLike, Vectors, given_vectors
 from facetric.images import ImageList
 from facetric.photos.decisions import Decisions
 from facetric.photos.given import ingest_vectors, model_of
@@ -109,7 +109,7 @@ class Collection:
                     f"{printable(self.address)} holds vectors of {found.dim} numbers; these have {given.vectors.shape[1]}: they "
                     "are of another model, choose another place"
                 )
-            own = Embedder.elsewhere(found.fingerprint, found.dim, own.name)
+            own = Elsewhere(found.fingerprint, found.dim, own.name)
         listed = None if photos is None else listed_photos(photos)
         with Collection(self.address, own).writing() as store:
             return ingest_vectors(given, store, self.place, listed, progress=progress)
@@ -222,7 +222,7 @@ class Collection:
 
     def _named(self, photos: object) -> Queries | None:
         """The vector of that name, where a text can be nothing else."""
-        if self._its_embedder.takes_images or not isinstance(photos, str | os.PathLike):
+        if not isinstance(self._its_embedder, Elsewhere) or not isinstance(photos, str | os.PathLike):
             return None
         wanted = {str(photos), str(self.place / photos)}
         found = [entry.content for entry in self.entries() if entry.path in wanted]
@@ -263,7 +263,7 @@ class Collection:
             raise ValueError(f"{printable(self.address)} holds no photos: add some with `facetric index add`")
         photos = {Path(entry.path): entry.content for entry in entries}
         found = group_photos(common_folder(list(map(str, photos))), photos, vectors, *clusterer, decisions=decisions)
-        return found if self._its_embedder.takes_images else replace(found, noun="vector")
+        return found if not isinstance(self._its_embedder, Elsewhere) else replace(found, noun="vector")
 
     def decisions(self) -> Decisions:
         """What people decided about the photos. A decisions.json that was put into the folder takes their place, once."""
@@ -329,14 +329,14 @@ class Collection:
     @property
     def _its_embedder(self) -> Embedder:
         if self._embedder is None and (found := self.model) is not None and found.is_elsewhere:
-            return Embedder.elsewhere(found.fingerprint, found.dim, found.words)
+            return Elsewhere(found.fingerprint, found.dim, found.words)
         if self._embedder is None:
             raise ValueError("this needs an embedder: open_collection(address, facetric.load())")
         return self._embedder
 
     def _own_model(self) -> Model:
         own = self._its_embedder
-        found = None if own.takes_images else self._type.recorded(self.address, any_folder=True)
+        found = None if not isinstance(own, Elsewhere) else self._type.recorded(self.address, any_folder=True)
         is_known = found is not None and found.fingerprint == own.fingerprint
         return found if found is not None and is_known else Model(own.fingerprint, own.dim, own.run)
 
@@ -347,7 +347,7 @@ class Collection:
             return
         verb = f"re-embed {shlex.quote(self.address)}" if self._type is SqliteStore else f"add {self.address}_2 PHOTOS"
         again = f"embed its photos again with `facetric index {verb}{f' --model {shlex.quote(own.run)}' if own.run else ''}`"
-        if found.is_elsewhere or not self._its_embedder.takes_images:
+        if found.is_elsewhere or isinstance(self._its_embedder, Elsewhere):
             again = "pass the model or the vectors that it was made with"
         if below is not None:
             with self._type(self.address, found, read_only=True) as store:

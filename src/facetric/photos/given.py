@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-from facetric.embedder import Embedder, Vectors
+from facetric.embedder import Elsewhere, Embedder, Vectors
 from facetric.images import ImageList, Problem, content_hash
 from facetric.photos.ingest import Store, photo_batches, unchanged
 from facetric.photos.store import ELSEWHERE, Added, NewPhoto, batched
@@ -28,7 +28,7 @@ def model_of(given: Vectors, embedder: Embedder | None) -> Embedder:
                 f"names tell vectors apart; rows {first[name]} and {row} are both called {printable(name)!r}: leave one out, or "
                 "choose another column (names=)"
             )
-    if embedder is not None and embedder.takes_images:
+    if embedder is not None and not isinstance(embedder, Elsewhere):
         if given.model != embedder.fingerprint:
             whose = f"of another model ({given.model[:12]}" if given.model else "of a model that they do not name (none"
             raise ValueError(
@@ -37,7 +37,7 @@ def model_of(given: Vectors, embedder: Embedder | None) -> Embedder:
             )
         return embedder
     known = given.model or ELSEWHERE + content_hash(given.vectors.tobytes()).hex()
-    return Embedder.elsewhere(known, given.vectors.shape[1], str(given.source.get("file", "vectors made elsewhere")))
+    return Elsewhere(known, given.vectors.shape[1], str(given.source.get("file", "vectors made elsewhere")))
 
 
 def ingest_vectors(

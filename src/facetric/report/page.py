@@ -24,7 +24,7 @@ from facetric.progress import Progress
 from facetric.report.cards import score_section
 from facetric.report.figures import draw_curves, write_plot, write_png, written
 from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst_queries
-from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
+from facetric.report.run_record import RunRecord, ShownImages, names_of, read_run
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
 from facetric.runs import Run
 from facetric.text import class_fingerprint
@@ -222,7 +222,7 @@ def _folder_of_images(images: ShownImages | None, page: Path) -> str | None:
     if images is None or not images.are_files:
         return None
     first = images.image_names[0]
-    folder = first.removesuffix(without_common_folder(images.image_names)[0])
+    folder = first.removesuffix(names_of(images)[0])
     return Path(os.path.relpath(os.path.abspath(folder), page.resolve().parent)).as_posix()
 
 
@@ -244,7 +244,7 @@ def _about(run: RunRecord, sheets: SpriteSheets, largest_side: int, start: str |
         "n_images": 0 if images is None else len(images),
         "n_neighbors": 0 if images is None else images.n_neighbors,
         "class_names": [] if images is None else images.class_names,
-        "image_names": [] if images is None else without_common_folder(images.image_names),
+        "image_names": () if images is None else names_of(images),
         "start": start,
         "thumbnails": {
             "n_sheets": len(sheets.sheets),

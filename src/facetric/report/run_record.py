@@ -94,6 +94,11 @@ def read_run(folder: Path) -> RunRecord:
     )
 
 
+def names_of(images: ShownImages) -> Sequence[str]:
+    """As the page shows them: paths without what all of them begin with."""
+    return without_common_folder(images.image_names) if images.are_files else images.image_names
+
+
 def without_common_folder(names: Sequence[str]) -> list[str]:
     """The names without the folders that they all begin with.
 

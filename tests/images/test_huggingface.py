@@ -1,4 +1,4 @@
-"""What the package `datasets` wrote is read as class folders are, and the layout of torchvision's ImageFolder is that of those."""
+"""What the package `datasets` wrote is read as class folders are; torchvision's ImageFolder layout is that of class folders."""
 
 import json
 

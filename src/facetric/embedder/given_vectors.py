@@ -18,6 +18,7 @@ from facetric.clustering import PairModel
 from facetric.embedder.embedder import Embedder
 from facetric.embedder.vectors_file import Vectors
 from facetric.files import pyarrow_modules
+from facetric.images import Preprocessing
 from facetric.text import did_you_mean, name_some, printable
 
 SUFFIXES = (".npy", ".npz", ".parquet", ".csv")
@@ -119,6 +120,7 @@ class Elsewhere(Embedder):
         self.fingerprint, self.dim, self.name = fingerprint, dim, name
         self.pair_model, self.fitted_to = PairModel.packaged(), ""
         self.run = self.file = self.origin = None
+        self.preprocessing = Preprocessing()
 
     def prepare(self, n_images: int) -> None:
         """There is nothing to choose."""

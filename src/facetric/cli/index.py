@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,24 +168,25 @@ def search(
             from facetric.files import write_atomically
 
             write_atomically(page, search_page(found))
-        missing = opened.missing([hit.entry for match in found for hit in match.hits])
+        names = f"{opened.place}/"
     if as_json:
         typer.echo(json.dumps([_record(match) for match in found], indent=1))
     else:
-        _print_matches(found, opened.place)
-    _say_missing(index, missing)
+        _print_matches(found, names)
+    paths = {hit.entry.path for match in found for hit in match.hits}
+    _say_missing(index, sorted(path for path in paths if not os.path.exists(path) and not path.startswith(names)))
     if page is not None:
         typer.echo(f"Written: {printable(page)}", err=as_json)
 
 
-def _print_matches(found: list[Match], names: Path) -> None:
+def _print_matches(found: list[Match], names: str) -> None:
     for match in found:
         typer.echo(f"{printable(match.photo)}")
         if line := match.verdict:
             typer.echo(f"  {printable(line)}")
         for hit in match.hits:
             label = f"  [{printable(hit.entry.label)}]" if hit.entry.label else ""
-            typer.echo(f"  {hit.similarity:6.3f}  {printable(hit.entry.path.removeprefix(f'{names}/'))}{label}")
+            typer.echo(f"  {hit.similarity:6.3f}  {printable(hit.entry.path.removeprefix(names))}{label}")
 
 
 def _record(match: Match) -> dict[str, Any]:

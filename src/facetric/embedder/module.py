@@ -28,18 +28,14 @@ class Transformed(Preprocessing):
     """What a function makes of an upright RGB image: floats (channels, height, width)."""
 
     transform: Callable[[Image.Image], Any]
-    probed: tuple[int, ...] = field(init=False)  # the shape that it gave
+    input_shape: tuple[int, ...] = field(init=False)  # that it gave
 
     def __post_init__(self) -> None:
         try:
-            object.__setattr__(self, "probed", self.pixels(Image.new("RGB", (320, 240), "gray")).shape)
+            object.__setattr__(self, "input_shape", self.pixels(Image.new("RGB", (320, 240), "gray")).shape)
         except (RuntimeError, TypeError, AttributeError) as error:  # of the function's own
             reason = " ".join(str(error).split())[:200]
             raise ValueError(f"transform fails on an image ({reason}): it takes a PIL image, as those of torchvision") from error
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        return self.probed
 
     @property
     def at_least(self) -> int:
@@ -113,7 +109,7 @@ def module_network(
         network = Network(ModuleBackbone(module), form, name=name or kind, dim=None).eval()
     except (RuntimeError, TypeError, AttributeError) as error:  # the module's own
         reason = " ".join(str(error).split())[:200]
-        shape = (1, *form.input_shape)
+        shape = (1, *getattr(form, "input_shape", (form.channels, form.crop, form.crop)))
         raise ValueError(f"{kind} fails on images of shape {shape} ({reason}): pass the transform= that it takes") from error
     if isinstance(form, Transformed):
         network.crop = WholeImages(form)

@@ -199,7 +199,9 @@ class Network(nn.Module):
 
     def _probe(self) -> Tensor:
         """An image of noise to try the network on."""
-        return torch.randn(1, *self.preprocessing.input_shape, generator=torch.Generator().manual_seed(0))
+        form = self.preprocessing
+        shape = getattr(form, "input_shape", (form.channels, form.crop, form.crop))  # that of a transform, if there is one
+        return torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
 
     def _pooled(self, maps: Tensor) -> Tensor:
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]

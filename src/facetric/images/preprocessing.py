@@ -69,11 +69,6 @@ class Preprocessing:
             raise ValueError(f"std must be above 0, values are divided by it; got {self.std}: pass that of the backbone")
 
     @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Of what a network gets for one image."""
-        return self.channels, self.crop, self.crop
-
-    @property
     def at_least(self) -> int:
         """A JPEG may be decoded at a fraction of its size that leaves this many pixels on each side."""
         return 2 * self.size

@@ -6,7 +6,7 @@ import logging
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +50,8 @@ class Collection:
         if self.address.startswith("milvus:"):
             parsed_address(self.address)
             self._type = MilvusStore
+        # Below it are the names of vectors without photos, which are no files.
+        self.place = absolute(self.address) if self._type is SqliteStore else Path("/", self.address)
         self._reader: Store | None = None
         self._votes: Votes | None = None
         self._guard = RLock()  # of the reader, which any thread may use
@@ -58,11 +60,6 @@ class Collection:
     def model(self) -> Model | None:
         """The model whose vectors are searched; None while there is no collection."""
         return self._type.recorded(self.address)
-
-    @property
-    def place(self) -> Path:
-        """Below it are the names of vectors without photos, which are no files."""
-        return absolute(self.address) if self._type is SqliteStore else Path("/", self.address)
 
     def add(
         self,
@@ -167,14 +164,9 @@ class Collection:
             self._store().check()
             entries = self._store().entries()
         labels = Counter(entry.label for entry in entries)
-        return Status(
-            model, len(entries), len({entry.content for entry in entries}), dict(sorted(labels.items())), self.missing(entries)
-        )
-
-    def missing(self, entries: Iterable[Entry]) -> tuple[str, ...]:
-        """The paths of those whose file is gone, by path."""
-        gone = {entry.path for entry in entries if not os.path.exists(entry.path)}
-        return tuple(sorted(path for path in gone if not Path(path).is_relative_to(self.place)))
+        gone = [entry.path for entry in entries if not os.path.exists(entry.path)]
+        missing = tuple(path for path in gone if not Path(path).is_relative_to(self.place))
+        return Status(model, len(entries), len({entry.content for entry in entries}), dict(sorted(labels.items())), missing)
 
     def entries(self) -> list[Entry]:
         """All photos, by path."""

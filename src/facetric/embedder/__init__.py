@@ -3,9 +3,9 @@
 from facetric.embedder.activations import cached_activations
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import network_fingerprint, save_network
+from facetric.embedder.elsewhere import Elsewhere, given_vectors, read_vectors
 from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
-from facetric.embedder.given_vectors import Elsewhere, given_vectors, read_vectors
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.onnx_export import ExportError

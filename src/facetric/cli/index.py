@@ -61,7 +61,7 @@ def _add_vectors(
     names: str | None,
     labels: str | None,
     photos: Path | None,
-    model: Path | None,
+    model: str | None,
     device: str,
     *,
     has_label: bool,
@@ -102,7 +102,7 @@ def re_embed(index: Index, model: Model = None, device: Device = "auto") -> None
     _change("re-embed", index, None, model, device)
 
 
-def _change(verb: str, index: str, recorded: str | None, model: Path | None, device: str, *photos: Path, **options: Any) -> None:
+def _change(verb: str, index: str, recorded: str | None, model: str | None, device: str, *photos: Path, **options: Any) -> None:
     """Call this method of the index and print what it did; the model is the one asked for, or that of the `recorded` index."""
     with one_line_errors(f"index {verb}", when_interrupted=RESUME):
         from facetric.photos import open_collection

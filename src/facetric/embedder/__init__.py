@@ -8,18 +8,24 @@ from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
+from facetric.embedder.network_speed import images_per_second
+from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here, unknown_network
 from facetric.embedder.onnx_export import ExportError
+from facetric.embedder.shared import HUB
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors
 from facetric.embedder.weights import WeightsError
 
 __all__ = [
+    "HUB",
+    "NETWORKS",
     "WHOLE",
     "Elsewhere",
     "Embedder",
     "Embedding",
     "ExportError",
     "ImageLike",
+    "NamedNetwork",
     "Network",
     "Vectors",
     "WeightsError",
@@ -29,8 +35,13 @@ __all__ = [
     "closed_form_vectors",
     "encode",
     "given_vectors",
+    "images_per_second",
+    "is_network_name",
     "load",
+    "named_network",
     "network_fingerprint",
+    "networks_here",
     "read_vectors",
     "save_network",
+    "unknown_network",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from PIL import Image
 from facetric.clustering import PairModel
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
+    is_described,
     load_network,
     network_fingerprint,
     pair_model_file,
@@ -24,10 +26,13 @@ from facetric.embedder.checkpoint import (
     write_pair_model,
 )
 from facetric.embedder.encode import encode, usable_device
+from facetric.embedder.hub import pushed
 from facetric.embedder.module import ModuleBackbone, module_network
 from facetric.embedder.network import Network
+from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
+from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, read_shared, shared_folder, write_shared
 from facetric.images import Files, Preprocessing, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
@@ -36,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHECKPOINTS = ("best", "last")
-_PACKAGED = "tf_efficientnet_lite0"
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
 
@@ -54,8 +58,10 @@ class Embedder:
         pair_model: how probable it is that two images are of one class. It was fitted to validation classes by the run's
             evaluation or, where those are too few, to the test classes; else it is the one that comes with the install.
         fitted_to: these classes, in words; empty for the one that comes with the install.
-        name: what it was loaded from, in words.
-        run: the run folder or file that it was loaded from; None for the packaged network and for one in memory.
+        report: of a model to share, what its card says of data and scores, in Markdown.
+        name: which network it is: lite0, say, or the name of the run folder or file.
+        run: the network, run folder, file or address on the hub that was asked for; None for the packaged network and for one in
+            memory.
         file: the checkpoint of `run`, or the file itself.
         dim: the length of a vector.
         preprocessing: how an image becomes the network's input.
@@ -69,6 +75,7 @@ class Embedder:
         fingerprint: str | None = None,
         pair_model: PairModel | None = None,
         fitted_to: str = "",
+        report: str = "",
         file: Path | None = None,
         origin: tuple[str | None, str, str] | None = None,
     ) -> None:
@@ -79,11 +86,15 @@ class Embedder:
         self.network = network
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
         self.pair_model, self.fitted_to = pair_model or PairModel.packaged(), fitted_to
+        self.report = report
         self.dim, self.preprocessing = network.dim, network.preprocessing
         self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
         self.run = None if origin is None else origin[0]
-        self.name = Path(self.run).name if self.run else f"the packaged {network.name}" if origin else network.name
+        if self.run is None:
+            self.name = DEFAULT if origin else network.name
+        else:
+            self.name = self.run if is_network_name(self.run) else Path(self.run).name
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
 
@@ -146,20 +157,49 @@ class Embedder:
             self._tried |= {is_many, False}
             self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network with its preprocessing to a .safetensors file, which `load` takes; its pair model lies beside it."""
+    def save(self, path: str | os.PathLike[str], *, report: str = "", overwrite: bool = False) -> None:
+        """Write the network with its preprocessing and its pair model, for `load`.
+
+        A path without an ending is a folder to share: it also loads in timm and, of timm's networks, in Sentence Transformers,
+        and its README.md is a card, with what `report` says in Markdown of data and scores. Nothing in it names a photo or a
+        class. An existing one stays unless `overwrite`. NAME.safetensors is one file, replaced if it exists, with the pair model
+        beside it.
+        """
         path = Path(path).expanduser()
+        network = self._own_network()
+        if path.suffix not in ("", ".safetensors"):
+            raise ValueError(
+                f"a network is saved as .safetensors, or as a folder, without an ending; got {printable(path)}: name it "
+                f"{printable(path.stem)}.safetensors or {printable(path.stem)}"
+            )
+        if not path.suffix:
+            write_shared(network, path, overwrite=overwrite, **self._known(report))
+            return
+        save_network(network, path)
+        if self.fitted_to:
+            write_pair_model(path, self.fingerprint, self.pair_model, self.fitted_to)
+
+    def push_to_hub(self, repository: str, *, token: str | None = None, private: bool = True, report: str = "") -> str:
+        """Put the model, as `save` writes it to a folder, into the repository OWNER/NAME of the Hugging Face hub, which is made
+        if there is none. Its address with the commit, which `load` takes.
+
+        Without `token` it is that of `hf auth login` or of HF_TOKEN.
+        """
+        with TemporaryDirectory() as folder:
+            place = Path(folder) / "model"
+            write_shared(self._own_network(), place, address=f"{HUB}{repository}", **self._known(report))
+            return f"{HUB}{repository}@{pushed(place, repository, token=token, private=private)}"
+
+    def _own_network(self) -> Network:
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported, it has no weights to save: copy it, or load the run folder")
         if isinstance(self.network.backbone, ModuleBackbone):
             raise ValueError(f"{self.name} is a module of yours, which cannot be built again: save it with torch, or export it")
-        if path.suffix != ".safetensors":
-            raise ValueError(
-                f"a network is saved as .safetensors; got {printable(path)}: name it {printable(path.stem)}.safetensors"
-            )
-        save_network(self.network, path)
-        if self.fitted_to:
-            write_pair_model(path, self.fingerprint, self.pair_model, self.fitted_to)
+        return self.network
+
+    def _known(self, report: str = "") -> dict[str, Any]:
+        known = {"fingerprint": self.fingerprint, "pair_model": self.pair_model, "fitted_to": self.fitted_to}
+        return known | {"report": report or self.report}
 
     def save_pair_model(self, pair_model: PairModel, classes: str) -> None:
         """Keep a pair model beside the checkpoint, and in words the classes that taught it; `load` finds it from now on."""
@@ -195,36 +235,61 @@ class Embedder:
     def __reduce__(self) -> Any:
         if self.origin is not None:
             return _loaded_again, (self.origin, self.fingerprint)
-        known: dict[str, Any] = {"pair_model": self.pair_model, "fitted_to": self.fitted_to}
-        return partial(Embedder, self.network, fingerprint=self.fingerprint, **known), ()
+        return partial(Embedder, self.network, **self._known()), ()
 
 
 def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Embedder:
-    """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
-    birds.safetensors, or of a file that `facetric export` wrote.
+    """The embedder of a network, of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such
+    as birds.safetensors, of a file or folder that `facetric export` wrote, or of such a folder on the Hugging Face hub:
+    "hf://OWNER/NAME" or "hf://OWNER/NAME@REVISION".
 
-    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only, on the central square of an image.
+    A file of weights that timm wrote is taken too, where its config.json lies beside it.
+
+    A network is one that `facetric models` lists ("lite1", "dinov2-small"), "timm:NAME" or "hf-hub:OWNER/NAME". It is not
+    trained further, and sees the central square of an image; one that is not here is downloaded once. Such a name is a
+    network's even where a folder has it: that is "./lite1", or a `Path`. Without anything: lite0, which comes with the install.
     `device` is auto, cpu, cuda or mps.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
-        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
-    where = None if path is None else Path(path).expanduser()
-    origin = (None if where is None else str(where.absolute()), checkpoint, device)
-    if where is not None and where.suffix == ".onnx" and not where.is_dir():
+        raise ValueError(
+            f"load takes a network or the path of a run folder, or nothing; got {type(path).__name__}: pass lite1, say, or "
+            "runs/photos"
+        )
+    if isinstance(path, str) and path.startswith(HUB):
+        return _shared(fetch_shared(path), path, checkpoint, device)
+    if is_network_name(path) or path is None:
+        asked = None if path == DEFAULT else path
+        row = NETWORKS.get(path or DEFAULT)  # type: ignore[arg-type]
+        dim = row.dim if row and row.is_projected else None
+        network = build_network(path or DEFAULT, dim=dim, fit="crop").eval()  # type: ignore[arg-type]
+        return Embedder(network.to(usable_device(device)), origin=(asked, checkpoint, device))  # type: ignore[arg-type]
+    where = Path(path).expanduser()
+    origin = (str(where.absolute()), checkpoint, device)
+    if (folder := shared_folder(where)) is not None:
+        return _shared(folder, *origin)
+    if where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(
                 f"an exported file is run on the CPU; got device {device!r}: leave device= out, or pass the run folder"
             )
         return Embedder(read_engine(where), file=where, origin=origin)
     place = usable_device(device)
-    if where is None:
-        network = build_network(_PACKAGED, dim=None, weights="packaged", fit="crop").eval()
-        return Embedder(network.to(place), origin=origin)
+    if not where.exists() and where.name == str(path) and where.suffix != ".safetensors":
+        raise unknown_network(str(path))
+    if where.suffix == ".safetensors" and where.with_name("config.json").is_file() and not is_described(where):
+        network = build_network(str(where), dim=None, fit="crop").eval()
+        return Embedder(network.to(place), file=where, origin=origin)
     weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
     network, fingerprint = load_network(weights), network_fingerprint(weights)
     pair_model, fitted_to = read_pair_model(pair_model_file(weights), fingerprint)
     known: dict[str, Any] = {"fingerprint": fingerprint, "pair_model": pair_model, "fitted_to": fitted_to}
     return Embedder(network.to(place), **known, file=weights, origin=origin)
+
+
+def _shared(folder: Path, *origin: Any) -> Embedder:
+    """A model to share, by the folder where it is, and the arguments of `load`."""
+    network, known = read_shared(folder, name=origin[0])
+    return Embedder(network.to(usable_device(origin[2])), **known, file=folder / WEIGHTS, origin=origin)
 
 
 def _checkpoint_file(run: Path, wanted: str) -> Path:

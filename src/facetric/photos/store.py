@@ -36,7 +36,7 @@ class Model:
 
     fingerprint: str
     dim: int
-    run: str | None  # the run folder, or the exported file; None for the packaged network, and for vectors made elsewhere
+    run: str | None  # a network's name, the run folder or the file; None for the packaged network, and for vectors made elsewhere
 
     @property
     def is_elsewhere(self) -> bool:
@@ -45,7 +45,7 @@ class Model:
 
     @property
     def words(self) -> str:
-        return self.run or ("vectors made elsewhere" if self.is_elsewhere else "the packaged network")
+        return self.run or ("vectors made elsewhere" if self.is_elsewhere else "lite0, which comes with the install")
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,6 +139,7 @@ class PairModel:
         if n_classes >= _FEWEST:
             tests = [Lesson.of(x[own], classes[own]) for own in drawn_piles(classes, N_PILES, rng)]
             found = found.corrected(found.judged(tests), _TRUST * n_classes)
+            found = replace(found, error=(found.error + self.error) / 2)  # its own classes do not show what other ones are like
         return replace(found, n_classes=n_classes)
 
     def taught(self, lessons: Sequence[Lesson], weight: float, strength: float = _STRENGTH) -> PairModel:

@@ -50,7 +50,7 @@ CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest
 GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
 
 # One's own photos without a GPU.
-OWN = ("folder", "csv")  # datasets whose recipe is chosen on their own classes
+OWN = ("folder", "csv", "huggingface")  # datasets whose recipe is chosen on their own classes
 OWN_POOLING = "gem"  # on 60 small folders of birds and characters its closed-form head had a MAP@R 0.9 and 3.6 higher
 OWN_FREEZE_THROUGH, OWN_VIEW_BYTES = "blocks.3", 31_360  # 80 × 14 × 14 float16
 OWN_PASSES, OWN_STEPS = 11, (20, 100)
@@ -271,7 +271,7 @@ def _class_sizes(dataset: ImageDataset, split: str) -> tuple[int, ...]:
 def _run_name(asked: TrainConfig) -> str:
     """The name of the folder or table, with other characters replaced."""
     data = asked.data
-    if data.root is None or data.name not in {"folder", "csv"}:
+    if data.root is None or data.name not in OWN:
         return data.name
     return re.sub(r"[^\w.+-]+", "-", Path(data.root).expanduser().resolve().stem).strip("-.") or data.name
 

@@ -15,17 +15,23 @@ from facetric.photos import Decisions, PhotoGroups, cluster_folder
 from facetric.photos.pages import write_page
 
 
-class ColorEncoder:
-    """The mean color of a picture as its vector: groups that a test can foresee."""
+GRID = np.stack(np.meshgrid(*[np.linspace(0, 1, 6)] * 3), axis=-1).reshape(-1, 3)  # of colors
 
-    fingerprint, dim, run, preprocessing = "c" * 64, 3, None, Preprocessing(size=8, crop=8)
+
+class ColorEncoder:
+    """How near the mean color of a picture is to the colors of a grid, and details of its own: groups that a test can foresee."""
+
+    fingerprint, dim, run, preprocessing = "c" * 64, 2 * len(GRID), None, Preprocessing(size=8, crop=8)
     name, pair_model, fitted_to = "colors", PairModel.packaged(), ""
 
     def prepare(self, n_images):
         pass
 
     def encode(self, pixels):
-        return (np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255 - 0.5).astype(np.float32)
+        colors = np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255
+        near = np.exp(-((colors[:, None] - GRID) ** 2).sum(axis=-1) / 0.03)
+        own = [np.random.default_rng(int(image.sum())).normal(size=len(GRID)) for image in np.array(pixels, dtype=int)]
+        return np.hstack([near / np.linalg.norm(near, axis=1, keepdims=True), 0.05 * np.array(own)]).astype(np.float32)
 
 
 def write_colors(root, n, n_kinds):
@@ -38,7 +44,7 @@ def write_colors(root, n, n_kinds):
         block = rng.normal(0, 12, (6, 8, 3)) + kinds[i % n_kinds]
         picture = Image.fromarray(np.clip(block, 0, 255).astype(np.uint8)).resize((160, 120), Image.Resampling.BICUBIC)
         picture.save(root / f"IMG {i:03}.jpg", quality=85)
-    for name, color in (("<b>.jpg", (250, 5, 130)), ("alone.jpg", (130, 250, 128))):
+    for name, color in (("<b>.jpg", (128, 128, 128)), ("alone.jpg", (130, 250, 128))):
         Image.new("RGB", (160, 120), color).save(root / name)
 
 

@@ -14,7 +14,6 @@ from facetric.images import Preprocessing
 from facetric.photos import Decisions, PhotoGroups, cluster_folder
 from facetric.photos.pages import write_page
 
-
 GRID = np.stack(np.meshgrid(*[np.linspace(0, 1, 6)] * 3), axis=-1).reshape(-1, 3)  # of colors
 
 

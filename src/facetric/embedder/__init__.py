@@ -7,7 +7,7 @@ from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
-from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network
+from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here
 from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors
@@ -33,5 +33,6 @@ __all__ = [
     "load",
     "named_network",
     "network_fingerprint",
+    "networks_here",
     "save_network",
 ]

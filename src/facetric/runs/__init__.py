@@ -14,6 +14,7 @@ from facetric.runs.config_file import (
     set_key,
 )
 from facetric.runs.manifest import Manifest, new_images
+from facetric.runs.network_settings import n_features, network_name, with_network
 from facetric.runs.recipes import FEWEST_TO_CHOOSE, PAPER_RATIOS, batch_shape, recipe
 from facetric.runs.run import Run, open_run
 from facetric.runs.states import DivergedError, RunFolderError
@@ -36,6 +37,8 @@ __all__ = [
     "compare_runs",
     "dotted_keys",
     "first_difference",
+    "n_features",
+    "network_name",
     "new_images",
     "open_run",
     "parse_config",
@@ -45,4 +48,5 @@ __all__ = [
     "recipe",
     "resolve_paths",
     "set_key",
+    "with_network",
 ]

@@ -79,8 +79,8 @@ def choose(
         if several:
             display.say(words(record, free))
     ordered = [recipe for own in recipes.values() for recipe in own]
-    names = {recipe.name: recipe for recipe in ordered if recipe.is_free}
-    tried = recipes[names[decide(record.scores, list(names))[0]].network]
+    best = decide(record.scores, [recipe.name for recipe in ordered if recipe.is_free])[0]
+    tried = next(own for own in recipes.values() if any(recipe.name == best for recipe in own))
     trainings = dict.fromkeys(recipe.training for recipe in tried if not recipe.is_free)
     for split in range(len(splits)):
         for training in trainings:

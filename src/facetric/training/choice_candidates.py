@@ -94,8 +94,9 @@ def group_scores(group: Sequence[Candidate], part: ImageDataset, *, stopped: Cal
             if recipe_config.run.steps == 0:
                 raise
             _log.warning("%s has diverged on a half of the classes and counts for nothing there", recipe.name)
-    del trained
-    gc.collect()
+    if trained is not None and trained.config.run.steps:
+        del trained
+        gc.collect()
     return found
 
 

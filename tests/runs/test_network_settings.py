@@ -58,7 +58,7 @@ def test_networks_are_compared_from_the_smallest_on_and_a_set_backbone_is_compar
     assert networks_to_compare({}, ["lite2", "dinov2-small", "lite0"]) == ("lite0", "lite2", "dinov2-small")
     assert networks_to_compare({"backbone": "lite2"}, ["lite0"]) == ("lite2", "lite0")
     assert networks_to_compare({"backbone": "resnet18"}, None) == ("resnet18",)
-    assert networks_to_compare({"freeze_through": "blocks.2"}, None) == ("lite0",)
+    assert networks_to_compare({"freeze_through": "blocks.2"}, None) == ("tf_efficientnet_lite0",)
     assert networks_to_compare({}, None)[0] == "lite0"
 
 

@@ -7,6 +7,7 @@ from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
+from facetric.embedder.network_facts import network_facts
 from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here
 from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
@@ -32,6 +33,7 @@ __all__ = [
     "is_network_name",
     "load",
     "named_network",
+    "network_facts",
     "network_fingerprint",
     "networks_here",
     "save_network",

@@ -14,7 +14,7 @@ from facetric.runs.config_file import (
     set_key,
 )
 from facetric.runs.manifest import Manifest, new_images
-from facetric.runs.network_settings import n_features, network_name, with_network
+from facetric.runs.network_settings import with_network
 from facetric.runs.recipes import FEWEST_TO_CHOOSE, PAPER_RATIOS, batch_shape, recipe
 from facetric.runs.run import Run, open_run
 from facetric.runs.states import DivergedError, RunFolderError
@@ -37,8 +37,6 @@ __all__ = [
     "compare_runs",
     "dotted_keys",
     "first_difference",
-    "n_features",
-    "network_name",
     "new_images",
     "open_run",
     "parse_config",

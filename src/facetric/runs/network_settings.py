@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-
-from facetric.embedder import WHOLE, build_network, named_network, networks_here
+from facetric.embedder import WHOLE, named_network, network_facts, networks_here
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import parse_config
 
+BACKBONE = "tf_efficientnet_lite0"
 MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
 OWN_POOLING = "gem"  # on 60 small folders of birds and characters its closed-form head had a MAP@R 0.9 and 3.6 higher
 # EfficientNet-Lites gain from one more stage (docs/results.md); of a transformer the last two or three blocks are trained, at the
@@ -27,35 +25,27 @@ OWN_DIM, ENOUGH_FOR_DIM = 256, 2000  # images: a head of 256 dimensions fitted t
 Tables = dict[str, dict[str, Any]]
 
 
-class _Facts(NamedTuple):
-    n_features: int
-    place: str  # the last module that stays as it is
-    view_bytes: int  # of its activations of one view, float16
-    is_transformer: bool
-    crop: int
-
-
 def networks_to_compare(model: Mapping[str, Any], named: Sequence[str] | None) -> tuple[str, ...]:
     """That of the user's [model] settings first, then those `named`, the smallest first; with neither, those that are here."""
     rows = {name: named_network(name) for name in named or ()}
     by_size = sorted(rows, key=lambda name: row.megabytes if (row := rows[name]) else math.inf)
     names = tuple(dict.fromkeys([*([model["backbone"]] if "backbone" in model else []), *by_size]))
     is_set = named is not None or "weights" in model or model.get("freeze_through", WHOLE) != WHOLE
-    return names or (networks_here()[:1] if is_set else networks_here())
+    return names or ((BACKBONE,) if is_set else networks_here())
 
 
 def network_settings(backbone: str, n_images: int) -> Tables:
     """The settings that depend on the network. `n_images`: how many train."""
-    facts, row = _facts(backbone), named_network(backbone)
-    packaged = row is not None and row.package is not None
+    facts = network_facts(backbone)
+    is_lite = facts.name.startswith("lite")
     return {
         "data": {"size": max(256, 2 * round(4 / 7 * facts.crop))},  # 256 for 224: room for random crops
         "model": {
-            "backbone": row.recorded if row else backbone,
-            "weights": "packaged" if packaged else None,  # None: the network's own
-            "image_size": row.image_size if row and not packaged else None,
-            "pooling": OWN_POOLING if row and row.pooling == "average" else "average",
-            "freeze_through": facts.place,
+            "backbone": facts.backbone,
+            "weights": facts.weights,
+            "image_size": facts.image_size,
+            "pooling": OWN_POOLING if facts.averages else "average",
+            "freeze_through": LITE_PLACE if is_lite else facts.freeze_through,
             "cached_views": min(max(MOST_CACHE_BYTES // (facts.view_bytes * n_images) - 1, 1), 2),  # and the central crop
             "dim": min(OWN_DIM, facts.n_features) if n_images >= ENOUGH_FOR_DIM else facts.n_features,
         },
@@ -72,38 +62,6 @@ def with_network(config: TrainConfig, backbone: str, n_images: int) -> TrainConf
     model, frozen = tables["model"], config.model.freeze_through
     model |= {key: after["model"][key] for key in ("backbone", "weights")}
     model["freeze_through"] = frozen if frozen in (None, WHOLE) else after["model"]["freeze_through"]
-    model["dim"] = min(model["dim"], n_features(backbone))
+    model["dim"] = min(model["dim"], network_facts(backbone).n_features)
     tables["loss"]["nested"] = [width for width in config.loss.nested if width < model["dim"]]
     return parse_config({name: {k: v for k, v in table.items() if v is not None} for name, table in tables.items()})
-
-
-def network_name(backbone: str) -> str:
-    """Its short name where it has one."""
-    row = named_network(backbone)
-    return row.name if row else backbone
-
-
-def n_features(backbone: str) -> int:
-    """The length of its pooled features."""
-    return _facts(backbone).n_features
-
-
-@lru_cache
-def _facts(backbone: str) -> _Facts:
-    row = named_network(backbone)
-    name, image_size = (row.recorded, row.image_size) if row else (backbone, None)
-    options: dict[str, Any] = {"dim": None, "weights": "none", "image_size": image_size, "size": 1024}
-    network = build_network(name, **options)
-    stages: Any = [stage for stage in getattr(network.backbone, "feature_info", ()) if "module" in stage]
-    are_equal = len({stage["reduction"] for stage in stages}) == 1  # blocks of a transformer, not stages that halve the image
-    place = str(stages[-3 if are_equal else -2]["module"]) if len(stages) > 2 else WHOLE
-    if row:
-        place = LITE_PLACE if row.timm.startswith("tf_efficientnet_lite") else row.freeze_through
-    try:
-        network = build_network(name, freeze_through=place, **options)
-    except ValueError:  # it cannot be cut there
-        place = WHOLE
-        network = build_network(name, freeze_through=place, **options)
-    form = network.preprocessing
-    view = network.eval().trunk(torch.zeros(1, form.channels, form.crop, form.crop))
-    return _Facts(network.n_features, place, 2 * view.numel(), hasattr(network.backbone, "patch_embed"), form.crop)

@@ -18,7 +18,7 @@ import numpy as np
 from facetric.images import ImageDataset, load_dataset
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
-from facetric.runs.network_settings import MOST_CACHE_BYTES, n_features, network_name, network_settings, networks_to_compare
+from facetric.runs.network_settings import BACKBONE, MOST_CACHE_BYTES, network_settings, networks_to_compare
 from facetric.text import printable
 
 # configs/glyphs.toml, here because an installed package has no configs/; a test keeps them equal.
@@ -38,7 +38,6 @@ GLYPHS: dict[str, dict[str, Any]] = {
     },
 }
 
-BACKBONE = "tf_efficientnet_lite0"
 MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
 VALIDATION_FRACTION, FEWEST_TO_VALIDATE = 0.2, 9  # images: validation scores Recall@8
 PAPER_RATIOS = {"products": 0.75}  # C/m where it differs from that of CUB and Cars
@@ -109,6 +108,8 @@ def recipe(
     gpu = gpu and asked.run.device in {"auto", "cuda"}
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     named = asked.run.choose_networks if "choose_networks" in asked.run.model_fields_set else None
+    if given.get("run", {}).get("choose_minutes") == 0:
+        named = ()
     networks = networks_to_compare(given.get("model", {}), named)
     has_weights = given.get("model", {}).get("weights") != "none"
     chooses = choose and alone and has_weights and (bool(named) or (asked.data.name in OWN and not gpu))
@@ -118,8 +119,6 @@ def recipe(
     batch = batch_shape(sizes.training, ratio=PAPER_RATIOS.get(asked.data.name), asked_size=given.get("batches", {}).get("size"))
     if chooses:
         chosen = own_tables(sizes, batch, networks, asked_dim=given.get("model", {}).get("dim"))
-        if given.get("run", {}).get("choose_minutes") == 0:
-            chosen["run"].pop("choose_networks", None)
     else:
         chosen = photo_tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
@@ -177,7 +176,7 @@ def own_tables(sizes: Sizes, batch: tuple[int, int], networks: Sequence[str], *,
     n_images, batch_size = sizes.n_images, batch[0]
     own = network_settings(networks[0], n_images)
     can_choose = sum(size > 1 for size in sizes.training) >= FEWEST_TO_CHOOSE
-    can_whiten = not isinstance(asked_dim, int) or asked_dim < n_images or asked_dim == n_features(networks[0])
+    can_whiten = not isinstance(asked_dim, int) or asked_dim < n_images or asked_dim == own["model"]["dim"]
     chooses = can_choose and can_whiten
     steps = min(max(round(OWN_PASSES * n_images / batch_size / 10) * 10, OWN_STEPS[0]), OWN_STEPS[1]) if can_choose else 0
     tables = _common_tables(sizes, batch, steps=steps, backbone_lr=own["optimizer"]["backbone_lr"])
@@ -291,7 +290,7 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
         f"{printable(config.data.root)}: {len(dataset.labels):,} images of {len(dataset.class_names):,} classes; "
         f"{len(sizes.training):,} classes ({sizes.n_images:,} images) for training, {validation}, {test}"
     )
-    compared = f"the network ({', '.join(map(network_name, run.choose_networks))}), and " if run.choose_networks else ""
+    compared = f"the network ({', '.join(run.choose_networks)}), and " if run.choose_networks else ""
     choice = (
         f"recipe: {compared}pretrained features, a closed-form head, a trained head or fine-tuning as below, whichever is best "
         f"on held-out halves of the training classes; up to {run.choose_minutes:g} minutes (--set run.choose_minutes=…; 0: "

@@ -16,9 +16,9 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import check_fit
+from facetric.embedder import check_fit, network_facts
 from facetric.images import ImageDataset
-from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig, n_features, network_name, with_network
+from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig, with_network
 from facetric.training.choice_candidates import (
     Candidate,
     ClassScores,
@@ -102,12 +102,13 @@ def choose(
 
 def recipes_by_network(config: TrainConfig, dataset: ImageDataset) -> dict[str, list[Candidate]]:
     """What is to be compared: the network of the run first, then the others that were named."""
-    n_images, networks = int((dataset.splits == "train").sum()), {network_name(config.model.backbone): config}
+    n_images, networks = int((dataset.splits == "train").sum()), {network_facts(config.model.backbone).name: config}
     for named in config.run.choose_networks:
-        if (name := network_name(named)) not in networks:
+        if (name := network_facts(named).name) not in networks:
             networks[name] = with_network(config, named, n_images)
     return {
-        name: candidates(own, n_features(own.model.backbone), name if len(networks) > 1 else "") for name, own in networks.items()
+        name: candidates(own, network_facts(own.model.backbone).n_features, name if len(networks) > 1 else "")
+        for name, own in networks.items()
     }
 
 

@@ -105,7 +105,7 @@ def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
     assert packaged.pair_model is PairModel.packaged()
     assert packaged.fitted_to == ""
     assert packaged.fingerprint == facetric.load().fingerprint
-    assert "packaged" in repr(packaged)
+    assert "lite0" in repr(packaged)
 
 
 def test_a_picture_has_the_same_bits_whatever_it_is_embedded_with(packaged):

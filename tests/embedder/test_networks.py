@@ -9,6 +9,7 @@ import pytest
 import timm
 import torch
 
+import facetric
 from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, named_network, unknown_network
 
 POOLINGS = {"average": "avg", "class token": "token", "attention": "map"}
@@ -30,9 +31,9 @@ def test_a_row_is_what_timm_builds(row) -> None:
 def test_names_are_unique_and_found_by_timms_too() -> None:
     assert DEFAULT in NETWORKS
     assert all(name == row.name for name, row in NETWORKS.items())
+    assert named_network("resnet18") is None
     for row in NETWORKS.values():
         assert named_network(row.name) is named_network(row.timm) is named_network(row.recorded) is row
-    assert named_network("resnet18") is None
 
 
 def test_a_pinned_revision_or_checksum_is_a_whole_one() -> None:
@@ -47,6 +48,11 @@ def test_a_name_is_a_network_and_a_path_is_not(name: str) -> None:
     assert not any(map(is_network_name, (f"./{name}", Path(name), None, "runs/photos", "lite1.onnx")))
 
 
-def test_an_unknown_name_is_answered_with_the_nearest() -> None:
-    assert "no run folder dinov2-smal: did you mean dinov2-small?" in str(unknown_network("dinov2-smal"))
-    assert "`facetric models` lists the networks" in str(unknown_network("xyzzy"))
+@pytest.mark.parametrize(
+    ("name", "way_out"), [("dinov2-smal", "did you mean dinov2-small?"), ("xyzzy", "`facetric models` lists the networks")]
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name: str, way_out: str) -> None:
+    line = f"there is no network and no run folder {name}: {way_out} "
+    assert str(unknown_network(name)).startswith(line)
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}"):
+        facetric.load(name)

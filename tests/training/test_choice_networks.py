@@ -155,7 +155,7 @@ def test_the_sentence_says_which_network_why_and_what_training_gained(photos):
 @pytest.mark.parametrize(
     ("names", "line"),
     [
-        ("lite0,lite9", "got 'lite9': "),
+        ("lite0,lite9", "got 'lite9': did you mean lite"),
         ("lite0,dinov2-small", r"cannot download the weights of .*dinov2.* \(HF_HUB_OFFLINE is set\)"),
     ],
 )

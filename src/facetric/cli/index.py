@@ -65,7 +65,7 @@ def re_embed(index: Index, model: Model = None, device: Device = "auto") -> None
     _change("re-embed", index, None, model, device)
 
 
-def _change(verb: str, index: str, recorded: str | None, model: Path | None, device: str, *photos: Path, **options: Any) -> None:
+def _change(verb: str, index: str, recorded: str | None, model: str | None, device: str, *photos: Path, **options: Any) -> None:
     """Call this method of the index and print what it did; the model is the one asked for, or that of the `recorded` index."""
     with one_line_errors(f"index {verb}", when_interrupted=RESUME):
         from facetric.photos import open_collection
@@ -87,7 +87,7 @@ def status(index: Index) -> None:
         from facetric.photos import open_collection
 
         found = open_collection(index).status()
-    model = printable(found.model.run or "the packaged network")
+    model = printable(found.model.run or "lite0, which comes with the install")
     copies = found.n_photos - found.n_contents
     typer.echo(f"{printable(index)}: {counted(found.n_photos, 'photo')}, {copies:,} of them exact copies of others")
     typer.echo(f"model: {model} ({found.model.fingerprint[:12]}, {found.model.dim} dimensions)")

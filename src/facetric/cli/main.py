@@ -13,6 +13,7 @@ from facetric.cli.demo import demo
 from facetric.cli.evaluate import compare, evaluate, report
 from facetric.cli.index import app as index_app
 from facetric.cli.index import search
+from facetric.cli.models import models
 from facetric.cli.photos import cluster, duplicates, embed, export
 from facetric.cli.reproduce import reproduce
 from facetric.cli.serve import serve
@@ -40,6 +41,7 @@ app.command(
 app.command(epilog="Example: facetric duplicates new-photos --output duplicates.csv")(duplicates)
 app.command(epilog="Example: facetric search birds.index photo.jpg --classify --page found.html")(search)
 app.command(epilog="Example: facetric serve birds.index")(serve)
+app.command(epilog="Example: facetric models lite0 dinov2-small --speed")(models)
 app.command(epilog="Example: facetric reproduce cub --root datasets/CUB_200_2011 --setting head")(reproduce)
 app.add_typer(index_app, name="index")
 app.add_typer(data_app, name="data")

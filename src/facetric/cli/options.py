@@ -18,10 +18,13 @@ Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")]
 Finer = Annotated[int, typer.Option("--finer", count=True, help="Smaller, purer groups; give it again for more.")]
 Json = Annotated[bool, typer.Option("--json", help="Print everything known as JSON.")]
 Model = Annotated[
-    Path | None,
-    typer.Option(help="A run folder, or a file of `facetric export`; without it, the network that comes with the install."),
+    str | None,
+    typer.Option(
+        help="A network that `facetric models` lists, a run folder, or a file of `facetric export`; without it, the network that "
+        "comes with the install."
+    ),
 ]
-MovedModel = Annotated[Path | None, typer.Option(help="Where the run of the index is now.")]
+MovedModel = Annotated[str | None, typer.Option(help="Where the run of the index is now.")]
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting of the run; may be repeated.")
 ]

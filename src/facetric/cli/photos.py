@@ -59,10 +59,10 @@ def embed(
 
 def export(
     paths: Annotated[
-        list[Path],
+        list[str],
         typer.Argument(
             metavar="[RUN] MODEL.onnx",
-            help="A run folder, and the file to write. Without a run, the network that comes with the install.",
+            help="A run folder or a network, and the file to write. Without one, the network that comes with the install.",
         ),
     ],
     check: Annotated[
@@ -79,16 +79,17 @@ def export(
     `facetric embed --model model.onnx` uses the file.
     """
     with one_line_errors("export"):
-        *runs, output = paths
+        *runs, last = paths
+        output = Path(last)
         if len(runs) > 1:
             raise ValueError(f"pass a run folder and one file to write; got {len(paths)} paths: facetric export RUN model.onnx")
         with said_if_slow("exporting"):
-            from facetric.embedder import load
+            from facetric.embedder import is_network_name, load
 
             found = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu").export(
                 output, check=check, overwrite=overwrite
             )
-        if runs and found.pair_model is None:
+        if runs and found.pair_model is None and not is_network_name(runs[0]):
             evaluate = f"run `facetric evaluate {printable(runs[0])}` first"
             say("export", f"its classes have not taught yet which photos belong together: {evaluate} to include that")
     n_bytes = output.expanduser().stat().st_size
@@ -209,15 +210,15 @@ def duplicates(
     print_problems(found.problems)
 
 
-def opened_model(index: str | None, model: Path | None, device: str) -> Embedder:
+def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
     """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
-        from facetric.embedder import load
+        from facetric.embedder import is_network_name, load
         from facetric.photos import open_collection
 
         recorded = None if index is None else open_collection(index).model
-        run: Path | str | None = model if model is not None or recorded is None else recorded.run
-        if model is None and run is not None and not Path(run).exists():
+        run = model if model is not None or recorded is None else recorded.run
+        if model is None and run is not None and not is_network_name(run) and not Path(run).exists():
             raise ValueError(
                 f"the model {printable(run)} of {printable(index)} is not there any more: pass its new place (--model)"
             )

@@ -8,7 +8,8 @@ from facetric.embedder.encode import encode
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.network_facts import network_facts
-from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here
+from facetric.embedder.network_speed import images_per_second
+from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here, unknown_network
 from facetric.embedder.onnx_export import ExportError
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors
@@ -30,6 +31,7 @@ __all__ = [
     "check_fit",
     "closed_form_vectors",
     "encode",
+    "images_per_second",
     "is_network_name",
     "load",
     "named_network",
@@ -37,4 +39,5 @@ __all__ = [
     "network_fingerprint",
     "networks_here",
     "save_network",
+    "unknown_network",
 ]

@@ -1,11 +1,13 @@
-"""`build_network`: any backbone of timm, torchvision's googlenet (the paper's Inception with batch normalization), our glyphnet.
+"""`build_network`: networks by name, any other of timm, torchvision's googlenet (the paper's Inception with batch normalization)
+and our glyphnet.
 
 All of them have timm's two methods: `forward_features(images)` gives maps, `forward_head(maps, pre_logits=True)` pools them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import pairwise
@@ -16,11 +18,14 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import GoogLeNet as TorchvisionGoogLeNet  # type: ignore[import-untyped]
 
+from facetric.embedder.hub import fetched
 from facetric.embedder.network import Network, Pooling
-from facetric.embedder.weights import default_weights, load_weights
+from facetric.embedder.networks import NETWORKS, WEIGHTS
+from facetric.embedder.weights import WeightsError, default_weights, load_weights
 from facetric.images import Fit, Preprocessing
 
 _WIDTHS = (32, 64, 128, 256)  # of glyphnet
+_POOLS = {"average": "avg", "class token": "token", "attention": "map"}  # timm's names
 
 
 def build_network(
@@ -40,7 +45,9 @@ def build_network(
 ) -> Network:
     """A network with `dim` dimensions, in training mode.
 
-    * `name`: any model of timm, "googlenet" (the paper's) or "glyphnet" (small grayscale images);
+    * `name`: one of `NETWORKS` such as "lite1" or "dinov2-small", any other model of timm ("resnet18" or "timm:resnet18"), one of
+      timm on the hub ("hf-hub:OWNER/NAME"), a file of weights beside timm's config.json ("model.safetensors"), "googlenet" (the
+      paper's) or "glyphnet" (small grayscale images);
     * `dim`: the length of an embedding; None for the pooled features themselves, without a head;
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
     * `image_size`: the side of the square input in pixels, the backbone's own unless given; position embeddings in weights of
@@ -56,11 +63,25 @@ def build_network(
 
     Batch-norm statistics are frozen unless the weights are "none".
     """
+    trained: Mapping[str, Any] = {}  # with which normalization, where timm's record of the architecture does not say it
+    if name.startswith("hf-hub:"):
+        source = name.removeprefix("hf-hub:")
+        name, own_size, trained = _published(source, fetched(source, "config.json"))
+        image_size = image_size or own_size
+        weights = fetched(source, WEIGHTS) if weights in (None, "hub") else weights
+    elif name.endswith(".safetensors"):
+        source, weights = name, name if weights is None else weights
+        name, own_size, trained = _published(source, Path(source).with_name("config.json"))
+        image_size = image_size or own_size
+    elif row := NETWORKS.get(name):
+        name, image_size = row.recorded, image_size or row.image_size
+    name = name.removeprefix("timm:")
     weights = default_weights(name) if weights is None else weights
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         backbone, preprocessing = create_backbone(name, image_size=image_size)
-        preprocessing = replace(preprocessing, size=preprocessing.size if size is None else size, pad=pad, fit=fit)
+        size = preprocessing.size if size is None else size
+        preprocessing = replace(preprocessing, size=size, pad=pad, fit=fit, **trained)
         if weights != "none":
             load_weights(backbone, name, weights)
         return Network(
@@ -74,6 +95,27 @@ def build_network(
             normalize_features=normalize_features,
             pooling=pooling,
         )
+
+
+def _published(source: str, path: Path) -> tuple[str, int, dict[str, Any]]:
+    """What a config.json of timm says: the architecture, the size of its input, and the normalization."""
+    import timm
+
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        trained = config.get("pretrained_cfg", config)
+        name, size = str(config["architecture"]), int(trained["input_size"][1])
+        normalization = {key: tuple(map(float, trained[key])) for key in ("mean", "std")}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise WeightsError(
+            f"{source} needs a config.json of timm, with its architecture and normalization ({reason}): choose a model of timm, "
+            "or pass a file as weights of a network, build_network(NETWORK, weights=FILE)"
+        ) from error
+    if not timm.is_model(name) or config.get("model_args"):
+        what = "arguments of its own" if timm.is_model(name) else "an architecture that this version of timm does not have"
+        raise WeightsError(f"{source} has {what} ({name}): choose another model, or another version of timm")
+    return name, size, normalization
 
 
 class GlyphNet(nn.Module):
@@ -148,11 +190,12 @@ def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Mod
     """
     import timm
 
-    if name not in _OWN and not timm.is_model(name):
-        near = get_close_matches(name, [*_OWN, *timm.list_models()], n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else "timm.list_models() lists them"
+    if name not in _OWN and name not in NETWORKS and not timm.is_model(name):
+        near = get_close_matches(name, [*_OWN, *NETWORKS, *timm.list_models()], n=3)
+        hint = f"did you mean {' or '.join(near)}?" if near else "`facetric models` lists some, timm.list_models() all"
         raise ValueError(
-            f"backbone must be a model of timm, googlenet or glyphnet; got {name!r}: {hint} (--set model.backbone=…)"
+            "backbone must be a network that `facetric models` lists, a model of timm, googlenet or glyphnet; "
+            f"got {name!r}: {hint} (--set model.backbone=…)"
         )
     if image_size is None:
         return _built(name)
@@ -175,10 +218,14 @@ def _built(name: str, image_size: int | None = None) -> tuple[nn.Module, Preproc
         return network(), replace(own, size=crop if name == "glyphnet" else max(256, crop), crop=crop)
     import timm
 
+    row = NETWORKS.get(name)
+    name = row.timm if row else name
     settings = timm.get_pretrained_cfg(name)
     # Where position embeddings, windows and the like depend on the size, timm has to know it.
     depends = image_size is not None and settings is not None and settings.fixed_input_size
     options: dict[str, Any] = {"img_size": image_size} if depends else {}
+    if row and row.differs:
+        options["global_pool"] = _POOLS[row.pooling]
     made: nn.Module = timm.create_model(name, pretrained=False, num_classes=0, **options)
     expected = made.pretrained_cfg
     assert isinstance(expected, dict)

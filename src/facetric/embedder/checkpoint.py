@@ -80,6 +80,15 @@ def load_network(path: str | Path) -> Network:
     return network.eval()
 
 
+def is_described(path: Path) -> bool:
+    """Whether `save_network` wrote the file; False for one that cannot be read."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            return "facetric" in (file.metadata() or {})
+    except (OSError, SafetensorError):
+        return False
+
+
 def network_fingerprint(network: Network | Path) -> str:
     """Which network this is: a hash of its tensors and of how it is built and fed. Of a file it is read, not computed."""
     if isinstance(network, Network):

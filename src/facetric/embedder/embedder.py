@@ -16,6 +16,7 @@ from PIL import Image
 from facetric.clustering import PairModel
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import (
+    is_described,
     load_network,
     network_fingerprint,
     pair_model_file,
@@ -25,6 +26,7 @@ from facetric.embedder.checkpoint import (
 )
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.network import Network
+from facetric.embedder.networks import DEFAULT, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
 from facetric.images import Files, as_source
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CHECKPOINTS = ("best", "last")
-_PACKAGED = "tf_efficientnet_lite0"
 
 ImageLike: TypeAlias = "str | os.PathLike[str] | Image.Image | NDArray[np.uint8] | Sequence[ImageLike]"
 
@@ -53,8 +54,8 @@ class Embedder:
         pair_model: how probable it is that two images are of one class. It was fitted to validation classes by the run's
             evaluation or, where those are too few, to the test classes; else it is the one that comes with the install.
         fitted_to: these classes, in words; empty for the one that comes with the install.
-        name: what it was loaded from, in words.
-        run: the run folder or file that it was loaded from; None for the packaged network and for one in memory.
+        name: which network it is: lite0, say, or the name of the run folder or file.
+        run: the network, run folder or file that was asked for; None for the packaged network and for one in memory.
         file: the checkpoint of `run`, or the file itself.
         dim: the length of a vector.
         preprocessing: how an image becomes the network's input.
@@ -82,7 +83,10 @@ class Embedder:
         self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
         self.run = None if origin is None else origin[0]
-        self.name = Path(self.run).name if self.run else f"the packaged {network.name}" if origin else network.name
+        if self.run is None:
+            self.name = DEFAULT if origin else network.name
+        else:
+            self.name = self.run if is_network_name(self.run) else Path(self.run).name
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
 
@@ -170,26 +174,39 @@ class Embedder:
 
 
 def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Embedder:
-    """The embedder of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such as
-    birds.safetensors, or of a file that `facetric export` wrote.
+    """The embedder of a network, of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such
+    as birds.safetensors, or of a file that `facetric export` wrote.
 
-    Without a path: EfficientNet-Lite0 as it comes with the install, trained on ImageNet only, on the central square of an image.
+    A file of weights that timm wrote is taken too, where its config.json lies beside it.
+
+    A network is one that `facetric models` lists ("lite1", "dinov2-small"), "timm:NAME" or "hf-hub:OWNER/NAME". It is not
+    trained further, and sees the central square of an image; one that is not here is downloaded once. Such a name is a
+    network's even where a folder has it: that is "./lite1", or a `Path`. Without anything: lite0, which comes with the install.
     `device` is auto, cpu, cuda or mps.
     """
     if path is not None and not isinstance(path, str | os.PathLike):
-        raise ValueError(f"load takes the path of a run folder, or nothing; got {type(path).__name__}: pass runs/photos, say")
-    where = None if path is None else Path(path).expanduser()
-    origin = (None if where is None else str(where.absolute()), checkpoint, device)
-    if where is not None and where.suffix == ".onnx" and not where.is_dir():
+        raise ValueError(
+            f"load takes a network or the path of a run folder, or nothing; got {type(path).__name__}: pass lite1, say, or "
+            "runs/photos"
+        )
+    if is_network_name(path) or path is None:
+        asked = None if path == DEFAULT else path
+        network = build_network(path or DEFAULT, dim=None, fit="crop").eval()  # type: ignore[arg-type]
+        return Embedder(network.to(usable_device(device)), origin=(asked, checkpoint, device))  # type: ignore[arg-type]
+    where = Path(path).expanduser()
+    origin = (str(where.absolute()), checkpoint, device)
+    if where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(
                 f"an exported file is run on the CPU; got device {device!r}: leave device= out, or pass the run folder"
             )
         return Embedder(read_engine(where), file=where, origin=origin)
     place = usable_device(device)
-    if where is None:
-        network = build_network(_PACKAGED, dim=None, weights="packaged", fit="crop").eval()
-        return Embedder(network.to(place), origin=origin)
+    if not where.exists() and where.name == str(path) and where.suffix != ".safetensors":
+        raise unknown_network(str(path))
+    if where.suffix == ".safetensors" and where.with_name("config.json").is_file() and not is_described(where):
+        network = build_network(str(where), dim=None, fit="crop").eval()
+        return Embedder(network.to(place), file=where, origin=origin)
     weights = _checkpoint_file(where, checkpoint) if where.is_dir() or not where.suffix else where
     network, fingerprint = load_network(weights), network_fingerprint(weights)
     pair_model, fitted_to = read_pair_model(pair_model_file(weights), fingerprint)

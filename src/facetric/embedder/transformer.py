@@ -12,13 +12,13 @@ from facetric.embedder.embedder import Embedder, ImageLike, load
 
 
 class Embedding(TransformerMixin, BaseEstimator):
-    """Photos → vectors, by the model of a run folder or, without one, by the packaged network.
+    """Photos → vectors, by a network or the model of a run folder or, without one, by the packaged network.
 
     There is nothing to fit: `transform` works at once. It takes what `Embedder.encode` takes, so that
     `make_pipeline(Embedding("runs/photos"), FacilityLocation(n_clusters=8)).fit_predict("new photos")` clusters a folder.
 
     Args:
-        run: a run folder; the packaged network when it is left out.
+        run: what `load` takes: a network such as "lite1", a run folder, a file; the packaged network when it is left out.
         checkpoint: "best" (last where there is no best) or "last".
         device: "auto", "cpu", "cuda" or "mps".
     """

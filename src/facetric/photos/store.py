@@ -35,7 +35,7 @@ class Model:
 
     fingerprint: str
     dim: int
-    run: str | None  # the run folder, or the exported file; None for the packaged network
+    run: str | None  # the network by its name, the run folder or the exported file; None for the packaged network
 
 
 @dataclass(frozen=True, slots=True)

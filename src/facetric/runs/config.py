@@ -135,7 +135,9 @@ class DataTable(Table):
 class ModelTable(Table):
     """Backbone, pooling, head and what of it is frozen."""
 
-    backbone: str = Field("tf_efficientnet_lite0", description="Any timm name, googlenet (the paper's) or glyphnet (ours).")
+    backbone: str = Field(
+        "tf_efficientnet_lite0", description="A network that `facetric models` lists, any timm name, googlenet or glyphnet."
+    )
     dim: int = Field(64, ge=1, le=65536, description="d: dimensions of the embedding.")
     weights: str | None = Field(None, description="packaged, hub, none, or a file; the backbone's default when left out.")
     image_size: int | None = Field(

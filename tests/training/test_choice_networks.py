@@ -7,6 +7,7 @@ import signal
 
 import numpy as np
 import pytest
+from huggingface_hub import constants
 from PIL import Image
 from safetensors.torch import save_file
 from typer.testing import CliRunner
@@ -156,11 +157,11 @@ def test_the_sentence_says_which_network_why_and_what_training_gained(photos):
     ("names", "line"),
     [
         ("lite0,lite9", "got 'lite9': did you mean lite"),
-        ("lite0,dinov2-small", r"cannot download the weights of .*dinov2.* \(HF_HUB_OFFLINE is set\)"),
+        ("lite0,dinov2-small", r"model.safetensors of .*dinov2.* is not in the cache, and HF_HUB_OFFLINE is set"),
     ],
 )
 def test_a_network_that_cannot_be_had_is_one_line_before_the_folder_is_made(photos, monkeypatch, names, line):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     output = photos / "none"
     asked = ("train", "--data", "folder", "--root", photos / "photos", "--networks", names, "--output", output)
     result = CliRunner().invoke(app, [*map(str, asked), "--set", "run.threads=1"])

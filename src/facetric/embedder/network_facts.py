@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ class NetworkFacts:
 
     name: str  # the short one where it has one
     backbone: str  # as it is written down
-    weights: str | None  # "packaged", or None for its own default
+    weights: str | None  # "packaged" or "hub", or None for its own default
     image_size: int | None  # None for its own default
     crop: int
     n_features: int
@@ -46,10 +47,11 @@ def network_facts(backbone: str) -> NetworkFacts:
         place = WHOLE
         network = build_network(name, freeze_through=place, **options)
     form, packaged = network.preprocessing, row is not None and row.package is not None
+    downloaded = row is not None and packaged and find_spec(row.module) is None and row.is_here
     return NetworkFacts(
         name=row.name if row else backbone,
         backbone=name,
-        weights="packaged" if packaged else None,
+        weights="hub" if downloaded else "packaged" if packaged else None,
         image_size=None if packaged else image_size,
         crop=form.crop,
         n_features=network.n_features,

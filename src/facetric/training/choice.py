@@ -76,6 +76,8 @@ def choose(
         for split, recipe in product(range(len(splits)), free):
             if not scored([recipe], split, needed=network == first and split == 0):  # without these there is no choice
                 return None
+        if free[0].name not in record.scores:
+            record.left_out.append(network)
         if several:
             display.say(words(record, free))
     ordered = [recipe for own in recipes.values() for recipe in own]

@@ -26,7 +26,7 @@ import numpy as np
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
 import facetric
-from facetric.clustering import AverageLinkage, PairLinkage
+from facetric.clustering import AverageLinkage, PairLinkage, pair_linkage
 from facetric.clustering.lessons import drawn_piles
 from facetric.embedder.heads import closed_form_head
 from facetric.metrics import unit_rows
@@ -183,21 +183,17 @@ def corrections(title, model, test, own, options):
         print(f"| {name}, BCubed | " + " | ".join(f"{100 * v:.1f}" for v in np.mean(bcubed[name], axis=0)) + " |", flush=True)
 
 
-class Deaf(facetric.clustering.PairModel):
-    """Learns nothing from answers."""
-
-    def corrected_by(self, pile, links):
-        return self, self.log_odds(pile)
-
-
 def corrected(x, y, model, *, teach):
     must, cannot, scores = [], [], []
-    used = model if teach else Deaf(model.pairs, model.merges, model.groups, model.error)
+    kept = pair_linkage.adapted, pair_linkage.spread
+    if not teach:
+        pair_linkage.adapted, pair_linkage.spread = lambda vectors, links: None, lambda scores, links: scores
     for number in range(11):
-        found = PairLinkage(used).fit(x, must_link=must, cannot_link=cannot)
+        found = PairLinkage(model).fit(x, must_link=must, cannot_link=cannot)
         scores.append(f1s(y, found.labels_))
         for a, b in found.questions_[:10].tolist() if number < 10 else ():
             (must if y[a] == y[b] else cannot).append((a, b))
+    pair_linkage.adapted, pair_linkage.spread = kept
     return scores
 
 

@@ -71,6 +71,21 @@ def cut_into(tree: PairTree, probability: NDArray[np.float64], n_groups: int) ->
     return Cut(roots, whole.gains, whole.expected, whole.price, whole.f1)
 
 
+def halves(tree: PairTree, cut: Cut) -> NDArray[np.int64]:
+    """(n_leaves,) the part of its group's last merge that a leaf is in: a node; −1 for a group of one leaf."""
+    return _halves(tree.parts, cut.roots, tree.n_leaves)
+
+
+@njit(cache=True, nogil=True)
+def _halves(parts: NDArray[np.int64], roots: NDArray[np.int64], n_leaves: int) -> NDArray[np.int64]:
+    found = np.full(len(roots), -1)
+    for i in range(len(parts) - 1, -1, -1):
+        node = n_leaves + i
+        for part in parts[i]:
+            found[part] = part if roots[node] == node else found[node]
+    return found[:n_leaves]
+
+
 @njit(cache=True, nogil=True)
 def _summed(parts: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.float64]:
     """Every node's value and those of all below it."""

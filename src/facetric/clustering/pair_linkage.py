@@ -11,13 +11,14 @@ from scipy.special import expit, logit  # type: ignore[import-untyped]
 from sklearn.base import BaseEstimator, ClusterMixin  # type: ignore[import-untyped]
 from sklearn.utils.validation import validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.cut import Cut, best_cut, cut_into
+from facetric.clustering.answers import adapted, spread
+from facetric.clustering.cut import Cut, best_cut, cut_into, halves
 from facetric.clustering.knn import checked_number, prepared
 from facetric.clustering.links import Links
 from facetric.clustering.pair_model import PairModel
 from facetric.clustering.pair_tree import PairTree
 from facetric.clustering.pile import Pile
-from facetric.clustering.questions import ambiguity, questions
+from facetric.clustering.questions import belonging, questions
 from facetric.progress import Progress
 
 
@@ -104,24 +105,21 @@ class PairLinkage(ClusterMixin, BaseEstimator):
     ) -> Self:
         """Cluster the rows of X, or a `Pile` of them, which spares the search for neighbors when they are clustered again.
 
-        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not; points that would be with linked ones
-        follow them. `progress` is called with (step, done, total).
+        `must_link` and `cannot_link` are pairs of rows that share a cluster, or do not; what they say about other pairs is
+        learned from them. `progress` is called with (step, done, total).
         """
         pile = X if isinstance(X, Pile) else self._pile(X, progress)
         self.n_features_in_ = pile.vectors.shape[1]
         links = Links.parse(must_link, cannot_link, len(pile))
         model = self._checked(len(pile), links.n_groups)
+        vectors = adapted(pile.vectors, links)
+        if vectors is not None:
+            pile = Pile(vectors, progress)
         scores = model.log_odds(pile)
         if self.n_clusters is not None:
             scores = model.connected(pile, scores)
-        if links.joins and self.n_clusters is None:  # else those who follow could leave fewer clusters than asked for
-            free = Links.parse(None, links.cannot, len(pile))
-            tree, probability = model.tree(scores, free)
-            alone = best_cut(tree, probability, self.shift).roots[tree.leaves]
-            together = Links.parse([*links.must.tolist(), *_followers(alone, links)], links.cannot, len(pile))
-        else:
-            together = links
-        tree, probability = model.tree(scores, together, complete=self.n_clusters is not None)
+        scores = spread(scores, links)
+        tree, probability = model.tree(scores, links, complete=self.n_clusters is not None)
         cut = best_cut(tree, probability, self.shift) if self.n_clusters is None else cut_into(tree, probability, self.n_clusters)
         self.labels_, roots = _by_first(cut.roots[tree.leaves])
         self.n_clusters_ = len(roots)
@@ -130,8 +128,10 @@ class PairLinkage(ClusterMixin, BaseEstimator):
         self.precision_[groups] = precision
         self.precision_ = self.precision_[roots]
         self.expected_ = _expected(tree, probability, cut, groups, precision, model.error)
-        self.ambiguity_ = ambiguity(scores, self.labels_)
-        self.questions_ = questions(pile.vectors, links, scores, self.labels_, self.ambiguity_)
+        own, other = belonging(scores, self.labels_)
+        self.ambiguity_ = np.minimum(expit(other) / np.maximum(expit(own), 1e-9), 1.0)
+        last = halves(tree, cut)[tree.leaves]
+        self.questions_ = questions(pile.vectors, links, scores, self.labels_, other - own, tree, probability, last)
         return self
 
     def _checked(self, n: int, n_groups: int) -> PairModel:
@@ -148,23 +148,6 @@ class PairLinkage(ClusterMixin, BaseEstimator):
     def _pile(self, X: ArrayLike, progress: Progress | None) -> Pile:
         vectors = validate_data(self, X, dtype=[np.float64, np.float32])
         return Pile(prepared(vectors, np.zeros(vectors.shape[1]), cosine=True), progress)
-
-
-def _followers(clusters: NDArray[np.int64], links: Links) -> list[tuple[int, int]]:
-    """Links for points that nothing is known about: with those that they share a cluster with when nothing must be together.
-
-    Points that look different and must be together are far apart on average, and no other would be near to all of them. A point
-    joins them when it is like some of them, if these are of one group.
-    """
-    leaders: dict[int, set[int]] = {}
-    for point in np.flatnonzero(links.linked).tolist():
-        leaders.setdefault(int(clusters[point]), set()).add(int(links.codes[point]))
-    first, sizes, found = np.unique(links.codes, return_index=True)[1], np.bincount(links.codes), list[tuple[int, int]]()
-    for point in np.flatnonzero(~links.linked).tolist():
-        groups = leaders.get(int(clusters[point]), set())
-        if len(groups) == 1 and sizes[group := next(iter(groups))] > 1:
-            found.append((int(first[group]), point))
-    return found
 
 
 def _by_first(roots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

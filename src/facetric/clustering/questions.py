@@ -1,7 +1,8 @@
 """How sure it is where a point belongs, and which pairs to ask a person about.
 
-Two kinds of questions alternate. Is a group the same as the other one that it is most probably the same as? The surer come first.
-And is a point of one class with its group? The most ambiguous come first. For a group stands the point in its middle, of those
+Three kinds of questions take turns. Is a group the same as one of the two that it is most probably the same as? The surer and the
+larger come first. Is a point of one class with its group? Those come first that would rather be elsewhere. Are the two parts of a
+group the same that merged last? The surer and the larger no comes first. For a group stands the point in its middle, of those
 that are known to be together if there are any, so that answers join what is known instead of scattering it.
 """
 
@@ -12,19 +13,17 @@ from itertools import chain, zip_longest
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array  # type: ignore[import-untyped]
-from scipy.special import expit  # type: ignore[import-untyped]
 
 from facetric.clustering.group_features import Scores
 from facetric.clustering.links import Links
+from facetric.clustering.pair_tree import PairTree
 
 MOST_QUESTIONS = 500  # that are worth asking
+_PARTNERS = 2  # groups that a group is compared with
 
 
-def ambiguity(scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How probable it is that a point is of one class with the best other cluster, over the same of its own, by mean log-odds.
-
-    ½ stands for the latter where a point is alone; at most 1.
-    """
+def belonging(scores: Scores, labels: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The mean log-odds that a point is of one class with its own cluster (0 where it is alone), and with the best other."""
     n, sizes = len(labels), np.bincount(labels)
     first, second = scores.pairs
     ends = np.concatenate([first, second]), labels[np.concatenate([second, first])]
@@ -35,24 +34,32 @@ def ambiguity(scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.float64]:
     own, other = np.where(sizes[labels] > 1, scores.background, 0.0), np.full(n, scores.background)
     own[cells.row[is_own]] = means[is_own]
     np.maximum.at(other, cells.row[~is_own], means[~is_own])
-    if len(sizes) == 1:
-        return np.zeros(n)
-    found: NDArray[np.float64] = np.minimum(expit(other) / np.maximum(expit(own), 1e-9), 1.0)
-    return found
+    return own, other if len(sizes) > 1 else np.full(n, -np.inf)
 
 
 def questions(
-    vectors: NDArray[np.float32], links: Links, scores: Scores, labels: NDArray[np.int64], doubt: NDArray[np.float64]
+    vectors: NDArray[np.float32],
+    links: Links,
+    scores: Scores,
+    labels: NDArray[np.int64],
+    doubt: NDArray[np.float64],
+    tree: PairTree,
+    probability: NDArray[np.float64],
+    last: NDArray[np.int64],
 ) -> NDArray[np.int64]:
-    """(n_questions, 2) pairs of points, the most useful first; none whose answer is known."""
+    """(n_questions, 2) pairs of points, the most useful first; none whose answer is known.
+
+    `doubt` says how much rather a point would be elsewhere, `last` of every point the part of its group's last merge.
+    """
     middles = _middles(vectors, links, labels)
-    groups = middles[_nearest_groups(links, scores, labels)]
+    groups = middles[_nearest_groups(links, scores, labels)].tolist()
     asked = np.flatnonzero(links.codes != links.codes[middles[labels]])
     asked = asked[np.argsort(-doubt[asked], kind="stable")[: 4 * MOST_QUESTIONS]]
-    members = np.column_stack([asked, middles[labels[asked]]])
+    members = np.column_stack([asked, middles[labels[asked]]]).tolist()
+    parts = _parts(vectors, links, tree, probability, last).tolist()
     known = {tuple(pair) for pair in links.cannot_between(links.codes).tolist()}
     found = list[list[int]]()
-    for pair in chain.from_iterable(zip_longest(groups.tolist(), members.tolist())):
+    for pair in chain.from_iterable(zip_longest(groups[::2], members[::2], groups[1::2], members[1::2], parts)):
         if pair is None:
             continue
         codes = tuple(sorted(links.codes[pair].tolist()))
@@ -76,7 +83,7 @@ def _middles(vectors: NDArray[np.float32], links: Links, labels: NDArray[np.int6
 
 
 def _nearest_groups(links: Links, scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n_pairs, 2) clusters: each with the one that it is most probably the same as, and may be; the most probable first."""
+    """(n_pairs, 2) clusters: each with those that it is most probably the same as, and may be; the best first."""
     sizes = np.bincount(labels).astype(np.float64)
     ends = labels[np.column_stack(scores.pairs)]
     apart = ends[:, 0] != ends[:, 1]
@@ -85,9 +92,29 @@ def _nearest_groups(links: Links, scores: Scores, labels: NDArray[np.int64]) -> 
     forbidden = np.sort(labels[links.cannot], axis=1).reshape(-1, 2)
     allowed = ~np.isin(cells.row.astype(np.int64) * len(sizes) + cells.col, forbidden[:, 0] * len(sizes) + forbidden[:, 1])
     pairs = np.column_stack([cells.row, cells.col]).astype(np.int64)[allowed]
-    means = (cells.data / (sizes[cells.row] * sizes[cells.col]))[allowed]
-    order = np.lexsort((pairs[:, 1], pairs[:, 0], -means))
-    pairs = pairs[order]
-    best = np.unique(pairs.ravel(), return_index=True)[1] // 2  # the first pair of each cluster
-    found: NDArray[np.int64] = pairs[np.unique(best)]
+    n_pairs = sizes[pairs].prod(axis=1)
+    values = cells.data[allowed] / n_pairs + np.log(n_pairs) / 2
+    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0], -values))]
+    ends = pairs.ravel()
+    order = np.argsort(ends, kind="stable")
+    number = np.empty(len(ends), dtype=np.int64)  # of the pair among those of this cluster
+    number[order] = np.arange(len(ends)) - np.searchsorted(ends[order], ends[order])
+    found: NDArray[np.int64] = pairs[(number.reshape(-1, 2) < _PARTNERS).any(axis=1)]
+    return found
+
+
+def _parts(
+    vectors: NDArray[np.float32], links: Links, tree: PairTree, probability: NDArray[np.float64], last: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """(n_pairs, 2) points in the middle of the two parts of each group that merged last."""
+    inside = np.flatnonzero(last >= 0)
+    nodes, labels = np.unique(last[inside], return_inverse=True)
+    is_made = np.isin(tree.parts[:, 0], nodes) & np.isin(tree.parts[:, 1], nodes)
+    values = (1 - probability[is_made]) * tree.n_across[is_made]
+    made = tree.parts[is_made][np.argsort(-values, kind="stable")[:MOST_QUESTIONS]]
+    if not len(made):
+        return made
+    codes = np.unique(links.codes[inside], return_inverse=True)[1]
+    middles = inside[_middles(vectors[inside], Links(codes, links.cannot, links.must), labels)]
+    found: NDArray[np.int64] = middles[np.searchsorted(nodes, made)]
     return found

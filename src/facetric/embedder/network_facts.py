@@ -30,12 +30,16 @@ class NetworkFacts:
     view_bytes: int  # of the activations behind it, in float16
 
 
-@lru_cache
 def network_facts(backbone: str) -> NetworkFacts:
     """By the name of the network. Stages before the last one stay as they are, of a transformer all blocks but two.
 
     A network that cannot be cut there stays as it is as a whole.
     """
+    return _facts(backbone)
+
+
+@lru_cache
+def _facts(backbone: str) -> NetworkFacts:
     row = named_network(backbone)
     name, image_size = (row.recorded, row.image_size) if row else (backbone, None)
     options: dict[str, Any] = {"dim": None, "weights": "none", "image_size": image_size, "size": 1024}

@@ -5,9 +5,9 @@ from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import network_fingerprint, save_network
 from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
+from facetric.embedder.facts import network_facts
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
-from facetric.embedder.network_facts import network_facts
 from facetric.embedder.network_speed import images_per_second
 from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here, unknown_network
 from facetric.embedder.onnx_export import ExportError

@@ -5,15 +5,16 @@
 
 The plain way is what most programs do: the network in eval mode, batches of 64, all threads on one batch, decoding in two threads
 beside it. Each contender is a process of its own that embeds the same photos in short rounds, in turns: ratios are those of
-medians. Photos come from FACETRIC_DATA, the folder that holds CUB_200_2011; --megapixels makes larger ones of them first, as a
-phone would. --against takes the folder `src` of facetric 0.2 and needs the default backbone; networks other than that have random
-weights.
+medians, and memory is the peak of the process, an import of torch included. Photos come from FACETRIC_DATA, the folder that holds
+CUB_200_2011; --megapixels makes larger ones of them first, as a phone would. --against takes the folder `src` of facetric 0.2 and
+needs the default backbone; networks that no package has get random weights. --backbones all: every named network.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -61,10 +62,11 @@ def contender(name: str, backbone: str) -> Encode:
     if name in OLD:
         model: Any = facetric.load(engine=OLD[name])  # type: ignore[call-arg]
         return model.embed
-    from facetric.embedder import Embedder, build_network, encode
+    from facetric.embedder import Embedder, build_network, encode, named_network
     from facetric.images import Files
 
-    network = build_network(backbone, dim=None, weights="packaged" if backbone == PACKAGED else "none").eval()
+    row = named_network(backbone)
+    network = build_network(backbone, dim=None, weights="packaged" if row and row.package else "none").eval()
     if name == PLAIN:
         return partial(plain, network)
     if name == TORCH:
@@ -85,7 +87,7 @@ def work(name: str, backbone: str, folder: Path) -> None:
     for _ in sys.stdin:
         start = time.perf_counter()
         vectors = run(paths)
-        print(time.perf_counter() - start, flush=True)
+        print(time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, flush=True)
         np.save(folder / f"{name}.npy", vectors)
 
 
@@ -104,13 +106,14 @@ def measure(backbone: str, paths: Sequence[Path], options: argparse.Namespace, f
         sources |= dict.fromkeys(OLD, options.against)
     workers = {name: started(name, backbone, folder, source) for name, source in sources.items()}
     times: dict[str, list[float]] = {name: [] for name in workers}
+    memory: dict[str, float] = {}
     for number in range(options.rounds + 1):
         for name, worker in workers.items():
             assert worker.stdin is not None
             assert worker.stdout is not None
             worker.stdin.write("again\n")
             worker.stdin.flush()
-            seconds = float(worker.stdout.readline())
+            seconds, memory[name] = map(float, worker.stdout.readline().split())
             times[name] += [seconds] if number else []  # the first round waits for the process to be ready
     for worker in workers.values():
         worker.communicate()
@@ -120,7 +123,10 @@ def measure(backbone: str, paths: Sequence[Path], options: argparse.Namespace, f
     for name, seconds in medians.items():
         apart = np.linalg.norm(np.load(folder / f"{name}.npy") - expected, axis=1).max()
         rate, ratio = len(paths) / seconds, medians[PLAIN] / seconds
-        print(f"  {name:17} {rate:6.1f} images/s  {ratio:5.2f}x plain PyTorch, {apart:.1e} from torch", flush=True)
+        print(
+            f"  {name:17} {rate:6.1f} images/s  {ratio:5.2f}x plain PyTorch, {apart:.1e} from torch, {memory[name]:5.0f} MB",
+            flush=True,
+        )
     if options.against is not None:
         ratio = min(medians[name] for name in OLD) / medians[ONNX]
         print(f"  this version against the faster engine of 0.2: {ratio:.2f}x", flush=True)
@@ -157,7 +163,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="facetric-benchmark-") as temporary:
         if options.megapixels:
             chosen = enlarged(chosen, options.megapixels, Path(temporary))
-        for backbone in options.backbones:
+        from facetric.embedder import NETWORKS
+
+        for backbone in NETWORKS if options.backbones == ["all"] else options.backbones:
             measure(backbone, chosen, options, Path(temporary))
 
 

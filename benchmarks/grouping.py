@@ -23,10 +23,11 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+from scipy.special import expit
 from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
 import facetric
-from facetric.clustering import AverageLinkage, PairLinkage, pair_linkage
+from facetric.clustering import AverageLinkage, FacilityLocation, PairLinkage, pair_linkage
 from facetric.clustering.lessons import drawn_piles
 from facetric.embedder.heads import closed_form_head
 from facetric.metrics import unit_rows
@@ -80,11 +81,48 @@ METHODS = {  # name: the settings to choose from, and what clusters with one of 
 }
 
 
-def tuned(vectors, classes, methods):
+def log_odds(model, x):
+    """(n, n), of the pairs that are in no list the mean."""
+    (first, second), found, background = model.log_odds(x)
+    dense = np.full((len(x), len(x)), background)
+    dense[first, second] = dense[second, first] = found
+    np.fill_diagonal(dense, 20)
+    return dense
+
+
+def by_links(model):
+    """The same log-odds with other clusterers: medoids that P(same) pays for, and correlation clustering by local moves."""
+
+    def medoids(x, price):
+        costs = 1 - expit(log_odds(model, x))
+        np.fill_diagonal(costs, 0)
+        return FacilityLocation(opening_cost=price, metric="precomputed").fit_predict(costs)
+
+    def correlation(x, offset):
+        dense = log_odds(model, x) - offset
+        labels = np.arange(len(x))
+        for _ in range(50):
+            before = labels.copy()
+            for i in range(len(x)):
+                gains = np.bincount(labels, dense[i], len(x) + 1)
+                gains[labels[i]] -= dense[i, i]
+                labels[i] = gains.argmax()
+            if (before == labels).all():
+                break
+        return np.unique(labels, return_inverse=True)[1]
+
+    return {
+        "facility location on links": (np.linspace(0.2, 3, 15), medoids),
+        "correlation clustering on links": (np.linspace(-3, 1, 9), correlation),
+    }
+
+
+def tuned(vectors, classes, methods, model):
     """The methods, each at the setting that is best on piles of these classes."""
     piles, chosen = drawn_piles(classes, N_TUNING, np.random.default_rng(3)), {}
+    known = METHODS | by_links(model)
     for name in methods:
-        settings, cluster = METHODS[name]
+        settings, cluster = known[name]
 
         def score(setting, cluster=cluster):
             return np.mean([f1s(classes[rows], cluster(vectors[rows], setting)) for rows in piles])
@@ -97,7 +135,7 @@ def tuned(vectors, classes, methods):
 
 def compare(title, kind, model, labeled, test, own, options):
     """A row per shape of pile, and the means; then expected against real precision."""
-    methods = tuned(*labeled, options.methods)
+    methods = tuned(*labeled, options.methods, model)
     vectors, classes = test
     rows_of, groups, within = {}, [], []
     names = ["k-means, true k", *methods, "PairLinkage"]
@@ -259,7 +297,7 @@ def main():
     parser.add_argument("--glyphs", type=Path, help="a run of configs/glyphs.toml")
     parser.add_argument("--corrections", action="store_true", help="ten rounds of ten answers, in place of the comparison")
     parser.add_argument("--settings", nargs="+", default=["raw", "head", "tuned", "glyphs"], help="raw, head, tuned, glyphs")
-    parser.add_argument("--methods", nargs="*", default=list(METHODS), help="peers")
+    parser.add_argument("--methods", nargs="*", default=[*METHODS, *by_links(None)], help="peers")
     parser.add_argument("--piles", type=int, default=5, help="of each shape and seed")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--short", action="store_true", help="few piles: whether everything runs, not what it is worth")

@@ -55,7 +55,7 @@ def test_differences_within_a_class_count_less_and_others_stay(seed):
     points = np.eye(8)[labels] + 0.05 * rng.standard_normal((60, 8))
     points[:, 7] = rng.standard_normal(60)
     found = adapted(points.astype(np.float32), linked(labels, rng, 80))
-    assert np.std(found[:, 7]) < 0.7 * np.std(points[:, 7])
+    assert np.std(found[:, 7]) < 0.9 * np.std(points[:, 7])
     kept = [np.linalg.norm(x[labels == 0, :4].mean(axis=0) - x[labels == 1, :4].mean(axis=0)) for x in (points, found)]
     assert kept[1] > 0.8 * kept[0]
 

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 from urllib.parse import unquote, urlsplit
+
+import pytest
 
 TOKEN = "hf_of_the_owner"
 _LARGE = (".safetensors", ".onnx", ".bin")
@@ -61,6 +64,7 @@ class Hub(ThreadingHTTPServer):
         self.pause = 0.0  # seconds between pieces of a body
         self.silence = 0.0  # seconds before each answer
         self.is_corrupt = False  # bodies of large files have a flipped bit
+        self.takes_ranges = True
         self.failing = 0  # the status of all answers
 
     def add(self, repo: str, files: dict[str, bytes], *, access: str = "open") -> str:
@@ -115,6 +119,8 @@ class _Answers(BaseHTTPRequestHandler):
                 self._send_file(self._large(oid), {"ETag": f'"{oid}"'}, is_corrupt=hub.is_corrupt)
         elif path == "/api/repos/create":
             self._create(json.loads(body))
+        elif path == "/api/validate-yaml":
+            self._send_json({"errors": [], "warnings": []})
         elif path == "/api/whoami-v2":
             self._send_json(
                 {"name": "owner", "type": "user", "orgs": []} if self._is_owner() else {}, 200 if self._is_owner() else 401
@@ -184,7 +190,8 @@ class _Answers(BaseHTTPRequestHandler):
 
     def _send_file(self, content: bytes, headers: dict[str, str], *, is_corrupt: bool = False) -> None:
         hub, first, status = self.server, 0, 200
-        if span := re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or ""):
+        span = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if span and hub.takes_ranges:
             first, status = int(span[1]), 206
             headers = {**headers, "Content-Range": f"bytes {first}-{len(content) - 1}/{len(content)}"}
         if is_corrupt:
@@ -280,3 +287,23 @@ def running_hub() -> Iterator[Hub]:
         hub.shutdown()
         hub.server_close()
         thread.join()
+
+
+def reach(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: Path, *, token: str = "", is_offline: bool = False) -> None:
+    """This process reaches the hub there, with a cache of its own; the client reads the environment but once."""
+    from huggingface_hub import constants
+
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_TOKEN", token)
+    values = {"ENDPOINT": endpoint, "HF_HUB_CACHE": str(cache), "HF_TOKEN_PATH": str(cache / "token")}
+    values |= {"HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}"}
+    for name, value in {**values, "HF_HUB_OFFLINE": is_offline, "HF_HUB_DISABLE_XET": True}.items():
+        monkeypatch.setattr(constants, name, value)
+
+
+def closed_port() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{free.getsockname()[1]}"

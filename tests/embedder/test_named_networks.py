@@ -54,6 +54,13 @@ def test_a_named_network_goes_all_the_way(name: str, tmp_path: Path) -> None:
     assert model.preprocessing.mean == tuple(timm.get_pretrained_cfg(row.timm).mean)
     vectors = model.encode(images)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    if row.is_projected:
+        torch.manual_seed(11)
+        whole = timm.create_model(row.timm, pretrained=False).eval()
+        inputs = model.network.crop(np.stack([model.preprocessing.pixels(image) for image in images]))
+        with torch.no_grad():
+            expected = torch.nn.functional.normalize(whole(torch.from_numpy(inputs)), dim=1)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5)
     again = pickle.loads(pickle.dumps(model))
     assert (again.name, again.fingerprint) == (name, model.fingerprint)
 
@@ -127,6 +134,7 @@ def test_a_network_of_timm_on_the_hub_is_loaded_with_its_normalization(published
     ("config", "line"),
     [
         (b"{}", "owner/tiny needs a config.json of timm, .* (it lacks 'architecture'): choose a model of timm"),
+        (b'{"facetric": {}}', "owner/tiny is of a model that facetric saved: load hf://OWNER/NAME, or its folder"),
         (b"[1", "owner/tiny needs a config.json of timm"),
         (b'{"architecture": "x_net", "input_size": [3, 9, 9], "mean": [], "std": []}', "this version of timm does not have"),
     ],

@@ -19,10 +19,15 @@ POOLINGS = {"average": "avg", "class token": "token", "attention": "map"}
 def test_a_row_is_what_timm_builds(row) -> None:
     settings = timm.get_pretrained_cfg(row.timm)
     with torch.device("meta"):
-        network = timm.create_model(row.timm, num_classes=0)
+        network = timm.create_model(row.timm, num_classes=row.dim if row.is_projected else 0)
     pooling = getattr(network.global_pool, "pool_type", network.global_pool)
-    assert (row.dim, row.repository, row.license) == (network.num_features, settings.hf_hub_id, settings.license)
+    assert (row.dim, row.repository, row.license) == (
+        network.num_classes or network.num_features,
+        settings.hf_hub_id,
+        settings.license,
+    )
     assert row.megabytes == pytest.approx(sum(4e-6 * values.numel() for values in network.parameters()), abs=0.06)
+    assert not row.is_projected or settings.num_classes == row.dim
     assert row.differs == (POOLINGS[row.pooling] != pooling)
     assert row.image_size == settings.input_size[1] or "dinov2" in row.name  # evaluated at 224 by its authors
     assert network.get_submodule(row.freeze_through)

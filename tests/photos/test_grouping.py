@@ -1,12 +1,17 @@
 """Vectors to groups: constraints hold, what was joined attracts its like, questions are not asked twice."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from facetric.clustering import PairLinkage
+from facetric.photos import Decisions
 from facetric.photos.decisions import Constraints, joined
 from facetric.photos.grouping import grouped
+from facetric.photos.groups import group_photos
 
 
 def blobs(*sizes, seed=0, noise=0.1):
@@ -75,3 +80,12 @@ def test_a_name_goes_to_the_whole_group():
 def test_where_all_are_rejected_there_is_no_group():
     found = grouped(blobs(3), PairLinkage(), Constraints(rejected=frozenset(range(3))))
     assert (found.labels.tolist(), len(found.medoids), len(found.questions), found.expected) == ([-1] * 3, 0, 0, None)
+
+
+def test_words_say_how_sure_a_group_is():
+    photos = {Path(f"/photos/{i}.jpg"): bytes([i]) for i in range(13)}
+    groups = group_photos(Path("/photos"), photos, blobs(6, 6, 1), PairLinkage(), "", decisions=Decisions())
+    assert "of two photos in one group about " in groups.summary[1]
+    groups = replace(groups, precision=np.array([0.93, 0.2, np.nan]))
+    words = [groups.sureness(group) for group in range(3)]
+    assert words == ["almost certainly one kind", "probably several kinds: look here first", ""]

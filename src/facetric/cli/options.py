@@ -20,8 +20,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print everything known as JS
 Model = Annotated[
     str | None,
     typer.Option(
-        help="A network that `facetric models` lists, a run folder, or a file of `facetric export`; without it, the network that "
-        "comes with the install."
+        help="A network that `facetric models` lists, a run folder, what `facetric export` wrote, or hf://OWNER/NAME; without "
+        "it, the network that comes with the install."
     ),
 ]
 MovedModel = Annotated[str | None, typer.Option(help="Where the run of the index is now.")]

@@ -61,41 +61,66 @@ def export(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="[RUN] MODEL.onnx",
-            help="A run folder or a network, and the file to write. Without one, the network that comes with the install.",
+            metavar="[RUN] OUTPUT",
+            help="A run folder or a network, and what to write. Without one, the network that comes with the install.",
         ),
     ],
+    format: Annotated[
+        str, typer.Option(help="onnx: OUTPUT is a file, model.onnx; hub: a folder to share, or hf://OWNER/NAME.")
+    ] = "onnx",
     check: Annotated[
         Path | None, typer.Option(help="Photos to compare with torch on; some that come with the install when left out.")
     ] = None,
     checkpoint: Checkpoint = "best",
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")] = False,
+    public: Annotated[bool, typer.Option("--public", help="On the hub, everyone may read it.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what an earlier export wrote.")] = False,
 ) -> None:
-    """Write a model to an ONNX file: from images of the run's size to vectors of length one, any number at a time.
+    """Write a model for others: an ONNX file, or a folder or repository of the Hugging Face hub.
 
-    The file holds the preprocessing, the fingerprint of the model and its pair model. It is run by onnxruntime and compared
-    with torch before it is put in place; a difference beyond the tolerance is an error, and nothing is written.
-
-    `facetric embed --model model.onnx` uses the file.
+    An ONNX file takes images of the run's size and gives vectors, any number at a time; it is run by onnxruntime and compared
+    with torch before it is put in place, and where they differ nothing is written. A folder to share holds the network as
+    safetensors, a description, and a card with the scores of `facetric evaluate`; it names no photo and no class. `--model` and
+    `facetric.load` take either.
     """
     with one_line_errors("export"):
-        *runs, last = paths
-        output = Path(last)
+        *runs, output = paths
         if len(runs) > 1:
-            raise ValueError(f"pass a run folder and one file to write; got {len(paths)} paths: facetric export RUN model.onnx")
+            raise ValueError(f"pass a run folder and one output; got {len(paths)} paths: facetric export RUN model.onnx")
+        if format not in ("onnx", "hub"):
+            raise ValueError(f"format must be onnx or hub; got {format!r}: choose one of these (--format)")
         with said_if_slow("exporting"):
             from facetric.embedder import is_network_name, load
 
-            found = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu").export(
-                output, check=check, overwrite=overwrite
-            )
-        if runs and found.pair_model is None and not is_network_name(runs[0]):
+            model = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu")
+            lines = _exported(model, output, check, overwrite) if format == "onnx" else _shared(model, output, public, overwrite)
+        if runs and not model.fitted_to and not is_network_name(runs[0]):
             evaluate = f"run `facetric evaluate {printable(runs[0])}` first"
             say("export", f"its classes have not taught yet which photos belong together: {evaluate} to include that")
-    n_bytes = output.expanduser().stat().st_size
-    typer.echo(f"{printable(output)}: {found.network}, {found.dim} dimensions, {n_bytes / 1e6:.1f} MB")
-    typer.echo(f"input: {found.words()}")
-    typer.echo(f"{found.n_checked} images differ from torch by at most {found.difference:.1e}")
+    for line in lines:
+        typer.echo(line)
+
+
+def _exported(model: Embedder, output: str, check: Path | None, overwrite: bool) -> list[str]:
+    found = model.export(output, check=check, overwrite=overwrite)
+    n_bytes = Path(output).expanduser().stat().st_size
+    return [
+        f"{printable(output)}: {found.network}, {found.dim} dimensions, {n_bytes / 1e6:.1f} MB",
+        f"input: {found.words()}",
+        f"{found.n_checked} images differ from torch by at most {found.difference:.1e}",
+    ]
+
+
+def _shared(model: Embedder, output: str, public: bool, overwrite: bool) -> list[str]:
+    from facetric.runs import model_card, open_run
+
+    report = ""
+    if model.run and model.file and model.file.parent.parent == Path(model.run):  # a run's checkpoint
+        report = model_card(open_run(model.run), model.fingerprint)
+    if output.startswith("hf://"):
+        output = model.push_to_hub(output.removeprefix("hf://"), private=not public, report=report)
+    else:
+        model.save(output, report=report, overwrite=overwrite)
+    return [f"{printable(output)}: {model.network.name}, {model.dim} dimensions, {model.fingerprint[:12]}"]
 
 
 def cluster(
@@ -218,7 +243,8 @@ def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
 
         recorded = None if index is None else open_collection(index).model
         run = model if model is not None or recorded is None else recorded.run
-        if model is None and run is not None and not is_network_name(run) and not Path(run).exists():
+        is_elsewhere = run is not None and (is_network_name(run) or run.startswith("hf://"))
+        if model is None and run is not None and not is_elsewhere and not Path(run).exists():
             raise ValueError(
                 f"the model {printable(run)} of {printable(index)} is not there any more: pass its new place (--model)"
             )

@@ -1,9 +1,9 @@
 """How sure it is where a point belongs, and which pairs to ask a person about.
 
-Three kinds of questions take turns. Is a group the same as one of the two that it is most probably the same as? The surer and the
-larger come first. Is a point of one class with its group? Those come first that would rather be elsewhere. Are the two parts of a
-group the same that merged last? The surer and the larger no comes first. For a group stands the point in its middle, of those
-that are known to be together if there are any, so that answers join what is known instead of scattering it.
+Three kinds of questions take turns. Are two groups the same? The surest and largest come first. Is a point of one class with its
+group? Those come first that would rather be elsewhere. Are the two parts of a group the same that merged last? The surest and
+largest no comes first. For a group stands the point in its middle, of those that are known to be together if there are any, so
+that answers join what is known instead of scattering it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from facetric.clustering.links import Links
 from facetric.clustering.pair_tree import PairTree
 
 MOST_QUESTIONS = 500  # that are worth asking
-_PARTNERS = 2  # groups that a group is compared with
 
 
 def belonging(scores: Scores, labels: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -52,7 +51,7 @@ def questions(
     `doubt` says how much rather a point would be elsewhere, `last` of every point the part of its group's last merge.
     """
     middles = _middles(vectors, links, labels)
-    groups = middles[_nearest_groups(links, scores, labels)].tolist()
+    groups = middles[_group_pairs(links, scores, labels)].tolist()
     asked = np.flatnonzero(links.codes != links.codes[middles[labels]])
     asked = asked[np.argsort(-doubt[asked], kind="stable")[: 4 * MOST_QUESTIONS]]
     members = np.column_stack([asked, middles[labels[asked]]]).tolist()
@@ -82,8 +81,8 @@ def _middles(vectors: NDArray[np.float32], links: Links, labels: NDArray[np.int6
     return found
 
 
-def _nearest_groups(links: Links, scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n_pairs, 2) clusters: each with those that it is most probably the same as, and may be; the best first."""
+def _group_pairs(links: Links, scores: Scores, labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """(n_pairs, 2) clusters that may be the same, the most probable and largest first."""
     sizes = np.bincount(labels).astype(np.float64)
     ends = labels[np.column_stack(scores.pairs)]
     apart = ends[:, 0] != ends[:, 1]
@@ -94,12 +93,7 @@ def _nearest_groups(links: Links, scores: Scores, labels: NDArray[np.int64]) -> 
     pairs = np.column_stack([cells.row, cells.col]).astype(np.int64)[allowed]
     n_pairs = sizes[pairs].prod(axis=1)
     values = cells.data[allowed] / n_pairs + np.log(n_pairs) / 2
-    pairs = pairs[np.lexsort((pairs[:, 1], pairs[:, 0], -values))]
-    ends = pairs.ravel()
-    order = np.argsort(ends, kind="stable")
-    number = np.empty(len(ends), dtype=np.int64)  # of the pair among those of this cluster
-    number[order] = np.arange(len(ends)) - np.searchsorted(ends[order], ends[order])
-    found: NDArray[np.int64] = pairs[(number.reshape(-1, 2) < _PARTNERS).any(axis=1)]
+    found: NDArray[np.int64] = pairs[np.lexsort((pairs[:, 1], pairs[:, 0], -values))[: 4 * MOST_QUESTIONS]]
     return found
 
 

@@ -20,7 +20,7 @@ from torchvision.models import GoogLeNet as TorchvisionGoogLeNet  # type: ignore
 
 from facetric.embedder.hub import fetched
 from facetric.embedder.network import Network, Pooling
-from facetric.embedder.networks import NETWORKS, WEIGHTS
+from facetric.embedder.networks import NETWORKS, WEIGHTS, named_network
 from facetric.embedder.weights import WeightsError, default_weights, load_weights
 from facetric.images import Fit, Preprocessing
 
@@ -48,7 +48,8 @@ def build_network(
     * `name`: one of `NETWORKS` such as "lite1" or "dinov2-small", any other model of timm ("resnet18" or "timm:resnet18"), one of
       timm on the hub ("hf-hub:OWNER/NAME"), a file of weights beside timm's config.json ("model.safetensors"), "googlenet" (the
       paper's) or "glyphnet" (small grayscale images);
-    * `dim`: the length of an embedding; None for the pooled features themselves, without a head;
+    * `dim`: the length of an embedding; None for the pooled features themselves, without a head. At 512 the head of "clip" is the
+      projection that was trained with it;
     * `weights`: "packaged", "hub", a file (safetensors or a state dict), "none", or None for the backbone's own default;
     * `image_size`: the side of the square input in pixels, the backbone's own unless given; position embeddings in weights of
       another size are resampled;
@@ -82,9 +83,8 @@ def build_network(
         backbone, preprocessing = create_backbone(name, image_size=image_size)
         size = preprocessing.size if size is None else size
         preprocessing = replace(preprocessing, size=size, pad=pad, fit=fit, **trained)
-        if weights != "none":
-            load_weights(backbone, name, weights)
-        return Network(
+        left = {} if weights == "none" else load_weights(backbone, name, weights)
+        network = Network(
             backbone,
             preprocessing,
             name=name,
@@ -95,6 +95,10 @@ def build_network(
             normalize_features=normalize_features,
             pooling=pooling,
         )
+    named = named_network(name)
+    if named and named.is_projected and dim == named.dim and "head.weight" in left:
+        network.head.load_state_dict({key: left[f"head.{key}"] for key in ("weight", "bias")})
+    return network
 
 
 def _published(source: str, path: Path) -> tuple[str, int, dict[str, Any]]:
@@ -103,9 +107,13 @@ def _published(source: str, path: Path) -> tuple[str, int, dict[str, Any]]:
 
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
+        if "facetric" in config:
+            raise WeightsError(f"{source} is of a model that facetric saved: load hf://OWNER/NAME, or its folder, as a whole")
         trained = config.get("pretrained_cfg", config)
         name, size = str(config["architecture"]), int(trained["input_size"][1])
         normalization = {key: tuple(map(float, trained[key])) for key in ("mean", "std")}
+    except WeightsError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         reason = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
         raise WeightsError(

@@ -32,7 +32,7 @@ _log = logging.getLogger("facetric")
 
 def save_network(network: Network, path: str | Path) -> None:
     """Write the file atomically: a reader finds the old file or the new one, never a part of it."""
-    tensors, spec = _described(network)
+    tensors, spec = describe(network)
     content = save(tensors, metadata={"facetric": json.dumps({**spec, "sha256": tensors_hash(tensors, spec)})})
     write_atomically(Path(path), content)
 
@@ -56,6 +56,11 @@ def load_network(path: str | Path) -> Network:
             f"{path} was not written by facetric's save_network: to use its tensors in a backbone, pass it to "
             "build_network(..., weights=path)"
         )
+    return rebuild(tensors, spec, path)
+
+
+def rebuild(tensors: Mapping[str, Tensor], spec: dict[str, Any], path: Path | str) -> Network:
+    """The network of `describe`, in eval mode; `spec` has its fingerprint too, as "sha256". Messages name the path."""
     if (found := spec.get("format")) != _FORMAT:
         writer = "facetric 0.2" if found in (1, 2) else f"another facetric (format {found})"
         raise WeightsError(
@@ -92,7 +97,7 @@ def is_described(path: Path) -> bool:
 def network_fingerprint(network: Network | Path) -> str:
     """Which network this is: a hash of its tensors and of how it is built and fed. Of a file it is read, not computed."""
     if isinstance(network, Network):
-        return tensors_hash(*_described(network))
+        return tensors_hash(*describe(network))
     try:
         with safe_open(network, framework="pt") as file:
             return str(json.loads((file.metadata() or {})["facetric"])["sha256"])
@@ -130,7 +135,8 @@ def read_pair_model(path: Path, fingerprint: str) -> tuple[PairModel | None, str
         return None, ""
 
 
-def _described(network: Network) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def describe(network: Network) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a network, and how it is built and fed."""
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in network.state_dict().items()}
     return tensors, {
         "format": _FORMAT,

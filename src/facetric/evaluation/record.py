@@ -154,6 +154,14 @@ class EvaluationReport:
         tables = [_plain_table(table) for table in (rows, [others]) if table[0]]
         return "\n\n".join([self._what(), *tables, "\n".join(self.notes())])
 
+    def in_markdown(self) -> str:
+        """A table with what there is without training, and the images by count and fingerprint."""
+        named = {**self.baselines, "this model": self}
+        rows = [{"": name, **report._cells()} for name, report in named.items()]
+        classes = f"{self.n_classes:,} classes" + (f" (fingerprint {self.source['classes']})" if "classes" in self.source else "")
+        table = tabulate(rows, headers="keys", tablefmt="github", disable_numparse=True, stralign="right", colalign=("left",))
+        return f"{self.n_images:,} images of {classes}, {self.metric} distance, in percent:\n\n{table}"
+
     def _cells(self) -> dict[str, str]:
         return {name: percent(value) for name, value in self.comparable_scores().items()} | {"d": f"{self.dim:,}"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ from facetric.text import counted, printable, readable
 COLUMNS = ("path", "cluster", "medoid", "ambiguity")
 TABLE_MARK = b"path,cluster,medoid,"  # how a table begins, also an older one
 LONELY = "alone"  # the folder of photos that are alone
+_SURENESS = (  # from this expected precision on
+    (0.9, "almost certainly one kind"),
+    (0.6, "probably one kind, with a few others"),
+    (0.4, "perhaps several kinds"),
+    (0.0, "probably several kinds: look here first"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +72,11 @@ class PhotoGroups:
         lines = [f"{counted(len(self.photos), 'photo')}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
         lines[0] += f", {rejected:,} rejected" if rejected else ""
         if self.expected is not None:
-            precision, recall = self.expected.precision, self.expected.recall
-            chances = f"{precision} belong together; of two that belong together about {recall:.0%} are in one group"
-            lines.append(f"expected: of two photos in one group {chances}")
+            value, low, high = (f"{100 * part:.0f}" for part in astuple(self.expected.precision))
+            lines.append(
+                f"of two photos in one group about {value} in 100 times both are of one kind (likely {low} to {high}); "
+                f"of two photos of one kind about {100 * self.expected.recall:.0f} in 100 times both are in one group"
+            )
         return *lines, self.made_by
 
     def members(self, cluster: int) -> list[Path]:
@@ -80,6 +88,11 @@ class PhotoGroups:
     def precision_of(self, cluster: int) -> float | None:
         """Expected, rounded; None for a photo that is alone."""
         return None if np.isnan(self.precision[cluster]) else round(float(self.precision[cluster]), 4)
+
+    def sureness(self, cluster: int) -> str:
+        """How sure it is that a group is of one kind, in words; empty for a photo that is alone."""
+        precision = self.precision[cluster]
+        return "" if np.isnan(precision) else next(words for least, words in _SURENESS if precision >= least)
 
     def record(self) -> dict[str, Any]:
         """Groups by the hashes of their photos, for JSON; the medoid comes first, then the most ambiguous."""

@@ -68,6 +68,7 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
         "ambiguity": [round(float(groups.ambiguity[row]), 3) for row in first],
         "copies": copies.tolist(),
         "precision": [groups.precision_of(cluster) for cluster in range(len(groups.medoids))],
+        "sureness": [groups.sureness(cluster) for cluster in range(len(groups.medoids))],
         "medoids": [place[groups.contents[row]] for row in groups.medoids],
         "names": {str(cluster): name for cluster, name in groups.names.items()},
         "questions": [[place[groups.contents[photo]] for photo in pair] for pair in groups.questions.tolist()],

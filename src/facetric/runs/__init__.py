@@ -1,5 +1,6 @@
 """A run: its configuration, its folder, its data and its scores."""
 
+from facetric.runs.card import model_card
 from facetric.runs.comparison import compare_runs
 from facetric.runs.config import BatchTable, DataTable, LossTable, OptimizerTable, RunTable, TrainConfig
 from facetric.runs.config_file import (
@@ -37,6 +38,7 @@ __all__ = [
     "compare_runs",
     "dotted_keys",
     "first_difference",
+    "model_card",
     "new_images",
     "open_run",
     "parse_config",

@@ -10,6 +10,8 @@ let now = currentGroups();
 let merging = null; // the number of the group that is to be merged
 let naming = null; // the number of a group of one photo that is getting a name
 let current = null; // the selected photo
+const found = new Map(); // group → how many photos it was made of
+for (const group of about.clusters) found.set(group, (found.get(group) || 0) + 1);
 const sections = new Map(); // group → { signature, section }
 
 function medoidOf(group) {
@@ -44,6 +46,15 @@ function ordered(group) { // the medoid, then by ambiguity; what is confirmed co
   return [...now.groups.get(group)].sort((a, b) => rank(a) - rank(b) || about.ambiguity[b] - about.ambiguity[a] || a - b);
 }
 
+// How sure a group is of one kind; nothing once its photos are others than those that were judged.
+function surenessOf(group, photos) {
+  const precision = about.precision[group];
+  if (!precision || photos.some((photo) => about.clusters[photo] !== group) || photos.length !== found.get(group)) return "";
+  const percent = `${Math.round(100 * precision)}%`;
+  return element("span", { class: "sureness", title: `of two photos of this group both are expected to be of one kind in ${percent} of cases` },
+    element("meter", { min: 0, max: 1, low: 0.4, high: 0.6, optimum: 1, value: precision, "aria-hidden": "true" }), `${about.sureness[group]} (${percent})`);
+}
+
 const titleOf = (group) => now.names.get(group) || `Group ${number(group + 1)}`;
 
 function sectionOf(group) {
@@ -58,6 +69,7 @@ function sectionOf(group) {
     element("header", {},
       element("input", { type: "text", class: "name", value: now.names.get(group) || "", placeholder: titleOf(group), "aria-label": `Name of group ${group + 1}`, autocomplete: "off", spellcheck: "false" }),
       element("span", { class: "size" }, counted(photos.length, "photo")),
+      surenessOf(group, photos),
       element("button", { type: "button", class: "confirm" }, "Confirm all"),
       element("button", { type: "button", class: `merge ${isMerging}` }, merge)),
     element("div", { class: "tiles" }, photos.map((photo) => tile(photo, { medoid }))));

@@ -30,6 +30,8 @@ NOT_RUN = {  # the beginning of a command, and why it is only parsed (test_docum
     "facetric reproduce glyphs": "a study takes minutes at its shortest; tests of the command are in cli/test_reproduce.py",
     "facetric reproduce folder": "a study takes minutes at its shortest; tests of the command are in cli/test_reproduce.py",
     "facetric train --data folder --root photos --set model.backbone=": "loads weights from the hub",
+    "facetric export runs/photos hf://": "needs a hub; embedder/test_shared.py has one",
+    "facetric embed new-photos --model hf://": "needs a hub; embedder/test_shared.py has one",
     "facetric index add milvus://": "needs a Milvus server",
     "facetric search milvus://": "needs a Milvus server",
     "facetric serve": "does not end; tests/service starts it",

@@ -137,7 +137,7 @@ def test_a_trained_network_is_saved_with_its_preprocessing_and_loaded_without_an
     assert (found.preprocessing.size, found.preprocessing.pad, found.fingerprint) == (40, 3, embedder.fingerprint)
     np.testing.assert_array_equal(found.encode([photo(seed) for seed in range(3)]), vectors)
     assert pickle.loads(pickle.dumps(embedder)).fingerprint == embedder.fingerprint
-    with pytest.raises(ValueError, match=r"saved as \.safetensors; got .*own.pt: name it own\.safetensors"):
+    with pytest.raises(ValueError, match=r"saved as \.safetensors, or as a folder, .*own.pt: name it own\.safetensors"):
         embedder.save(tmp_path / "own.pt")
 
 
@@ -180,7 +180,10 @@ def test_a_folder_without_photos_is_refused(run, tmp_path):
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
-    [("nowhere", "nowhere does not exist: pass a run folder"), (7, "load takes the path of a run folder, or nothing; got int")],
+    [
+        ("nowhere", "there is no network and no run folder nowhere: `facetric models` lists"),
+        (7, "load takes a network or the path of a run folder, or nothing; got int"),
+    ],
 )
 def test_what_is_not_a_run_is_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
@@ -216,7 +219,7 @@ def test_the_transformer_is_cloned_pickled_and_described_by_its_parameters(run, 
         np.testing.assert_array_equal(copy.transform(root / "class00"), vectors)
     assert len(pickle.dumps(one)) < 1000
     assert one.get_feature_names_out()[[0, 15]].tolist() == ["embedding0", "embedding15"]
-    with pytest.raises(ValueError, match="does not exist"):
+    with pytest.raises(ValueError, match="there is no network and no run folder"):
         one.set_params(run="nowhere").transform(root / "class00")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,11 @@ import facetric
 from embedder.hub_server import TOKEN, Hub, closed_port, reach, running_hub
 from facetric.cli.main import app
 from facetric.clustering import PairModel
-from facetric.embedder import Embedder, WeightsError, build_network
+from facetric.embedder import Embedder, Network, WeightsError, build_network
 from facetric.embedder.onnx_export import sample_images
 from facetric.runs import open_run
+from photos.photo_files import write_photos
+from processes import command, start, wait, wait_for
 
 REPO = "owner/birds"
 
@@ -75,6 +78,10 @@ def test_a_shared_folder_is_the_model_of_the_run(shared: Path, evaluated_run: Pa
     assert pickle.loads(pickle.dumps(other)).fingerprint == model.fingerprint
 
 
+def test_its_weights_stand_for_the_whole_folder(shared: Path) -> None:
+    assert facetric.load(shared / "model.safetensors").fingerprint == facetric.load(shared).fingerprint
+
+
 def test_nothing_of_anybodys_photos_is_in_it(shared: Path, evaluated_run: Path) -> None:
     manifest = open_run(evaluated_run).manifest
     private = {*manifest.class_names, *manifest.images, *(Path(name).name for name in manifest.images), *manifest.contents}
@@ -96,15 +103,18 @@ def test_its_card_has_the_scores_with_what_there_is_without_training(shared: Pat
     assert 'facetric.load("PATH OF THIS FOLDER")' in card
 
 
-def test_a_model_without_scores_says_so(run: Path, tmp_path: Path) -> None:
-    result = invoke("export", run, tmp_path / "model", "--format", "hub")
+def test_a_model_without_scores_says_so(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(run.parent)
+    result = invoke("export", run.name, tmp_path / "model", "--format", "hub")
     assert result.exit_code == 0
     assert "its classes have not taught yet which photos belong together: run `facetric evaluate" in result.stderr
-    assert "It was not evaluated." in (tmp_path / "model" / "README.md").read_text()
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "It was not evaluated." in card
+    assert "(train)" in card
     assert facetric.load(tmp_path / "model").pair_model.as_dict() == PairModel.packaged().as_dict()
 
 
-@pytest.mark.parametrize(
+TIMM = pytest.mark.parametrize(
     ("name", "options"),
     [
         ("test_resnet", {"dim": 5}),
@@ -113,17 +123,31 @@ def test_a_model_without_scores_says_so(run: Path, tmp_path: Path) -> None:
         ("test_efficientnet", {"dim": 7, "normalize": False, "image_size": 80, "size": 90}),
     ],
 )
-def test_timm_and_sentence_transformers_load_it_as_it_is(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+
+
+def saved(folder: Path, name: str, options: dict[str, Any]) -> tuple[Embedder, list[Image.Image]]:
+    """A model of timm in a folder, and square images."""
     model = Embedder(build_network(name, weights="none", **options).eval())
-    model.save(tmp_path / "model")
+    model.save(folder)
+    return model, [image.crop((0, 0, 160, 160)) for image in sample_images(3)]
+
+
+@TIMM
+def test_timm_builds_the_backbone_and_feeds_it_as_we_do(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model, images = saved(tmp_path / "model", name, options)
     backbone = timm.create_model(f"local-dir:{tmp_path / 'model'}", pretrained=True).eval()
     transform = timm.data.create_transform(**timm.data.resolve_data_config({}, model=backbone))
-    images = [image.crop((0, 0, 160, 160)) for image in sample_images(3)]
     inputs = torch.stack([transform(image) for image in images])
+    assert isinstance(model.network, Network)
     with torch.no_grad():
         torch.testing.assert_close(backbone(inputs), model.network.features(inputs), atol=1e-5, rtol=1e-5)
-        np.testing.assert_allclose(model.network(inputs).numpy(), model.encode(images), atol=1e-5)  # the preprocessing is ours
+        np.testing.assert_allclose(model.network(inputs).numpy(), model.encode(images), atol=1e-5)
+
+
+@TIMM
+def test_sentence_transformers_gives_the_same_vectors(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     library = pytest.importorskip("sentence_transformers")
+    model, images = saved(tmp_path / "model", name, options)
     found = library.SentenceTransformer(str(tmp_path / "model"), device="cpu").encode(images, show_progress_bar=False)
     np.testing.assert_allclose(found, model.encode(images), atol=1e-5)
 
@@ -251,6 +275,27 @@ def test_what_cannot_be_pushed_is_one_line(
     assert result.exit_code == 2
     assert result.stderr.startswith(f"facetric export: {message}"), result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_a_command_that_was_stopped_goes_on_with_the_download(hub: Hub, reached: Any, shared: Path, tmp_path: Path) -> None:
+    facetric.load(shared).push_to_hub(REPO, private=False)
+    write_photos(tmp_path / "photos", 2)
+    words = ["embed", tmp_path / "photos", "--model", f"hf://{REPO}", "--output", tmp_path / "vectors.npz"]
+    environment = hub.environment(tmp_path / "home")
+    full = command(*words, environment=environment, file_size_limit=500_000)
+    assert full.returncode == 2
+    assert f"facetric embed: no space is left for model.safetensors of {REPO}@" in full.stderr.splitlines()[-1]
+    assert not list((tmp_path / "home").rglob("*.incomplete"))
+    hub.pause = 0.1
+    first = start(*words, log=tmp_path / "log", environment=environment)
+    wait_for(lambda: any(part.stat().st_size for part in (tmp_path / "home").rglob("*.incomplete")))
+    first.send_signal(signal.SIGINT)
+    assert wait(first) == 130
+    assert (tmp_path / "log").read_text().splitlines()[-1] == "facetric embed: stopped; run it again to continue"
+    hub.pause = 0
+    second = command(*words, environment=environment)
+    assert second.returncode == 0, second.stderr
+    assert hub.asked("GET", "/storage/")[-2] not in (None, "bytes=0-")  # the rest of the backbone, then the head
 
 
 def break_nothing(hub: Hub, reached: Callable[..., None]) -> None:

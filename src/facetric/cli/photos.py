@@ -89,11 +89,16 @@ def export(
         if format not in ("onnx", "hub"):
             raise ValueError(f"format must be onnx or hub; got {format!r}: choose one of these (--format)")
         with said_if_slow("exporting"):
-            from facetric.embedder import is_network_name, load
+            from facetric.embedder import load
 
             model = load(runs[0] if runs else None, checkpoint=checkpoint, device="cpu")
-            lines = _exported(model, output, check, overwrite) if format == "onnx" else _shared(model, output, public, overwrite)
-        if runs and not model.fitted_to and not is_network_name(runs[0]):
+            is_run = model.file is not None and model.file.parent.parent.absolute() == Path(str(model.run))
+            run = model.run if is_run else None
+            if format == "onnx":
+                lines = _exported(model, output, check, overwrite)
+            else:
+                lines = _shared(model, run, output, public, overwrite)
+        if run is not None and not model.fitted_to:
             evaluate = f"run `facetric evaluate {printable(runs[0])}` first"
             say("export", f"its classes have not taught yet which photos belong together: {evaluate} to include that")
     for line in lines:
@@ -110,14 +115,13 @@ def _exported(model: Embedder, output: str, check: Path | None, overwrite: bool)
     ]
 
 
-def _shared(model: Embedder, output: str, public: bool, overwrite: bool) -> list[str]:
+def _shared(model: Embedder, run: str | None, output: str, public: bool, overwrite: bool) -> list[str]:
+    from facetric.embedder import HUB
     from facetric.runs import model_card, open_run
 
-    report = ""
-    if model.run and model.file and model.file.parent.parent == Path(model.run):  # a run's checkpoint
-        report = model_card(open_run(model.run), model.fingerprint)
-    if output.startswith("hf://"):
-        output = model.push_to_hub(output.removeprefix("hf://"), private=not public, report=report)
+    report = "" if run is None else model_card(open_run(run), model.fingerprint)
+    if output.startswith(HUB):
+        output = model.push_to_hub(output.removeprefix(HUB), private=not public, report=report)
     else:
         model.save(output, report=report, overwrite=overwrite)
     return [f"{printable(output)}: {model.network.name}, {model.dim} dimensions, {model.fingerprint[:12]}"]
@@ -238,13 +242,13 @@ def duplicates(
 def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
     """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
-        from facetric.embedder import is_network_name, load
+        from facetric.embedder import HUB, is_network_name, load
         from facetric.photos import open_collection
 
         recorded = None if index is None else open_collection(index).model
         run = model if model is not None or recorded is None else recorded.run
-        is_elsewhere = run is not None and (is_network_name(run) or run.startswith("hf://"))
-        if model is None and run is not None and not is_elsewhere and not Path(run).exists():
+        is_path = run is not None and not run.startswith(HUB) and not is_network_name(run)
+        if model is None and is_path and not Path(str(run)).exists():
             raise ValueError(
                 f"the model {printable(run)} of {printable(index)} is not there any more: pass its new place (--model)"
             )

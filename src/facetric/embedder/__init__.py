@@ -11,11 +11,13 @@ from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.network_speed import images_per_second
 from facetric.embedder.networks import NETWORKS, NamedNetwork, is_network_name, named_network, networks_here, unknown_network
 from facetric.embedder.onnx_export import ExportError
+from facetric.embedder.shared import HUB
 from facetric.embedder.transformer import Embedding
 from facetric.embedder.vectors_file import Vectors
 from facetric.embedder.weights import WeightsError
 
 __all__ = [
+    "HUB",
     "NETWORKS",
     "WHOLE",
     "Embedder",

@@ -31,7 +31,7 @@ from facetric.embedder.network import Network
 from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
-from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, is_shared, read_shared, write_shared
+from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, read_shared, shared_folder, write_shared
 from facetric.images import Files, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
@@ -59,7 +59,8 @@ class Embedder:
         fitted_to: these classes, in words; empty for the one that comes with the install.
         report: of a model to share, what its card says of data and scores, in Markdown.
         name: which network it is: lite0, say, or the name of the run folder or file.
-        run: the network, run folder or file that was asked for; None for the packaged network and for one in memory.
+        run: the network, run folder, file or address on the hub that was asked for; None for the packaged network and for one in
+            memory.
         file: the checkpoint of `run`, or the file itself.
         dim: the length of a vector.
         preprocessing: how an image becomes the network's input.
@@ -209,8 +210,8 @@ class Embedder:
 
 def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best", device: str = "auto") -> Embedder:
     """The embedder of a network, of a run folder (its best checkpoint, or the last where there is no best), of a checkpoint such
-    as birds.safetensors, of a file or folder that `facetric export` wrote, or of a model on the Hugging Face hub: hf://OWNER/NAME,
-    or hf://OWNER/NAME@REVISION.
+    as birds.safetensors, of a file or folder that `facetric export` wrote, or of such a folder on the Hugging Face hub:
+    "hf://OWNER/NAME" or "hf://OWNER/NAME@REVISION".
 
     A file of weights that timm wrote is taken too, where its config.json lies beside it.
 
@@ -224,18 +225,18 @@ def load(path: str | os.PathLike[str] | None = None, *, checkpoint: str = "best"
             f"load takes a network or the path of a run folder, or nothing; got {type(path).__name__}: pass lite1, say, or "
             "runs/photos"
         )
+    if isinstance(path, str) and path.startswith(HUB):
+        return _shared(fetch_shared(path), path, checkpoint, device)
     if is_network_name(path) or path is None:
         asked = None if path == DEFAULT else path
         row = NETWORKS.get(path or DEFAULT)  # type: ignore[arg-type]
         dim = row.dim if row and row.is_projected else None
         network = build_network(path or DEFAULT, dim=dim, fit="crop").eval()  # type: ignore[arg-type]
         return Embedder(network.to(usable_device(device)), origin=(asked, checkpoint, device))  # type: ignore[arg-type]
-    if isinstance(path, str) and path.startswith(HUB):
-        return _shared(fetch_shared(path), path, checkpoint, device)
     where = Path(path).expanduser()
     origin = (str(where.absolute()), checkpoint, device)
-    if is_shared(where):
-        return _shared(where, *origin)
+    if (folder := shared_folder(where)) is not None:
+        return _shared(folder, *origin)
     if where.suffix == ".onnx" and not where.is_dir():
         if device not in ("auto", "cpu"):
             raise ValueError(

@@ -40,9 +40,13 @@ _NAMES = (CONFIG, WEIGHTS, HEAD, "head/config.json", "README.md", "modules.json"
 _DENSE = {"activation_function": "torch.nn.modules.linear.Identity", "bias": True}
 
 
-def is_shared(path: Path) -> bool:
-    """Whether this is a folder that looks like a model to share; a run has no config.json."""
-    return (path / CONFIG).is_file()
+def shared_folder(path: Path) -> Path | None:
+    """The folder of a model to share, by its own path or that of its weights, which are but a part; None for other paths."""
+    if (path / CONFIG).is_file():  # a run has none
+        return path
+    config = path.with_name(CONFIG)
+    is_part = path.name == WEIGHTS and config.is_file() and b'"facetric"' in config.read_bytes()
+    return path.parent if is_part else None
 
 
 def write_shared(
@@ -60,7 +64,7 @@ def write_shared(
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{printable(folder)} is a file: choose another name for the folder")
     if folder.is_dir() and any(folder.iterdir()):
-        if not is_shared(folder):
+        if shared_folder(folder) is None:
             raise ValueError(f"{printable(folder)} holds other files: choose a new folder, a model to share is all that it holds")
         if not overwrite:
             raise ValueError(f"{printable(folder)} exists: choose another name, or pass overwrite=True")
@@ -125,7 +129,7 @@ def _record(config: Path, name: str) -> dict[str, Any]:
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
         if isinstance(content, dict) and "facetric" not in content:
-            timm = ": a model of timm is hf-hub:OWNER/NAME" if "architecture" in content else ""
+            timm = ": a model of timm is hf-hub:OWNER/NAME, or its model.safetensors" if "architecture" in content else ""
             raise WeightsError(f"{printable(name)} is not a model that facetric saved{timm or ': check the name'}")
         return read_checksummed(json.dumps(content["facetric"]).encode())
     except WeightsError:

@@ -93,7 +93,6 @@ def result(number, dataset, place, settings):
         "untrained": alone[decide(record.scores, [candidate.name for candidate in free])[0]],
         "run": scores_of(report),
         "all": alone,
-        "halves": {name: splits for name, splits in record.scores.items() if name in alone},
     }
 
 

@@ -18,11 +18,13 @@ the clock and, in brackets, of all processor cores; compiled code is compiled be
 import argparse
 import resource
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
 
-from facetric.clustering import AverageLinkage, FacilityLocation
+from facetric.clustering import AverageLinkage, FacilityLocation, PairLinkage
 from facetric.clustering.kmeans import two_nearest
 from facetric.clustering.knn import EUCLIDEAN, SQUARED, dense_costs, neighbor_graph
 from facetric.clustering.links import Links
@@ -191,18 +193,30 @@ def k_unknown(title, vectors, labels, n_neighbors=32):
 
 
 def many(n, n_classes, threshold=1.1):
+    """Learned links beside one threshold of distance (what 0.2 grouped photos by), each in a process of its own."""
     print(f"\nend to end, {DIMENSION} dimensions, {n // n_classes} points per class on average, threshold {threshold:g}")
-    AverageLinkage(threshold).fit(long_tail(11_000, 500)[0])  # compiles
     seconds = {}
-    for size in (n // 4, n):
-        vectors, labels = long_tail(size, size * n_classes // n)
-        loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        found, seconds[size] = timed(lambda vectors=vectors: AverageLinkage(threshold).fit(vectors))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        extra = f"k = {len(found.medoid_indices_):,}, peak {peak:.2f} GiB ({loaded:.2f} before)"
-        row(f"{size:,} points", seconds[size], np.nan, labels, found.labels_, extra)
-    exponent = np.log(seconds[n][1] / seconds[n // 4][1]) / np.log(4)
-    print(f"    → processor time grows with n^{exponent:.2f} in the last step")
+    for size in (n // 100, n // 10, n):
+        for name in ("threshold", "learned links"):
+            with ProcessPoolExecutor(1, get_context("spawn")) as process:
+                found = process.submit(one_fit, name, size, max(size * n_classes // n, 2), threshold).result()
+            (k, labels, clusters), seconds[name, size], extra = found
+            row(f"{size:,} points, {name}", seconds[name, size], np.nan, labels, clusters, f"k = {k:,}, {extra}")
+        ratio = [seconds["learned links", size][part] / seconds["threshold", size][part] for part in (0, 1)]
+        print(f"    → learned links take {ratio[0]:.2f} ({ratio[1]:.2f}) times as long", flush=True)
+    for name in ("threshold", "learned links"):
+        exponent = np.log(seconds[name, n][1] / seconds[name, n // 10][1]) / np.log(10)
+        print(f"    → {name}: processor time grows with n^{exponent:.2f} in the last step")
+
+
+def one_fit(name, size, n_classes, threshold):
+    clusterer = AverageLinkage(threshold) if name == "threshold" else PairLinkage()
+    clusterer.fit(long_tail(min(size, 11_000), min(n_classes, 500))[0])  # compiles
+    vectors, labels = long_tail(size, n_classes)
+    loaded = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    found, seconds = timed(lambda: clusterer.fit(vectors))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return (found.n_clusters_, labels, found.labels_), seconds, f"peak {peak:.2f} GiB ({loaded:.2f} before)"
 
 
 def parts(title, vectors, labels, numbers=(2, 8, 32)):
@@ -237,7 +251,7 @@ def main():
     parser.add_argument("--parts", type=int, default=8000, help="points of the table in parts; 0: none")
     parser.add_argument("--features", nargs="*", default=[], help=".npz files with vectors and labels: tables for these, too")
     parser.add_argument(
-        "--many", type=int, default=0, help="points end to end, 20 per class, and a quarter of them; nothing else"
+        "--many", type=int, default=0, help="points end to end, 20 per class, a tenth and a hundredth of them; nothing else"
     )
     options = parser.parse_args()
     if options.many:

@@ -9,7 +9,7 @@ validation classes teach. Glyphs: a run of configs/glyphs.toml (--glyphs). The p
 photos teach, without the kind that is tested, and is fitted to the labeled classes. Every other method chooses its setting on
 piles of the same labeled classes, by the mean of both scores; k-means is told the true number.
 
-    pip install evoc fast-hdbscan finch-clust
+    pip install evoc 'fast-hdbscan[nndescent]' finch-clust
 
 Scores are BCubed F1 / pairwise F1 in %, means of --piles piles per shape and seed. Then: expected against real precision of the
 groups. --corrections: ten rounds of ten answers on piles of 8 classes x 15, pairwise F1 after each, beside the same answers as

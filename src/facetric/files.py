@@ -80,6 +80,16 @@ def refuse_links(folder: Path, *, left_out: Collection[str] = ()) -> None:
                 )
 
 
+def pyarrow_modules() -> tuple[Any, Any]:
+    """pyarrow and pyarrow.parquet; a ValueError where they are not installed."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ValueError("Parquet and Arrow files need pyarrow: pip install 'facetric[parquet]', or use .npz or .csv") from None
+    return pyarrow, pyarrow.parquet
+
+
 def checksummed(values: Mapping[str, Any]) -> bytes:
     """A record as JSON with a checksum of its values."""
     plain = json.loads(json.dumps(values, allow_nan=False))

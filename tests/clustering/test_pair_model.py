@@ -106,7 +106,7 @@ def test_few_classes_change_little():
     few, many = calibrate(points, coarse), taught()[0]
     changes = [np.linalg.norm(model.merges.weights - PACKAGED.merges.weights) for model in (few, many)]
     assert 0 < changes[0] < changes[1]
-    assert (few.groups, few.error, few.n_classes) == (PACKAGED.groups, PACKAGED.error, 5)  # no halves to compare
+    assert (few.groups, few.error, few.n_classes) == (PACKAGED.groups, PACKAGED.error, 5)  # too few to judge promises
     assert many.error != PACKAGED.error
 
 

@@ -300,9 +300,7 @@ def test_published_counts_add_up_to_the_datasets():
 
 
 def test_an_unknown_dataset_names_the_nearest():
-    with pytest.raises(
-        ValueError, match=r"one of cub, cars, products, folder, csv, glyphs; got 'product'; did you mean 'products'\?"
-    ):
+    with pytest.raises(ValueError, match=r"folder, csv, huggingface, glyphs; got 'product'; did you mean 'products'\?"):
         load_dataset("product", "x")
 
 

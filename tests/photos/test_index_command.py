@@ -458,6 +458,6 @@ def test_a_file_of_vectors_is_told_from_a_folder_of_photos(run, tmp_path, monkey
     done = invoke(*words, *options, "--model", run)
     assert done.exit_code == 2
     (line,) = said(done.stderr)
-    assert f"{name} is a file of vectors, no folder of photos: pass one; vectors are grouped in Python" in line
+    assert f"{name} is a file of vectors, no folder of photos: pass one; vectors are grouped, scored and" in line
     assert "remove" not in line
     assert [path.name for path in tmp_path.iterdir()] == [name]

@@ -37,7 +37,7 @@ def data() -> None:
 @app.command(epilog="Example: facetric data check path/to/photos")
 def check(
     path: Annotated[Path, typer.Argument(help="The folder of a dataset, or a CSV file path,label[,split].")],
-    layout: Annotated[str | None, typer.Option(help="cub, cars, products, folder, csv or files; detected when left out.")] = None,
+    layout: Annotated[str | None, typer.Option(help="As for --data, or files; detected when left out.")] = None,
     json: Json = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with code 1 for remarks, too.")] = False,
     everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not only {_N_SHOWN} of a kind.")] = False,

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from facetric.cli.errors import one_line_errors, say
-from facetric.cli.options import Checkpoint, Device, Json, RunFolder, Split
+from facetric.cli.options import Checkpoint, Device, Json, Labels, MaybeRun, Names, Split, VectorFile
+from facetric.cli.photos import opened_vectors
 from facetric.progress import steps_shown
 
 
 def evaluate(
-    run: RunFolder,
+    run: MaybeRun = None,
+    vectors: VectorFile = None,
+    labels: Labels = None,
     split: Split = "test",
     checkpoint: Checkpoint = "best",
     k: Annotated[
@@ -35,22 +38,34 @@ def evaluate(
 
     The split is the one that training used; images that were added, removed or changed since are named.
     Writes embeddings.npz and evaluation.json into the run folder (with -SPLIT in their names unless the split is test).
+
+    --vectors scores vectors that were made elsewhere against a column of labels, beside the same vectors in random order.
     """
     with one_line_errors("evaluate", when_interrupted="stopped; run it again to continue"), steps_shown() as progress:
+        _check_one(run, vectors)
+        given = opened_vectors(vectors, None, labels)
+        scores: dict[str, Any] = {
+            "n_restarts": restarts,
+            "seed": seed,
+            "facility": facility,
+            "memory_gib": memory,
+            "progress": progress,
+        }
+        if given is not None:
+            from facetric.evaluation import evaluate_vectors
+
+            of_run = {"split": split != "test", "checkpoint": checkpoint != "best", "batch_size": batch_size is not None}
+            if (others := [name for name, passed in of_run.items() if passed]) or device != "auto":
+                raise ValueError(f"vectors have no {', '.join(others) or 'device'}: leave it out")
+            source = given.source
+            report = evaluate_vectors(given.vectors, given.labels, ks=k, baselines=baselines, source=source, **scores)
+            typer.echo(report.to_json() if json else str(report), nl=not json)
+            return
         from facetric.runs import open_run
 
+        assert run is not None
         report = open_run(run).evaluate(
-            split=split,
-            checkpoint=checkpoint,
-            ks=k,
-            n_restarts=restarts,
-            seed=seed,
-            facility=facility,
-            baselines=baselines,
-            memory_gib=memory,
-            batch_size=batch_size,
-            device=device,
-            progress=progress,
+            split=split, checkpoint=checkpoint, ks=k, baselines=baselines, batch_size=batch_size, device=device, **scores
         )
     if json:
         typer.echo(report.to_json(), nl=False)
@@ -91,9 +106,13 @@ def compare(
 
 
 def report(
-    run: RunFolder,
+    run: MaybeRun = None,
+    vectors: VectorFile = None,
+    names: Names = None,
+    labels: Labels = None,
     output: Annotated[
-        Path | None, typer.Option(help="Where to write the page; report.html in the run folder when left out.")
+        Path | None,
+        typer.Option(help="Where to write the page; report.html in the run folder, or NAME.html beside vectors, when left out."),
     ] = None,
     images: Annotated[bool, typer.Option("--images/--no-images", help="Include thumbnails of the images.")] = True,
     figures: Annotated[bool, typer.Option("--figures/--no-figures", help="Also draw figures/*.png.")] = True,
@@ -104,16 +123,27 @@ def report(
     The page works from disk, without a network. Evaluate the run first: without scores and embeddings those sections are missing.
 
     Figures (t-SNE map with the images in place, curves) go to figures/ in the run folder.
+
+    --vectors shows labeled vectors that were made elsewhere in the same way, with thumbnails where names are paths of images.
     """
     with one_line_errors("report"):
-        from facetric.report import write_report
+        from facetric.report import write_report, write_vectors_report
         from facetric.text import printable
 
         if output is not None and output.is_dir():
             raise ValueError(f"--output is the page to write, and {output} is a folder: pass the name of a file in it")
         try:
+            _check_one(run, vectors)
+            given = opened_vectors(vectors, names, labels)
             with steps_shown() as on_step:
-                made = write_report(run, output=output, images=images, figures=figures, seed=seed, progress=on_step)
+                if given is not None and vectors is not None:
+                    target = output or vectors.with_suffix(".html")
+                    made = write_vectors_report(
+                        given.vectors, given.names, given.labels, target, images=images, seed=seed, progress=on_step
+                    )
+                else:
+                    assert run is not None
+                    made = write_report(run, output=output, images=images, figures=figures, seed=seed, progress=on_step)
         except OSError as error:
             if error.filename is None:
                 raise
@@ -125,3 +155,8 @@ def report(
     for figure in made.figures:
         typer.echo(printable(figure))
     typer.echo(f"{printable(made.page)} ({made.page.stat().st_size / 1e6:.1f} MB): open it in a browser")
+
+
+def _check_one(run: Path | None, vectors: Path | None) -> None:
+    if (run is None) == (vectors is None):
+        raise ValueError("pass a run folder, or --vectors FILE" + (", not both" if run else ""))

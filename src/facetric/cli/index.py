@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from facetric.cli.errors import one_line_errors
-from facetric.cli.options import Device, Index, Json, Model, MovedModel, Photos
-from facetric.cli.photos import RESUME, opened_model, print_problems
+from facetric.cli.options import Device, Index, Json, Labels, Model, MovedModel, Names, Photos, SomePhotos, VectorFile
+from facetric.cli.photos import RESUME, opened_model, opened_vectors, print_problems
 from facetric.progress import steps_shown
 from facetric.text import counted, printable
 
@@ -24,11 +25,14 @@ app = typer.Typer(no_args_is_help=True, help="Keep an index of photos: add, upda
 
 @app.command(
     epilog="Examples: facetric index add birds.index photos --model runs/birds --labels-from-folders; "
-    "facetric index add milvus://host:19530/birds photos"
+    "facetric index add milvus://host:19530/birds photos; facetric index add texts.index --vectors texts.parquet"
 )
 def add(
     index: Index,
-    photos: Photos,
+    photos: SomePhotos = None,
+    vectors: VectorFile = None,
+    names: Names = None,
+    labels: Labels = None,
     model: Model = None,
     label: Annotated[str | None, typer.Option(help="Give all these photos this label.")] = None,
     labels_from_folders: Annotated[
@@ -39,8 +43,41 @@ def add(
     """Add photos; the index is made with the first. If it is killed, run it again to resume.
 
     Without --model, the model that the index was made with; for a new index, the network that comes with the install.
+    With --vectors nothing is embedded: vectors that were made elsewhere, of these photos or by their names alone.
     """
+    if vectors is not None:
+        _add_vectors(index, vectors, names, labels, photos, model, device, has_label=bool(label) or labels_from_folders)
+        return
+    with one_line_errors("index add"):
+        opened_vectors(vectors, names, labels)
+        if photos is None:
+            raise ValueError("pass a folder of photos, or --vectors FILE")
     _change("add", index, index, model, device, photos, label=label, labels_from_folders=labels_from_folders)
+
+
+def _add_vectors(
+    index: str,
+    file: Path,
+    names: str | None,
+    labels: str | None,
+    photos: Path | None,
+    model: str | None,
+    device: str,
+    *,
+    has_label: bool,
+) -> None:
+    with one_line_errors("index add", when_interrupted=RESUME):
+        from facetric.photos import open_collection
+
+        if has_label:
+            raise ValueError("vectors have labels in a column of their file: leave --label and --labels-from-folders out")
+        given = opened_vectors(file, names, labels)
+        assert given is not None
+        opened = open_collection(index, None if model is None else opened_model(None, model, device))
+        with steps_shown() as progress:
+            done = opened.add_vectors(given, photos=photos, progress=progress)
+    typer.echo(f"{printable(index)}: {counted(done.n_photos, 'vector')} ({done.n_new:,} read now)")
+    print_problems(done.problems)
 
 
 @app.command(epilog="Example: facetric index update birds.index photos")
@@ -87,7 +124,7 @@ def status(index: Index) -> None:
         from facetric.photos import open_collection
 
         found = open_collection(index).status()
-    model = printable(found.model.run or "lite0, which comes with the install")
+    model = printable(found.model.words)
     copies = found.n_photos - found.n_contents
     typer.echo(f"{printable(index)}: {counted(found.n_photos, 'photo')}, {copies:,} of them exact copies of others")
     typer.echo(f"model: {model} ({found.model.fingerprint[:12]}, {found.model.dim} dimensions)")
@@ -98,7 +135,7 @@ def status(index: Index) -> None:
 
 def search(
     index: Index,
-    photos: Annotated[Path, typer.Argument(help="A photo, or a folder of photos, to search for.")],
+    photos: Annotated[Path, typer.Argument(help="A photo or a folder of photos to search for, or a file of vectors.")],
     top: Annotated[int, typer.Option(help="Photos to show for each.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only photos of this label.")] = None,
     at_least: Annotated[float | None, typer.Option(help="Only similarities of at least this.")] = None,
@@ -119,32 +156,37 @@ def search(
     with one_line_errors("search"):
         from facetric.photos import open_collection, search_page
 
-        open_collection(index).check()
-        found = open_collection(index, opened_model(index, model, device)).search(
-            photos, top=top, label=label, at_least=at_least, classify=classify, unknown_fraction=unknown_fraction
+        opened = open_collection(index)
+        opened.check()
+        sought = opened_vectors(photos if photos.suffix.lower() in (".npy", ".npz", ".parquet") else None, None, None)
+        if sought is None:
+            opened = open_collection(index, opened_model(index, model, device))
+        found = opened.search(
+            sought or photos, top=top, label=label, at_least=at_least, classify=classify, unknown_fraction=unknown_fraction
         )
         if page is not None:
             from facetric.files import write_atomically
 
             write_atomically(page, search_page(found))
+        names = f"{opened.place}/"
     if as_json:
         typer.echo(json.dumps([_record(match) for match in found], indent=1))
     else:
-        _print_matches(found)
-    paths = sorted({hit.entry.path for match in found for hit in match.hits})
-    _say_missing(index, [path for path in paths if not Path(path).exists()])
+        _print_matches(found, names)
+    paths = {hit.entry.path for match in found for hit in match.hits}
+    _say_missing(index, sorted(path for path in paths if not os.path.exists(path) and not path.startswith(names)))
     if page is not None:
         typer.echo(f"Written: {printable(page)}", err=as_json)
 
 
-def _print_matches(found: list[Match]) -> None:
+def _print_matches(found: list[Match], names: str) -> None:
     for match in found:
         typer.echo(f"{printable(match.photo)}")
         if line := match.verdict:
             typer.echo(f"  {printable(line)}")
         for hit in match.hits:
             label = f"  [{printable(hit.entry.label)}]" if hit.entry.label else ""
-            typer.echo(f"  {hit.similarity:6.3f}  {printable(hit.entry.path)}{label}")
+            typer.echo(f"  {hit.similarity:6.3f}  {printable(hit.entry.path.removeprefix(names))}{label}")
 
 
 def _record(match: Match) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 
 Index = Annotated[str, typer.Argument(help="The folder of the index, or milvus://host:19530/collection.")]
 Photos = Annotated[Path, typer.Argument(help="A folder of photos, nested and unsorted, or one photo.")]
+MaybeRun = Annotated[Path | None, typer.Argument(help="A run folder such as runs/photos; or pass --vectors.")]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder such as runs/photos.")]
 
 Checkpoint = Annotated[str, typer.Option(help="best (last when there is no best), or last.")]
@@ -28,4 +29,15 @@ MovedModel = Annotated[str | None, typer.Option(help="Where the run of the index
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change a setting of the run; may be repeated.")
 ]
+Labels = Annotated[str | None, typer.Option(help="With --vectors: the column of labels, unless it is called label.")]
+Names = Annotated[str | None, typer.Option(help="With --vectors: the column of names, unless it is called name, path or text.")]
+SomePhotos = Annotated[Path | None, typer.Argument(help="A folder of photos, nested and unsorted, or one photo.")]
 Split = Annotated[str, typer.Option(help="test, validation or train.")]
+VectorFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--vectors",
+        metavar="FILE",
+        help="Vectors that any program made: .npy, or .npz or .parquet with columns vectors, name, label.",
+    ),
+]

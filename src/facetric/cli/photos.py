@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from facetric.cli.errors import one_line_errors, said_if_slow, say
-from facetric.cli.options import Checkpoint, Clusters, Coarser, Device, Finer, Model, Photos
+from facetric.cli.options import (
+    Checkpoint,
+    Clusters,
+    Coarser,
+    Device,
+    Finer,
+    Labels,
+    Model,
+    Names,
+    Photos,
+    SomePhotos,
+    VectorFile,
+)
 from facetric.progress import steps_shown
 from facetric.text import counted, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from facetric.embedder import Embedder
+    from facetric.embedder import Embedder, Vectors
     from facetric.images import Problem
 
 RESUME = "stopped; run it again to continue"
@@ -128,8 +140,11 @@ def _shared(model: Embedder, run: str | None, output: str, public: bool, overwri
 
 
 def cluster(
-    photos: Photos,
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder for clusters.csv and clusters.html.")],
+    photos: SomePhotos = None,
+    vectors: VectorFile = None,
+    names: Names = None,
+    labels: Labels = None,
     model: Model = None,
     clusters: Clusters = None,
     finer: Finer = 0,
@@ -159,23 +174,29 @@ def cluster(
 
     Which photos belong together was learned from the classes of the run or, without one, from other kinds of photos.
     If it is killed, run it again to resume; run it again later, and only new photos are embedded.
+
+    --vectors groups vectors that were made elsewhere; without photos, the page shows their names.
     """
     with one_line_errors("cluster", when_interrupted=RESUME):
         with said_if_slow("loading the model"):
             from facetric.embedder import load
             from facetric.photos import Decisions, cluster_folder, read_links
 
+            given = opened_vectors(vectors, names, labels)
+            if photos is None and (vectors is None or table is not None):
+                raise ValueError(f"pass a folder of photos{' with --table' if vectors else ', or --vectors FILE'}")
             kept, links = Decisions.read_all(decisions or [], photos), None
-            if table is not None:
+            if table is not None and photos is not None:
                 links = read_links(table, photos, same_within=same_within, different_within=different_within)
             elif same_within or different_within:
                 raise ValueError("--same-within and --different-within name columns of a table: pass --table FILE.csv")
-            loaded = load(model, device=device)
+            loaded = load(model, device=device) if given is None or model is not None else None
         with steps_shown() as progress:
             found = cluster_folder(
                 photos,
                 loaded,
                 output,
+                vectors=given,
                 n_clusters=clusters,
                 finer=finer,
                 coarser=coarser,
@@ -188,7 +209,8 @@ def cluster(
     counts, *others = found.summary
     places = f"look at them: {output / 'clusters.html'}; table: {output / 'clusters.csv'}"
     folders = [f"folders: {folder}" for folder in (copy_to, link_to) if folder is not None]
-    for line in (f"{counts} ({found.n_new:,} embedded now)", *others, places, *folders):
+    how = "embedded" if given is None else "read"
+    for line in (f"{counts} ({found.n_new:,} {how} now)", *others, places, *folders):
         typer.echo(printable(line))
     print_problems(found.problems)
 
@@ -242,10 +264,12 @@ def duplicates(
 def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
     """The model that is asked for, or else that of the index, or for a new one the packaged network."""
     with said_if_slow("loading the model"):
-        from facetric.embedder import HUB, is_network_name, load
+        from facetric.embedder import HUB, Elsewhere, is_network_name, load
         from facetric.photos import open_collection
 
         recorded = None if index is None else open_collection(index).model
+        if model is None and recorded is not None and recorded.is_elsewhere:
+            return Elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
         run = model if model is not None or recorded is None else recorded.run
         is_path = run is not None and not run.startswith(HUB) and not is_network_name(run)
         if model is None and is_path and not Path(str(run)).exists():
@@ -253,6 +277,17 @@ def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
                 f"the model {printable(run)} of {printable(index)} is not there any more: pass its new place (--model)"
             )
         return load(run, device=device)
+
+
+def opened_vectors(file: Path | None, names: str | None, labels: str | None) -> Vectors | None:
+    """What --vectors, --names and --labels say."""
+    if file is None:
+        if names or labels:
+            raise ValueError("--names and --labels name columns of a file of vectors: pass --vectors FILE")
+        return None
+    from facetric.embedder import read_vectors
+
+    return read_vectors(file, names=names, labels=labels)
 
 
 def print_problems(problems: Sequence[Problem]) -> None:

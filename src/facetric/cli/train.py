@@ -21,14 +21,14 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and war
 
 def train(
     config: Annotated[Path | None, typer.Argument(help="A TOML file such as configs/glyphs.toml; or pass --data.")] = None,
-    data: Annotated[str | None, typer.Option(help="Instead of a file: folder, csv, cub, cars, products or glyphs.")] = None,
+    data: Annotated[str | None, typer.Option(help="Instead of a file: folder, csv, huggingface, cub, cars, …")] = None,
     root: Annotated[Path | None, typer.Option(help="With --data: where the dataset is, such as path/to/photos.")] = None,
     output: Annotated[Path | None, typer.Option(help="The run folder to create; default runs/NAME.")] = None,
     networks: Annotated[
         str | None,
         typer.Option(
             metavar="NAMES",
-            help="Networks to compare, such as lite0,lite2,dinov2-small; default with --data folder or csv: those that are here.",
+            help="Networks to compare, such as lite0,lite2,dinov2-small; default with one's own photos: those that are here.",
         ),
     ] = None,
     final: Annotated[

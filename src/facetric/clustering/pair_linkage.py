@@ -21,6 +21,8 @@ from facetric.clustering.pile import Pile
 from facetric.clustering.questions import belonging, questions
 from facetric.progress import Progress
 
+_SURE = 0.01
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -171,6 +173,7 @@ def _expected(
     n_pairs = tree.sizes[groups] * (tree.sizes[groups] - 1)
     value = float(np.clip(n_pairs @ precision / n_pairs.sum(), 1e-4, 1 - 1e-4))
     low, high = (float(expit(logit(value) + sign * error)) for sign in (-1, 1))
+    low, high = low if low > _SURE else 0.0, high if high < 1 - _SURE else 1.0  # errors are measured up to there
     total = float(cut.expected[groups].sum())
     apart = (cut.roots[tree.n_leaves :] < 0) @ (probability * tree.n_across)
     return ExpectedPrecision(Estimate(value, low, high), total / max(total + float(apart), 1e-9))

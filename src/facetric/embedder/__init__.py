@@ -3,6 +3,7 @@
 from facetric.embedder.activations import cached_activations
 from facetric.embedder.backbones import build_network
 from facetric.embedder.checkpoint import network_fingerprint, save_network
+from facetric.embedder.elsewhere import Elsewhere, given_vectors, read_vectors
 from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
 from facetric.embedder.facts import network_facts
@@ -20,6 +21,7 @@ __all__ = [
     "HUB",
     "NETWORKS",
     "WHOLE",
+    "Elsewhere",
     "Embedder",
     "Embedding",
     "ExportError",
@@ -33,6 +35,7 @@ __all__ = [
     "check_fit",
     "closed_form_vectors",
     "encode",
+    "given_vectors",
     "images_per_second",
     "is_network_name",
     "load",
@@ -40,6 +43,7 @@ __all__ = [
     "network_facts",
     "network_fingerprint",
     "networks_here",
+    "read_vectors",
     "save_network",
     "unknown_network",
 ]

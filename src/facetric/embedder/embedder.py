@@ -27,12 +27,13 @@ from facetric.embedder.checkpoint import (
 )
 from facetric.embedder.encode import encode, usable_device
 from facetric.embedder.hub import pushed
+from facetric.embedder.module import ModuleBackbone, module_network
 from facetric.embedder.network import Network
 from facetric.embedder.networks import DEFAULT, NETWORKS, is_network_name, unknown_network
 from facetric.embedder.onnx_engine import OnnxDescription, OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, check_place, kept_engine, sample_images, write_export
 from facetric.embedder.shared import HUB, WEIGHTS, fetch_shared, read_shared, shared_folder, write_shared
-from facetric.images import Files, as_source
+from facetric.images import Files, Preprocessing, as_source
 from facetric.progress import steps_shown
 from facetric.text import printable
 
@@ -97,6 +98,26 @@ class Embedder:
         self._engine = network.for_inference() if isinstance(network, Network) else network
         self._tried: set[bool] = set()  # to use an export that is kept (False), and to make one (True)
 
+    @classmethod
+    def from_module(
+        cls,
+        module: Callable[..., Any],
+        transform: Callable[[Image.Image], Any] | Preprocessing | None = None,
+        *,
+        name: str | None = None,
+        fingerprint: str | None = None,
+    ) -> Embedder:
+        """The embedder of a network of your own: a torch module, a method of one such as `model.encode_image`, or any function
+        from a batch of images, a tensor (n, channels, height, width), to vectors (n, dim).
+
+        `transform` maps an upright RGB PIL image to such a tensor of one image, as torchvision's and timm's do; without it, one
+        of timm's networks gets its own, and any other the central 224 × 224 pixels, normalized as for ImageNet. The fingerprint
+        is a hash of the weights and of the transform's repr. A function without weights needs `fingerprint`, another one whenever
+        its vectors change; it is called by one thread at a time.
+        """
+        network, known = module_network(module, transform, name, fingerprint)
+        return cls(network, fingerprint=known)
+
     def __repr__(self) -> str:
         return f"<Embedder of {self.name}: {self.dim} dimensions, {self.fingerprint[:12]}>"
 
@@ -130,7 +151,9 @@ class Embedder:
         2,000 images or more, and torch encodes fewer. Vectors are the same to about 2e-6.
         """
         is_many = n_images >= MANY
-        if isinstance(self._engine, Network) and self.device.type == "cpu" and is_many not in self._tried:
+        if not isinstance(self._engine, Network) or type(self.preprocessing) is not Preprocessing:
+            return
+        if self.device.type == "cpu" and is_many not in self._tried:
             self._tried |= {is_many, False}
             self._engine = kept_engine(self._engine, self.fingerprint, export=is_many) or self._engine
 
@@ -170,6 +193,8 @@ class Embedder:
     def _own_network(self) -> Network:
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported, it has no weights to save: copy it, or load the run folder")
+        if isinstance(self.network.backbone, ModuleBackbone):
+            raise ValueError(f"{self.name} is a module of yours, which cannot be built again: save it with torch, or export it")
         return self.network
 
     def _known(self, report: str = "") -> dict[str, Any]:
@@ -191,6 +216,11 @@ class Embedder:
         """
         if not isinstance(self.network, Network):
             raise ValueError(f"{printable(self.run)} is exported already: copy it, or pass the run folder")
+        if type(self.preprocessing) is not Preprocessing:
+            raise ValueError(
+                f"the transform of {self.name} is a function, which cannot be written to a file: pass a facetric.images."
+                "Preprocessing as transform="
+            )
         place = Path(path).expanduser()
         check_place(place, overwrite=overwrite)
         return write_export(

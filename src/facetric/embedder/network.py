@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from facetric.embedder.fused_training import fused
 from facetric.embedder.heads import fill_head
 from facetric.embedder.split import Halves, feature_maps, split_after
-from facetric.images import CenterCrop, Preprocessing
+from facetric.images import CenterCrop, Crop, Preprocessing
 
 WHOLE = "all"  # freeze_through: the whole backbone
 _building = threading.Lock()
@@ -58,7 +58,7 @@ class Network(nn.Module):
                 "(--set model.pooling=gem)"
             )
         self.name, self.preprocessing, self.pooling = name, preprocessing, pooling
-        self.crop = CenterCrop(preprocessing)  # what it sees of an image when nothing is random
+        self.crop: Crop = CenterCrop(preprocessing)  # what it sees of an image when nothing is random
         self.normalize, self.normalize_features = normalize, normalize_features
         self.freeze_through, self.freeze_batchnorm = freeze_through, freeze_batchnorm
         self._is_constant = False  # whether it is a copy for inference
@@ -82,7 +82,7 @@ class Network(nn.Module):
     @property
     def device(self) -> torch.device:
         """Where it runs."""
-        return next(self.parameters()).device
+        return next((parameter.device for parameter in self.parameters()), torch.device("cpu"))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (m, C, H, W) → embeddings (m, dim)"""
@@ -199,8 +199,9 @@ class Network(nn.Module):
 
     def _probe(self) -> Tensor:
         """An image of noise to try the network on."""
-        crop, generator = self.preprocessing.crop, torch.Generator().manual_seed(0)
-        return torch.randn(1, self.preprocessing.channels, crop, crop, generator=generator)
+        form = self.preprocessing
+        shape = getattr(form, "input_shape", (form.channels, form.crop, form.crop))  # that of a transform, if there is one
+        return torch.randn(1, *shape, generator=torch.Generator().manual_seed(0))
 
     def _pooled(self, maps: Tensor) -> Tensor:
         pool: Callable[..., Tensor] = self.backbone.forward_head  # type: ignore[assignment]

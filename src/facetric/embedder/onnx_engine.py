@@ -58,7 +58,7 @@ class OnnxDescription:
 
 
 @dataclass(frozen=True)
-class _WholeImages(Crop):
+class WholeImages(Crop):
     """A crop that leaves images as they are."""
 
     def apply(
@@ -77,7 +77,7 @@ class OnnxEngine:
         self.name, self.normalize = description.network, description.normalize
         self.dim = self.n_features = description.dim
         self.preprocessing = description.preprocessing
-        self.crop: Crop = (_WholeImages if description.takes == "images" else CenterCrop)(self.preprocessing)
+        self.crop: Crop = (WholeImages if description.takes == "images" else CenterCrop)(self.preprocessing)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """What `crop` gave → vectors (m, dim), in the calling thread."""

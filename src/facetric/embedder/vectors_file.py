@@ -23,7 +23,7 @@ from facetric.embedder.activations import cached_activations
 from facetric.embedder.checkpoint import network_fingerprint
 from facetric.embedder.encode import encode, inference
 from facetric.embedder.network import WHOLE, Network
-from facetric.files import write_atomically
+from facetric.files import pyarrow_modules, write_atomically
 from facetric.images import ImageSource, mapped_array
 from facetric.progress import Progress
 from facetric.text import printable
@@ -38,7 +38,7 @@ class Vectors:
 
     vectors: NDArray[np.float32]  # (n, dim)
     names: tuple[str, ...]  # paths, or "#7" for an image in memory
-    labels: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,), or none
+    labels: NDArray[Any] = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,) integers or texts, or none
     hashes: tuple[str, ...] = ()  # of each file's content, in hexadecimal digits, or none
     model: str = ""  # the fingerprint of the network
     source: dict[str, Any] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Vectors:
         if suffix not in _FORMATS:
             raise ValueError(f"vectors are written as .parquet, .npz or .csv; got {printable(path)}: use one of these suffixes")
         if suffix == ".parquet":
-            _pyarrow()
+            pyarrow_modules()
         return suffix
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -159,7 +159,7 @@ def _read_npz(path: Path) -> Vectors:
 
 
 def _parquet(found: Vectors) -> bytes:
-    pyarrow, parquet = _pyarrow()
+    pyarrow, parquet = pyarrow_modules()
     n, dim = found.vectors.shape
     model = pyarrow.DictionaryArray.from_arrays(np.zeros(n, dtype=np.int32), [found.model])
     vectors = pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(found.vectors.ravel()), dim)
@@ -171,7 +171,7 @@ def _parquet(found: Vectors) -> bytes:
 
 
 def _read_parquet(path: Path) -> Vectors:
-    _, parquet = _pyarrow()
+    _, parquet = pyarrow_modules()
     with path.open("rb") as file:
         table = parquet.read_table(file)
     about = json.loads(table.schema.metadata[b"facetric"])
@@ -215,12 +215,3 @@ _FORMATS: dict[str, tuple[Callable[[Vectors], bytes], Callable[[Path], Vectors]]
     ".parquet": (_parquet, _read_parquet),
     ".csv": (_csv, _read_csv),
 }
-
-
-def _pyarrow() -> tuple[Any, Any]:
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ValueError("Parquet files need pyarrow: pip install 'facetric[parquet]', or write .npz or .csv") from None
-    return pyarrow, pyarrow.parquet

@@ -2,7 +2,18 @@
 
 from facetric.evaluation.clusterings import facility_clusters
 from facetric.evaluation.record import EvaluationReport, percent
-from facetric.evaluation.scores import evaluate
+from facetric.evaluation.scores import evaluate, evaluate_vectors
 from facetric.evaluation.tables import CITATION, PUBLISHED, Comparison, Row, Score
 
-__all__ = ["CITATION", "PUBLISHED", "Comparison", "EvaluationReport", "Row", "Score", "evaluate", "facility_clusters", "percent"]
+__all__ = [
+    "CITATION",
+    "PUBLISHED",
+    "Comparison",
+    "EvaluationReport",
+    "Row",
+    "Score",
+    "evaluate",
+    "evaluate_vectors",
+    "facility_clusters",
+    "percent",
+]

@@ -148,7 +148,7 @@ class EvaluationReport:
 
     def __str__(self) -> str:
         """The paper's row, the other scores, and notes on how they were computed."""
-        named = {**self.baselines, "this run": self} if self.baselines else {"": self}
+        named = {**self.baselines, _own_name(self.source): self} if self.baselines else {"": self}
         rows = [({"": name} if name else {}) | report._cells() for name, report in named.items()]
         others = {name: percent(value) for name, value in self.other_scores().items()}
         tables = [_plain_table(table) for table in (rows, [others]) if table[0]]
@@ -172,6 +172,10 @@ class EvaluationReport:
         classes = f"{self.n_classes:,} classes" + (f" ({source['classes']})" if "classes" in source else "")
         images = f"{self.n_images:,} images of {classes}, {self.dim} dimensions"
         return f"{named}{images}, {self.metric} distance{views}"
+
+
+def _own_name(source: dict[str, Any]) -> str:
+    return "these vectors" if "file" in source else "this run"
 
 
 def percent(value: float | None, sd: float | None = None) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from facetric.clustering import PairModel
 from facetric.evaluation.clusterings import clusterings
@@ -77,6 +77,35 @@ def evaluate(
         method=_method(metric, facility and clustering, seed, n_restarts if clustering else 0),
         **found,
     )
+
+
+def evaluate_vectors(
+    vectors: NDArray[np.float32],
+    labels: NDArray[Any],
+    *,
+    ks: Sequence[int] | None = None,
+    facility: bool = True,
+    baselines: bool = False,
+    source: dict[str, Any] | None = None,
+    **options: Any,
+) -> EvaluationReport:
+    """`evaluate` of vectors from a file, every one with a label; with `baselines` also of the same ones in random order, which is
+    what chance gives. The number of clusters is also found by the pair model that comes with the install.
+    """
+    if not len(labels):
+        raise ValueError(
+            "without labels there is nothing to score against: add a column label, or name the one there is (labels=)"
+        )
+    if (is_empty := labels == "").any():
+        raise ValueError(
+            f"{int(is_empty.sum()):,} of {len(labels):,} vectors have no label, the first is row {int(is_empty.argmax())}: fill "
+            "it in, or leave such rows out"
+        )
+    given = {"ks": ks or [k for k in (1, 2, 4, 8) if k < len(labels)] or (1,), "facility": facility, **options}
+    found = evaluate(vectors, labels, pair_model=PairModel.packaged() if facility else None, **given)
+    mixed = np.random.default_rng(0).permutation(len(vectors))
+    chance = {"random order": evaluate(vectors[mixed], labels, **given)} if baselines else {}
+    return replace(found, source=source or {}, baselines=chance)
 
 
 def _method(metric: Metric, facility: bool, seed: int, n_restarts: int) -> dict[str, Any]:

@@ -79,7 +79,7 @@ class DatasetCheck:
 def check_dataset(path: str | os.PathLike[str], *, layout: str | None = None, progress: Progress | None = None) -> DatasetCheck:
     """Open every image and compare the files with the dataset's own annotations.
 
-    * ``layout``: "cub", "cars", "products", "folder", "csv", "files" (no classes), or None to detect it.
+    * ``layout``: "cub", "cars", "products", "folder", "csv", "huggingface", "files" (no classes), or None to detect it.
     * ``progress``: called with (step, files done, total files).
     """
     started = time.perf_counter()
@@ -142,6 +142,8 @@ def _layout_of(path: Path) -> str:
     with suppress(ValueError):  # there is not one table
         if path.is_file() or has_header(find_csv(path)[0]):
             return "csv"
+    if any((path / name).is_file() for name in ("state.json", "dataset_dict.json")) or any(path.glob("*.parquet")):
+        return "huggingface"
     for layout, find in {"cub": find_cub, "products": find_products, "cars": has_cars}.items():
         if find(path):
             return layout

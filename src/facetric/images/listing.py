@@ -50,8 +50,8 @@ def list_images(root: str | os.PathLike[str]) -> ImageList:
     if path.is_file():
         if path.suffix.lower() in _TABLES:
             raise ValueError(
-                f"{printable(path)} is a file of vectors, no folder of photos: pass one; vectors are grouped in Python, "
-                "facetric.AverageLinkage(threshold=1.0).fit_predict(vectors): see docs/clustering.md"
+                f"{printable(path)} is a file of vectors, no folder of photos: pass one; vectors are grouped, scored and "
+                "indexed with --vectors"
             )
         return ImageList(path.parent, (Path(path.name),))
     if not path.is_dir():

@@ -52,14 +52,18 @@ class ImageSource(Protocol):
         ...
 
 
+class Prepared(np.ndarray[Any, Any]):
+    """What a function of the caller's made of an image for the caller's own network; it is not prepared again."""
+
+
 class Files:
     """Image files, or decoded images of any size; each is opened when it is needed."""
 
     starts_at: ClassVar[str] = "images"
 
-    def __init__(self, images: Iterable[str | os.PathLike[str] | Image.Image]) -> None:
-        self.images = tuple(image if isinstance(image, Image.Image) else Path(image) for image in images)
-        self.names = [f"#{i}" if isinstance(image, Image.Image) else str(image) for i, image in enumerate(self.images)]
+    def __init__(self, images: Iterable[str | os.PathLike[str] | Image.Image | Prepared]) -> None:
+        self.images = tuple(image if isinstance(image, Image.Image | Prepared) else Path(image) for image in images)
+        self.names = [str(image) if isinstance(image, Path) else f"#{i}" for i, image in enumerate(self.images)]
 
     def __len__(self) -> int:
         return len(self.images)
@@ -67,7 +71,8 @@ class Files:
     @cached_property
     def hashes(self) -> NDArray[np.uint8]:
         paths = [image for image in self.images if isinstance(image, Path)]
-        decoded = (np.asarray(upright_rgb(image))[None] for image in self.images if isinstance(image, Image.Image))
+        others = (image for image in self.images if not isinstance(image, Path))
+        decoded = (np.asarray(upright_rgb(image) if isinstance(image, Image.Image) else image)[None] for image in others)
         of_files, of_pixels = iter(content_hashes(paths)), (content_hashes(pixels)[0] for pixels in decoded)
         rows = [next(of_files if isinstance(image, Path) else of_pixels) for image in self.images]
         return np.array(rows, dtype=np.uint8).reshape(len(self), KEY_BYTES)
@@ -80,15 +85,13 @@ class Files:
         return taken
 
     def inputs(self, rows: NDArray[np.int64], crop: Crop, draws: NDArray[np.float64] | None = None) -> NDArray[np.float32]:
-        form = crop.preprocessing
-        pixels = np.empty((len(rows), form.size, form.size, form.channels), dtype=np.uint8)
-        for i, row in enumerate(rows):
-            pixels[i] = self.pixels(int(row), form)
-        return crop.apply(pixels, draws)
+        return crop.apply(np.stack([np.asarray(self.pixels(int(row), crop.preprocessing)) for row in rows]), draws)
 
     def pixels(self, row: int, form: Preprocessing) -> NDArray[np.uint8]:
-        """One image: (size, size, channels)"""
+        """One image: (size, size, channels), or what was prepared."""
         image = self.images[row]
+        if isinstance(image, Prepared):
+            return image
         return form.pixels(open_image(image, at_least=form.at_least) if isinstance(image, Path) else upright_rgb(image))
 
 
@@ -160,12 +163,12 @@ def as_source(images: Any) -> ImageSource:
     return Files(_each(images))
 
 
-def _each(images: Any) -> Iterator[Path | Image.Image]:
+def _each(images: Any) -> Iterator[Path | Image.Image | Prepared]:
     """Every image in turn; folders and lists are opened, files are not."""
     if isinstance(images, str | os.PathLike):
         listed = list_images(images).not_empty()
         yield from (listed.root / image for image in listed.images)
-    elif isinstance(images, Image.Image):
+    elif isinstance(images, Image.Image | Prepared):
         yield images
     elif isinstance(images, np.ndarray):
         yield from (_image(array) for array in (images if images.ndim == 4 else images[None]))

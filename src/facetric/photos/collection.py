@@ -14,17 +14,18 @@ from threading import RLock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from facetric.embedder import Embedder, ImageLike
+from facetric.embedder import Elsewhere, Embedder, ImageLike, Vectors, given_vectors
 from facetric.images import ImageList
 from facetric.photos.decisions import Decisions
+from facetric.photos.given import ingest_vectors, model_of
 from facetric.photos.grouping import clusterer_of
 from facetric.photos.groups import PhotoGroups, group_photos
 from facetric.photos.ingest import Store, absolute, common_folder, ingest, is_sharp, listed_photos
 from facetric.photos.labels import UNKNOWN_FRACTION, Vote, Votes
 from facetric.photos.milvus_store import MilvusStore, parsed_address
-from facetric.photos.query import Match, check_search, embedded, given_vectors, matched
+from facetric.photos.query import Match, Queries, check_search, embedded, matched, query_vectors
 from facetric.photos.sqlite_store import SqliteStore
 from facetric.photos.store import Added, Entry, Hit, Model, Status
 from facetric.progress import Progress
@@ -49,6 +50,8 @@ class Collection:
         if self.address.startswith("milvus:"):
             parsed_address(self.address)
             self._type = MilvusStore
+        # Below it are the names of vectors without photos, which are no files.
+        self.place = absolute(self.address) if self._type is SqliteStore else Path("/", self.address)
         self._reader: Store | None = None
         self._votes: Votes | None = None
         self._guard = RLock()  # of the reader, which any thread may use
@@ -79,6 +82,34 @@ class Collection:
                 folders = {photo: photo.relative_to(listed.root).parts[:-1] for photo in listed.images}
                 store.set_labels({str(p): "".join(parts[:1]) if label is None else label for p, parts in folders.items()})
             return ingest(listed, self._its_embedder, store, progress=progress)
+
+    def add_vectors(
+        self,
+        vectors: ArrayLike | Vectors,
+        *,
+        names: Sequence[str] | None = None,
+        labels: Sequence[str] | Sequence[int] | NDArray[Any] | None = None,
+        photos: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+    ) -> Added:
+        """Add vectors (n, dim) that were made elsewhere, under their names; a name that is there gets the new vector.
+
+        With `photos`, the folder that the names are paths in, they are the photos' vectors, and a photo that has one keeps it.
+        `vectors` that name their model, as those of `facetric embed`, go into a collection of this model only; for others you
+        answer that they are of one model.
+        """
+        given, found = given_vectors(vectors, names=names, labels=labels), self.model
+        own = model_of(given, self._embedder)
+        if found is not None and found.is_elsewhere and not given.model:
+            if given.vectors.shape[1] != found.dim:
+                raise ValueError(
+                    f"{printable(self.address)} holds vectors of {found.dim} numbers; these have {given.vectors.shape[1]}: they "
+                    "are of another model, choose another place"
+                )
+            own = Elsewhere(found.fingerprint, found.dim, own.name)
+        listed = None if photos is None else listed_photos(photos)
+        with Collection(self.address, own).writing() as store:
+            return ingest_vectors(given, store, self.place, listed, progress=progress)
 
     def update(self, photos: str | os.PathLike[str], *, progress: Progress | None = None) -> Added:
         """Make the collection agree with a folder, or with one photo: new and changed photos are embedded, those of the folder
@@ -133,7 +164,8 @@ class Collection:
             self._store().check()
             entries = self._store().entries()
         labels = Counter(entry.label for entry in entries)
-        missing = tuple(entry.path for entry in entries if not os.path.exists(entry.path))
+        gone = [entry.path for entry in entries if not os.path.exists(entry.path)]
+        missing = tuple(path for path in gone if not Path(path).is_relative_to(self.place))
         return Status(model, len(entries), len({entry.content for entry in entries}), dict(sorted(labels.items())), missing)
 
     def entries(self) -> list[Entry]:
@@ -147,7 +179,7 @@ class Collection:
 
     def search(
         self,
-        photos: ImageLike | NDArray[np.floating],
+        photos: ImageLike | NDArray[np.floating] | Vectors,
         *,
         top: int = 10,
         label: str | None = None,
@@ -159,13 +191,15 @@ class Collection:
         enough: `at_least` this or, without it, `near_enough`.
 
         Takes what `Embedder.encode` takes, a path, an image, an array or a list of these, and vectors, (dim,) or (n, dim), of
-        floats. Files of a folder that cannot be opened are left out, and a warning names them.
+        floats. Files of a folder that cannot be opened are left out, and a warning names them. Where vectors were made
+        elsewhere, a text is the name of one of them.
 
         Only photos of `label`, and only similarities of `at_least` this. `classify` says which of the labels here a photo has;
         `unknown_fraction` of the photos are expected to have none of them.
         """
         check_search(top, at_least, unknown_fraction)
-        names, vectors = given_vectors(photos, self.check().dim) or embedded(self._its_embedder, photos)  # type: ignore[arg-type]
+        queries = query_vectors(photos, self.check()) or self._named(photos)
+        names, vectors = queries or embedded(self._its_embedder, photos)  # type: ignore[arg-type]
         found = self.nearest(vectors, top=top, label=label)
         if label is not None and found and not any(found):
             some = ", ".join(sorted({entry.label for entry in self.entries()} - {""})[:5]) or "no labels"
@@ -177,6 +211,20 @@ class Collection:
             again = self._command("add", "PHOTOS") + " --labels-from-folders"
             _log.warning("there is no vote, as no photo of the index has a label: add them again with `%s`", again)
         return matches
+
+    def _named(self, photos: object) -> Queries | None:
+        """The vector of that name, where a text can be nothing else."""
+        if not isinstance(self._its_embedder, Elsewhere) or not isinstance(photos, str | os.PathLike):
+            return None
+        wanted = {str(photos), str(self.place / photos)}
+        found = [entry.content for entry in self.entries() if entry.path in wanted]
+        if not found:
+            raise ValueError(
+                f"{printable(self.address)} holds no vector called {printable(photos)!r}, and its model is not here to embed: "
+                "pass a name that is in it, or vectors"
+            )
+        with self._guard:
+            return [str(photos)], self._store().vectors(found[:1])
 
     def votes(self, vectors: NDArray[np.float32], *, unknown_fraction: float = UNKNOWN_FRACTION) -> list[Vote | None]:
         """For each vector (q, dim) the label that it has if it has one of those here; None where no photo has a label."""
@@ -206,7 +254,8 @@ class Collection:
         if not entries:
             raise ValueError(f"{printable(self.address)} holds no photos: add some with `facetric index add`")
         photos = {Path(entry.path): entry.content for entry in entries}
-        return group_photos(common_folder(list(map(str, photos))), photos, vectors, *clusterer, decisions=decisions)
+        found = group_photos(common_folder(list(map(str, photos))), photos, vectors, *clusterer, decisions=decisions)
+        return found if not isinstance(self._its_embedder, Elsewhere) else replace(found, noun="vector")
 
     def decisions(self) -> Decisions:
         """What people decided about the photos. A decisions.json that was put into the folder takes their place, once."""
@@ -271,12 +320,17 @@ class Collection:
 
     @property
     def _its_embedder(self) -> Embedder:
+        if self._embedder is None and (found := self.model) is not None and found.is_elsewhere:
+            return Elsewhere(found.fingerprint, found.dim, found.words)
         if self._embedder is None:
             raise ValueError("this needs an embedder: open_collection(address, facetric.load())")
         return self._embedder
 
     def _own_model(self) -> Model:
-        return Model(self._its_embedder.fingerprint, self._its_embedder.dim, self._its_embedder.run)
+        own = self._its_embedder
+        found = None if not isinstance(own, Elsewhere) else self._type.recorded(self.address, any_folder=True)
+        is_known = found is not None and found.fingerprint == own.fingerprint
+        return found if found is not None and is_known else Model(own.fingerprint, own.dim, own.run)
 
     def _check_model(self, found: Model | None, below: Path | None) -> None:
         """A ValueError where vectors are another model's, unless all photos lie below this folder and can be embedded again."""
@@ -284,7 +338,9 @@ class Collection:
         if found is None or found.fingerprint == own.fingerprint:
             return
         verb = f"re-embed {shlex.quote(self.address)}" if self._type is SqliteStore else f"add {self.address}_2 PHOTOS"
-        again = f"`facetric index {verb}{f' --model {shlex.quote(own.run)}' if own.run else ''}`"
+        again = f"embed its photos again with `facetric index {verb}{f' --model {shlex.quote(own.run)}' if own.run else ''}`"
+        if found.is_elsewhere or isinstance(self._its_embedder, Elsewhere):
+            again = "pass the model or the vectors that it was made with"
         if below is not None:
             with self._type(self.address, found, read_only=True) as store:
                 if all(Path(entry.path).is_relative_to(below) for entry in store.entries()):
@@ -292,7 +348,7 @@ class Collection:
             again += ", or choose another place"
         raise ValueError(
             f"{printable(self.address)} holds {'' if below is None else 'other photos too, with '}vectors of another model "
-            f"({found.fingerprint[:12]}; this one is {own.fingerprint[:12]}): embed its photos again with {again}"
+            f"({found.fingerprint[:12]}; this one is {own.fingerprint[:12]}): {again}"
         )
 
     def _command(self, verb: str, photos: object) -> str:

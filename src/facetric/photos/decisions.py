@@ -103,16 +103,17 @@ class Decisions:
             raise ValueError(f"{printable(file)} {error}") from None
 
     @classmethod
-    def read_all(cls, paths: Iterable[str | os.PathLike[str]], root: str | os.PathLike[str]) -> Decisions:
-        """Those of several files, one after the other; `root` is the folder of photos."""
+    def read_all(cls, paths: Iterable[str | os.PathLike[str]], root: str | os.PathLike[str] | None) -> Decisions:
+        """Those of several files, one after the other; `root` is the folder of photos, None for names without photos."""
         files = map(Path, paths)
         read = (cls.read_table(file, root) if file.suffix.lower() == ".csv" else cls.read(file) for file in files)
         return cls(tuple(decision for one in read for decision in one.decisions))
 
     @classmethod
-    def read_table(cls, path: str | os.PathLike[str], root: str | os.PathLike[str]) -> Decisions:
+    def read_table(cls, path: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> Decisions:
         """The column `name` of clusters.csv, as somebody filled it in: photos of one name are one group, those of two names are
         two; a photo whose `cluster` was emptied is rejected. `root` is the folder of photos. Files that are gone are left out.
+        Without it, paths are names, and no files.
         """
         table, n_gone = Path(path).expanduser(), 0
         names: dict[str, list[DecidedPhoto]] = {}
@@ -125,7 +126,10 @@ class Decisions:
                 name, file = " ".join((row.get("name") or "").split()), table.parent / (row["path"] or "")
                 if not name and row["cluster"]:
                     continue
-                if file.is_file():
+                if root is None:
+                    photo = DecidedPhoto(content_hash(os.fsencode(row["path"] or "")).hex(), row["path"] or "")
+                    (names.setdefault(name, []) if row["cluster"] else rejected).append(photo)
+                elif file.is_file():
                     below = Path(os.path.relpath(file.resolve(), Path(root).expanduser().resolve()))
                     photo = DecidedPhoto(content_hash(file.read_bytes()).hex(), readable(below))
                     (names.setdefault(name, []) if row["cluster"] else rejected).append(photo)

@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder, Vectors
+from facetric.embedder import Embedder, Vectors, given_vectors
 from facetric.files import remove_stale_parts, write_atomically
 from facetric.images import Problem, content_hash
 from facetric.photos.arrangement import How
 from facetric.photos.collection import gone_photos, open_collection
 from facetric.photos.decisions import Decisions
+from facetric.photos.given import ingest_vectors, model_of
 from facetric.photos.grouping import clusterer_of
 from facetric.photos.groups import TABLE_MARK, PhotoGroups, check_target, group_photos
 from facetric.photos.ingest import absolute, ingest, listed_photos, refuse_none
@@ -39,10 +40,11 @@ _PROBLEMS = b"path,problem\n"
 
 
 def cluster_folder(
-    photos: str | os.PathLike[str],
-    embedder: Embedder,
+    photos: str | os.PathLike[str] | None,
+    embedder: Embedder | None,
     output: str | os.PathLike[str],
     *,
+    vectors: Vectors | None = None,
     n_clusters: int | None = None,
     finer: int = 0,
     coarser: int = 0,
@@ -56,19 +58,31 @@ def cluster_folder(
     the folder, as `Collection.cluster` does; clusters.csv and clusters.html are written there, and folders as
     `PhotoGroups.arrange` makes them to `copy_to` and `link_to`.
 
+    `vectors` that were made elsewhere take the place of embedding: of the photos, or without photos under their names. They need
+    no embedder; the one that made them brings what it knows about which belong together.
+
     Given decisions take the place of those in the collection; links, as `read_links` finds them in a table, come beside them. A
     kill at any time loses nothing: run it again.
     """
-    place, folder = Path(output).expanduser(), absolute(photos)
+    place = Path(output).expanduser()
+    if vectors is not None:
+        vectors = given_vectors(vectors)
+        embedder = model_of(vectors, embedder)
+    if embedder is None or (photos is None and vectors is None):
+        raise ValueError("there is nothing to group: pass a folder of photos, or a file of vectors (vectors=)")
+    folder = absolute(place if photos is None else photos)
     targets: dict[How, str | os.PathLike[str] | None] = {"copy": copy_to, "link": link_to}
     folders = [(Path(target), how) for how, target in targets.items() if target is not None]
     for target, how in folders:
+        if photos is None:
+            raise ValueError(f"names without photos cannot become folders: pass the folder of photos, or leave {how}_to= out")
         check_target(folder, target, how)
     if place.exists() and not place.is_dir():
         raise ValueError(f"{printable(place)} is a file: pass a folder")
     clusterer = clusterer_of(embedder, n_clusters, finer - coarser)
-    listed, own = listed_photos(photos), (place / THUMBNAILS).resolve()
-    if own.is_relative_to(listed.root.resolve()):
+    listed, own = None if photos is None else listed_photos(photos), (place / THUMBNAILS).resolve()
+    root = folder if listed is None else listed.root
+    if listed is not None and own.is_relative_to(root.resolve()):
         listed = replace(listed, images=tuple(photo for photo in listed.images if own not in photo.resolve().parents))
     check_ours(place / TABLE, TABLE_MARK, "cluster")
     check_ours(place / PAGE, MARK, "cluster")
@@ -79,21 +93,25 @@ def cluster_folder(
             known = {decision.key for decision in kept.decisions}
             new = tuple(decision for decision in links.decisions if decision.key not in known)
             kept = Decisions((*kept.decisions, *new)) if new else kept
-        _check_edits(place / TABLE, listed.root, kept, store)
-        done = ingest(listed, embedder, store, progress=progress)
-        refuse_none(done.contents, listed.root, done.problems)
+        _check_edits(place / TABLE, None if listed is None else root, kept, store)
+        if vectors is not None:
+            done = ingest_vectors(vectors, store, folder, listed, progress=progress)
+        elif listed is not None:
+            done = ingest(listed, embedder, store, progress=progress)
+            refuse_none(done.contents, root, done.problems)
         if folder.is_dir():
-            store.remove([entry.path for entry in gone_photos(store, folder, done) if not entry.label])
+            store.remove([entry.path for entry in gone_photos(store, folder, done) if not entry.label or listed is None])
         unique = list(dict.fromkeys(done.contents.values()))
-        vectors = store.vectors(unique)
-        groups = group_photos(listed.root, done.contents, vectors, *clusterer, decisions=kept, progress=progress)
-        groups = replace(groups, problems=done.problems, n_new=done.n_new)
+        groups = group_photos(root, done.contents, store.vectors(unique), *clusterer, decisions=kept, progress=progress)
+        noun = "photo" if photos is not None else "vector"
+        groups = replace(groups, problems=done.problems, n_new=done.n_new, noun=noun)
         if kept is decisions or links is not None:
             store.replace_decisions(kept)
-        looks = store.looks(unique)
-        copies = near_groups(*sketches([looks[content] for content in unique]), progress=progress)
-        _write_thumbnails({content.hex(): looks[content].thumbnail for content in unique}, place)
-        write_page(groups, copies, place / PAGE, thumbnails=THUMBNAILS)
+        looks, copies = store.looks(unique), np.arange(len(unique))
+        if listed is not None:
+            copies = near_groups(*sketches([looks[content] for content in unique]), progress=progress)
+            _write_thumbnails({content.hex(): looks[content].thumbnail for content in unique}, place)
+        write_page(groups, copies, place / PAGE, thumbnails="" if listed is None else THUMBNAILS)
         _write_table(groups, place / TABLE, store)
     for target, how in folders:
         groups.arrange(target, how, progress=progress)
@@ -115,7 +133,7 @@ def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:
             write_atomically(folder / name, data, sync=False)
 
 
-def _check_edits(table: Path, root: Path, decisions: Decisions, store: SqliteStore) -> None:
+def _check_edits(table: Path, root: Path | None, decisions: Decisions, store: SqliteStore) -> None:
     """A ValueError if the table holds names, or edits, that nobody asked to keep to."""
     written = store.noted(TABLE).split()
     if not table.is_file() or _digest(table) in written:

@@ -50,6 +50,7 @@ class PhotoGroups:
     made_by: str = ""  # the model, and what taught it which photos belong together
     problems: tuple[Problem, ...] = ()
     n_new: int = 0  # photos that were embedded now
+    noun: str = "photo"  # what they are
 
     @property
     def sizes(self) -> NDArray[np.int64]:
@@ -69,13 +70,13 @@ class PhotoGroups:
     def summary(self) -> tuple[str, ...]:
         """Lines: how many there are, what to expect of them if that is known, and what made them."""
         rejected = int((self.clusters < 0).sum())
-        lines = [f"{counted(len(self.photos), 'photo')}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
+        lines = [f"{counted(len(self.photos), self.noun)}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
         lines[0] += f", {rejected:,} rejected" if rejected else ""
         if self.expected is not None:
             value, low, high = (f"{100 * part:.0f}" for part in astuple(self.expected.precision))
             lines.append(
-                f"of two photos in one group about {value} in 100 times both are of one kind (likely {low} to {high}); "
-                f"of two photos of one kind about {100 * self.expected.recall:.0f} in 100 times both are in one group"
+                f"of two {self.noun}s in one group about {value} in 100 times both are of one kind (likely {low} to {high}); "
+                f"of two {self.noun}s of one kind about {100 * self.expected.recall:.0f} in 100 times both are in one group"
             )
         return *lines, self.made_by
 

@@ -70,12 +70,12 @@ def ingest(
     waiting = [photo for photo in listed.images if photo not in contents]
     problems, n_new = list(listed.problems), 0
     embedder.prepare(len(waiting))
-    for read, broken in _batches(waiting, embedder, store.known(), looks=store.keeps_looks, seen=seen):
+    for read, broken in photo_batches(waiting, embedder, store.known(), looks=store.keeps_looks, seen=seen):
         known = store.known({photo.content for photo, pixels in read if pixels is not None})
         new = {photo.content: pixels for photo, pixels in read if pixels is not None and photo.content not in known}
         vectors = dict(zip(new, embedder.encode(list(new.values())), strict=True))
         n_new += len(new)
-        store.add(replace(photo, vector=vectors.pop(photo.content, None)) for photo, _ in read)
+        store.add(photo.with_vector(vectors.pop(photo.content, None)) for photo, _ in read)
         contents |= {photo.path: photo.content for photo, _ in read}
         problems += broken
         if progress is not None:
@@ -88,7 +88,7 @@ def read_looks(photos: Sequence[Path], progress: Progress | None) -> tuple[list[
     """Path, content and look of every photo that can be opened, and those that cannot."""
     looks: list[tuple[Path, bytes, Look]] = []
     problems: list[Problem] = []
-    for read, broken in _batches(photos, None, frozenset(), looks=True, seen=None):
+    for read, broken in photo_batches(photos, thumbnails=False):
         looks += [(photo.path, photo.content, photo.look) for photo, _ in read if photo.look is not None]
         problems += broken
         if progress is not None:
@@ -96,16 +96,24 @@ def read_looks(photos: Sequence[Path], progress: Progress | None) -> tuple[list[
     return looks, problems
 
 
-def _batches(
-    photos: Sequence[Path], embedder: Embedder | None, known: Set[bytes], *, looks: bool, seen: Seen | None
+def photo_batches(
+    photos: Sequence[Path],
+    embedder: Embedder | None = None,
+    known: Set[bytes] = frozenset(),
+    *,
+    looks: bool = True,
+    thumbnails: bool = True,
+    seen: Seen | None = None,
 ) -> Iterator[tuple[list[_Read], list[Problem]]]:
-    """What `_read` gives, read ahead: those that can be opened, and those that cannot."""
-    read = partial(_read, embedder, known, looks, seen)
+    """What `_read` gives, read ahead: those that can be opened, and those that cannot. Pixels are for an embedder."""
+    read = partial(_read, embedder, known, looks, thumbnails, seen)
     for batch in made_ahead(partial(lambda own: list(map(read, own)), some) for some in batched(photos, _BATCH)):
         yield [one for one in batch if not isinstance(one, Problem)], [one for one in batch if isinstance(one, Problem)]
 
 
-def _read(embedder: Embedder | None, known: Set[bytes], looks: bool, seen: Seen | None, photo: Path) -> _Read | Problem:
+def _read(
+    embedder: Embedder | None, known: Set[bytes], looks: bool, thumbnails: bool, seen: Seen | None, photo: Path
+) -> _Read | Problem:
     """The file is read and decoded once: hash, pixels, thumbnail and sketch are of the same bytes. A known content is not."""
     state = file_state(photo)  # before reading: a file that changes meanwhile is read again next time
     try:
@@ -115,7 +123,8 @@ def _read(embedder: Embedder | None, known: Set[bytes], looks: bool, seen: Seen 
         if content in known:
             return NewPhoto(photo, state, content), None
         form = None if embedder is None else embedder.preprocessing
-        image, kind = decode_image(io.BytesIO(data), photo, at_least=_GLANCE if form is None else form.at_least)
+        glance = 2 * _THUMBNAIL_SIDE if thumbnails else _GLANCE
+        image, kind = decode_image(io.BytesIO(data), photo, at_least=glance if form is None else form.at_least)
         if seen is not None:
             seen(photo, image)
         look = None
@@ -123,7 +132,7 @@ def _read(embedder: Embedder | None, known: Set[bytes], looks: bool, seen: Seen 
             with Image.open(io.BytesIO(data), formats=(kind,)) as header:  # the image may be decoded at a fraction of its size
                 width, height = header.size
             gray, colors = drawn(image)
-            small = b"" if form is None else _thumbnail(image)
+            small = _thumbnail(image) if thumbnails else b""
             look = Look(width, height, len(data), gray.tobytes(), colors.tobytes(), small)
         return NewPhoto(photo, state, content, look=look), None if form is None else form.pixels(image)
     except ImageError as error:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from facetric.files import write_atomically
 from facetric.html_page import html_page
-from facetric.images import ImageError, open_file
+from facetric.images import ImageError, is_image_file, open_file
 from facetric.photos.decisions import Decisions
 from facetric.photos.groups import PhotoGroups
 from facetric.photos.ingest import thumbnail_of
@@ -32,7 +32,9 @@ _SIZE = 320  # pixels of the longer side
 
 
 def write_page(groups: PhotoGroups, copies: NDArray[np.int64], path: Path, *, thumbnails: str) -> None:
-    """Write the page. `copies`: for every distinct content the first one that it is a copy of; `thumbnails`: their folder."""
+    """Write the page. `copies`: for every distinct content the first one that it is a copy of; `thumbnails`: their folder, empty
+    where there are names without photos.
+    """
     about = _about(groups, copies, path.resolve().parent, thumbnails)
     write_atomically(path, html_page("facetric.photos", title=about["title"], about=about, binary={}, images="'self' file:"))
 
@@ -43,7 +45,11 @@ def live_page(groups: PhotoGroups, saved: Decisions) -> bytes:
     `saved` are all decisions by now; those after `groups` were made are applied by the page.
     """
     copies = np.arange(len(set(groups.contents)))  # copies are found on all thumbnails, which a server makes when they are seen
-    about = _about(groups, copies, groups.root, "thumbnails") | {"live": "decisions", "saved": saved.as_dict()}
+    has_photos = any(os.path.lexists(groups.root / photo) for photo in groups.photos)
+    about = _about(groups, copies, groups.root, "thumbnails" if has_photos else "") | {
+        "live": "decisions",
+        "saved": saved.as_dict(),
+    }
     return html_page("facetric.photos", title=about["title"], about=about, binary={}, images="'self'", connections="'self'")
 
 
@@ -57,6 +63,7 @@ def _about(groups: PhotoGroups, copies: NDArray[np.int64], here: Path, thumbnail
     decisions = groups.decisions.as_dict()
     return {
         "title": f"{groups.root.resolve().name} in {counted(groups.n_groups, 'group')}",
+        "noun": groups.noun,
         "facts": ". ".join(line[:1].upper() + line[1:] for line in groups.summary).strip(". ") + ".",
         "id": _digest([str(groups.root.resolve()), str(here)]),
         "base": _digest(decisions),
@@ -101,7 +108,8 @@ def _figure(path: str, caption: str, kind: str) -> str:
         with open_file(Path(path)) as file:
             data = base64.b64encode(thumbnail_of(file.read(), _SIZE)).decode()
     except (ImageError, OSError):
-        shown = "<p>the file is not there</p>"
+        name = escape(printable(Path(path).name))
+        shown = f"<p>{'the file is not there' if is_image_file(path) else name}</p>"  # a name need not be one of a photo
     else:
         shown = f'<img loading="lazy" alt="{escape(printable(Path(path).name))}" src="data:image/jpeg;base64,{data}">'
     link = escape(Path(path).absolute().as_uri())

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder, ImageLike
+from facetric.embedder import Embedder, ImageLike, Vectors
 from facetric.images import Files, ImageError, as_source
 from facetric.machine import made_ahead
 from facetric.photos.labels import Vote
-from facetric.photos.store import Hit, batched
+from facetric.photos.store import Hit, Model, batched
 
 _BATCH = 32  # photos that are searched for at a time
 _log = logging.getLogger("facetric")
@@ -63,8 +63,16 @@ def matched(name: str, found: Sequence[Hit], vote: Vote | None, *, top: int, at_
 Queries = tuple[list[str], NDArray[np.float32]]  # names, and a row for each
 
 
-def given_vectors(photos: Any, dim: int) -> Queries | None:
-    """Arrays of floats, which are vectors; None for anything else."""
+def query_vectors(photos: Any, model: Model) -> Queries | None:
+    """`Vectors`, or arrays of floats, which are vectors; None for anything else."""
+    if isinstance(photos, Vectors):
+        if photos.model and photos.model != model.fingerprint:
+            raise ValueError(
+                f"these vectors are of another model than those of the index ({photos.model[:12]}; {model.fingerprint[:12]}): "
+                "embed with the model of the index"
+            )
+        return list(photos.names), query_vectors(photos.vectors, model)[1]  # type: ignore[index]
+    dim = model.dim
     arrays = photos if isinstance(photos, list | tuple) else [photos]
     if not arrays or not all(isinstance(array, np.ndarray) and array.dtype.kind == "f" for array in arrays):
         return None

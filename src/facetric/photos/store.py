@@ -7,7 +7,7 @@ import io
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -19,6 +19,7 @@ from facetric.images import Problem
 from facetric.text import printable
 
 Item = TypeVar("Item")
+ELSEWHERE = "vectors "  # how the fingerprint of a model begins of which vectors are all that is known
 LOOK_BYTES = 32 * 32, 4 * 4 * 2  # of the gray image and of the colors of a look
 DAMAGED = "it is damaged: restore a copy, or remove it"
 _WAYS_OUT = {  # by SQLite's result code
@@ -35,7 +36,16 @@ class Model:
 
     fingerprint: str
     dim: int
-    run: str | None  # the network by its name, the run folder or the exported file; None for the packaged network
+    run: str | None  # a network's name, the run folder or the file; None for the packaged network, and for vectors made elsewhere
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether it is unknown: there are its vectors only."""
+        return self.fingerprint.startswith(ELSEWHERE)
+
+    @property
+    def words(self) -> str:
+        return self.run or ("vectors made elsewhere" if self.is_elsewhere else "lite0, which comes with the install")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +111,9 @@ class NewPhoto:
     content: bytes  # the hash of its bytes
     vector: NDArray[np.float32] | None = None  # None when the content is known already
     look: Look | None = None  # from the same decoding; None where the store keeps none
+
+    def with_vector(self, vector: NDArray[np.float32] | None) -> NewPhoto:
+        return replace(self, vector=vector)
 
 
 class StoreError(OSError):

@@ -6,6 +6,7 @@ Numbers are embedded as base64 typed arrays, thumbnails as sprite sheets, names 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,15 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.evaluation import facility_clusters
+from facetric.evaluation import evaluate_vectors, facility_clusters
 from facetric.html_page import html_page
 from facetric.images import open_image
 from facetric.machine import installed_version
-from facetric.metrics import nearest, validated_vectors
+from facetric.metrics import nearest, unit_rows, validated_vectors
 from facetric.progress import Progress
+from facetric.report.cards import score_section
 from facetric.report.figures import draw_curves, write_plot, write_png, written
 from facetric.report.map import cluster_medoids, draw_map, tsne_positions, worst_queries
-from facetric.report.run_record import RunRecord, ShownImages, read_run, without_common_folder
+from facetric.report.run_record import RunRecord, ShownImages, names_of, read_run
 from facetric.report.sprites import SIDES, SpriteSheets, Thumbnails, pack
 from facetric.runs import Run
 from facetric.text import class_fingerprint
@@ -87,6 +89,42 @@ def write_report(
         except OSError as error:  # the page is written: a read-only run cannot take figures
             notes.append(f"the figures were not drawn, figures/ cannot be written ({error.strerror or error}): pass --no-figures")
     return Report(page, tuple(drawn), tuple(notes))
+
+
+def write_vectors_report(
+    vectors: NDArray[np.float32],
+    names: Sequence[str],
+    labels: NDArray[Any],
+    output: str | os.PathLike[str],
+    *,
+    images: bool = True,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Report:
+    """The same page for labeled vectors of any origin; with ``images``, thumbnails where the names are paths of image files."""
+    target, show = Path(output), progress or (lambda step, done, total: None)
+    evaluation = evaluate_vectors(vectors, labels, progress=show)
+    values, codes = np.unique(labels, return_inverse=True)
+    paths = tuple(map(os.path.abspath, names))
+    are_files = images and all(map(os.path.isfile, (paths[0], paths[-1])))
+    shown = ShownImages(
+        unit_rows(vectors),
+        codes.reshape(-1).astype(np.int32),
+        tuple(map(str, values.tolist())),
+        paths if are_files else tuple(names),
+        "cosine",
+        are_files=are_files,
+    )
+    positions = tsne_positions(shown.vectors, seed=seed, progress=show)
+    record = RunRecord(
+        title=target.stem,
+        noun="vectors",
+        images=replace(shown, clusters=_clusters(shown)),
+        scores=score_section(evaluation, dataset="", run_name=target.stem),
+        made_from=evaluation.fingerprint,
+    )
+    thumbnails = Thumbnails(lambda row, size: open_image(paths[row], at_least=2 * size)) if are_files else None
+    return Report(write_page(target, record, positions=positions, thumbnails=thumbnails, progress=progress), (), ())
 
 
 def _thumbnails(run: Run, shown: ShownImages, notes: list[str]) -> Thumbnails | None:
@@ -184,7 +222,7 @@ def _folder_of_images(images: ShownImages | None, page: Path) -> str | None:
     if images is None or not images.are_files:
         return None
     first = images.image_names[0]
-    folder = first.removesuffix(without_common_folder(images.image_names)[0])
+    folder = first.removesuffix(names_of(images)[0])
     return Path(os.path.relpath(os.path.abspath(folder), page.resolve().parent)).as_posix()
 
 
@@ -194,7 +232,7 @@ def _about(run: RunRecord, sheets: SpriteSheets, largest_side: int, start: str |
     if images is not None:
         n_classes = len(images.class_names)
         classes = class_fingerprint(images.class_names, range(n_classes))
-        facts += [f"{len(images):,} test images of {n_classes:,} class{'es' * (n_classes > 1)} ({classes})"]
+        facts += [f"{len(images):,} {run.noun} of {n_classes:,} class{'es' * (n_classes > 1)} ({classes})"]
         facts += [f"{images.vectors.shape[1]} dimensions"]
     if sheets.n_missing:
         notes.append(f"{sheets.n_missing:,} images could not be opened and have no thumbnail.")
@@ -206,7 +244,7 @@ def _about(run: RunRecord, sheets: SpriteSheets, largest_side: int, start: str |
         "n_images": 0 if images is None else len(images),
         "n_neighbors": 0 if images is None else images.n_neighbors,
         "class_names": [] if images is None else images.class_names,
-        "image_names": [] if images is None else without_common_folder(images.image_names),
+        "image_names": () if images is None else names_of(images),
         "start": start,
         "thumbnails": {
             "n_sheets": len(sheets.sheets),

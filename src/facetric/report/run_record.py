@@ -47,6 +47,7 @@ class RunRecord:
     """Everything that the report shows of a run, except thumbnails and map positions."""
 
     title: str
+    noun: str = "test images"
     dataset: str = ""
     images: ShownImages | None = None
     scores: Mapping[str, Any] = field(default_factory=dict)  # of `score_section`; empty without an evaluation
@@ -91,6 +92,11 @@ def read_run(folder: Path) -> RunRecord:
         notes=tuple(notes),
         made_from="" if evaluation is None else evaluation.fingerprint,
     )
+
+
+def names_of(images: ShownImages) -> Sequence[str]:
+    """As the page shows them: paths without what all of them begin with."""
+    return without_common_folder(images.image_names) if images.are_files else images.image_names
 
 
 def without_common_folder(names: Sequence[str]) -> list[str]:

@@ -96,7 +96,7 @@ class RunTable(Table):
 class DataTable(Table):
     """Which images, and which of their classes train."""
 
-    name: str = Field(description="Dataset: glyphs, cub, cars, products, folder or csv.")
+    name: str = Field(description="Dataset: glyphs, cub, cars, products, folder, csv or huggingface.")
     root: str | None = Field(None, description="Where the dataset is; glyphs is built in and has none.")
     options: dict[str, str | int | float | bool] = Field(
         default_factory=dict, description="Further options of the reader, such as test_fraction and seed for folder."

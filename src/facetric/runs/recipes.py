@@ -49,7 +49,7 @@ CPU_PASSES, CPU_STEPS = 11, (100, 400)  # passes over the images, and the fewest
 GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
 
 # One's own photos without a GPU.
-OWN = ("folder", "csv")  # datasets whose recipe is chosen on their own classes
+OWN = ("folder", "csv", "huggingface")  # datasets whose recipe is chosen on their own classes
 OWN_PASSES, OWN_STEPS = 11, (20, 100)
 CHOOSE_MINUTES, FEWEST_TO_CHOOSE = 10, 4  # training classes: half of fewer is one, where every neighbor is right
 N_SUBSETS, ENOUGH_FOR_SUBSETS = 16, 64  # images in a batch: halves of half of the classes must hold pairs
@@ -277,7 +277,7 @@ def _class_sizes(dataset: ImageDataset, split: str) -> tuple[int, ...]:
 def _run_name(asked: TrainConfig) -> str:
     """The name of the folder or table, with other characters replaced."""
     data = asked.data
-    if data.root is None or data.name not in {"folder", "csv"}:
+    if data.root is None or data.name not in OWN:
         return data.name
     return re.sub(r"[^\w.+-]+", "-", Path(data.root).expanduser().resolve().stem).strip("-.") or data.name
 

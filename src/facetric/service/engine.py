@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.embedder import Embedder
+from facetric.embedder import Elsewhere, Embedder
 from facetric.photos import Collection, Match, common_folder, matched
 from facetric.text import readable
 
@@ -78,7 +78,8 @@ class Engine:
 
     def start(self) -> None:
         self._look()
-        self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
+        if not isinstance(self.encoder, Elsewhere):
+            self._answer([_Job(self.encoder.preprocessing.pixels(Image.new("RGB", (64, 64))), 1)])  # compile, allocate, measure
         self._thread.start()
 
     def stop(self) -> None:

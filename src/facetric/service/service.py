@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import Embedder
+from facetric.embedder import Elsewhere, Embedder
 from facetric.images import MAX_PIXELS, ImageError, content_hash, decode_image, open_file
 from facetric.machine import available_cores
 from facetric.photos import Decisions, PhotoGroups, open_collection, thumbnail_of
@@ -138,6 +138,8 @@ class Service:
 
 def image_pixels(data: bytes, encoder: Embedder, max_pixels: int) -> NDArray[np.uint8]:
     """The encoder's input; an ImageError for bytes that are no image, or one of too many pixels."""
+    if isinstance(encoder, Elsewhere):
+        raise ImageError("the vectors of this index were made elsewhere, and no image can be searched for: look at its groups")
     if not data:
         raise ImageError("the request has no body: send the bytes of an image")
     if media_type(data) not in _TAKEN:

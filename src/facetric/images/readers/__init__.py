@@ -11,6 +11,7 @@ from typing import Any
 from facetric.images.dataset import ImageDataset
 from facetric.images.glyphs import load_glyphs
 from facetric.images.readers.annotations import Listing
+from facetric.images.readers.huggingface import list_huggingface, read_huggingface
 from facetric.images.readers.official import list_cars, list_cub, list_products
 from facetric.images.readers.own import list_csv, list_present, read_csv, read_folder
 from facetric.text import did_you_mean
@@ -21,11 +22,18 @@ LISTS: dict[str, Callable[..., Listing]] = {
     "products": list_products,
     "folder": list_present,
     "csv": list_csv,
+    "huggingface": list_huggingface,
 }
 DATASETS = (*LISTS, "glyphs")
 _NUMBER, _TEXT, _WHOLE = ((int, float), "a number"), ((str, os.PathLike), "a text"), (int, "a whole number")
 _FLAG = (bool, "true or false")
-_OPTIONS: dict[str, Any] = {"test_fraction": _NUMBER, "file": _TEXT, "check_counts": _FLAG, "shared_classes": _FLAG}
+_OPTIONS: dict[str, Any] = {
+    "test_fraction": _NUMBER,
+    "file": _TEXT,
+    "label": _TEXT,
+    "check_counts": _FLAG,
+    "shared_classes": _FLAG,
+}
 
 
 def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **options: Any) -> ImageDataset:
@@ -37,6 +45,8 @@ def load_dataset(name: str, root: str | os.PathLike[str] | None = None, **option
       third of them, and at least two, unless given.
     * "csv": a table ``path,label[,split]``; ``root`` is the file, or the folder its paths start from and ``file`` the table.
       Without a split column, ``test_fraction`` and ``seed`` as for "folder"; ``shared_classes=True`` allows shared classes.
+    * "huggingface": what `save_to_disk` of Hugging Face's `datasets` wrote, or a folder of .parquet files with images; ``label``
+      is the column of classes. ``test_fraction`` and ``seed`` as for "folder".
     * "glyphs": built in, needs no root.
     """
     reader = _reader(name, root, options)
@@ -51,7 +61,7 @@ def load_present(name: str, root: str | os.PathLike[str] | None = None, **option
     if name not in LISTS or root is None:
         return load_dataset(name, root, **options)
     _reader(name, root, options)
-    return LISTS[name](root, **{option: options[option] for option in options if option == "file"}).present()
+    return LISTS[name](root, **{option: options[option] for option in options if option in ("file", "label")}).present()
 
 
 def _reader(name: str, root: str | os.PathLike[str] | None, options: dict[str, Any]) -> Callable[..., ImageDataset]:
@@ -62,7 +72,12 @@ def _reader(name: str, root: str | os.PathLike[str] | None, options: dict[str, A
         raise ValueError(f"dataset {name!r} is built in and has no root; got {str(root)!r}: leave root out (--root)")
     if name != "glyphs" and root is None:
         raise ValueError(f"dataset {name!r} is read from disk: pass root (--root path/to/it)")
-    own: dict[str, Callable[..., ImageDataset]] = {"folder": read_folder, "csv": read_csv, "glyphs": load_glyphs}
+    own: dict[str, Callable[..., ImageDataset]] = {
+        "folder": read_folder,
+        "csv": read_csv,
+        "huggingface": read_huggingface,
+        "glyphs": load_glyphs,
+    }
     reader = own.get(name, lambda root, *, check_counts=True: LISTS[name](root).dataset(check_counts=check_counts))
     parameters = inspect.signature(reader).parameters.values()
     defaults = {parameter.name: parameter.default for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}

@@ -3,7 +3,9 @@
 const AMBIGUOUS = 0.95;
 const thumbnail = (photo) => `${about.thumbnails}/${about.contents[photo]}.jpg`;
 const original = (photo) => (about.live ? `photos/${about.contents[photo]}` : addressOf(about.start, about.paths[photo][0]));
-const nameIn = (photo) => about.paths[photo][0].split("/").pop();
+const nameIn = (photo) => (about.thumbnails ? about.paths[photo][0].split("/").pop() : about.paths[photo][0]);
+const pictureOf = (photo, options = {}) => (about.thumbnails
+  ? element("img", { src: thumbnail(photo), alt: "", ...options }) : element("span", { class: "text" }, nameIn(photo)));
 const say = (text) => { byId("status").textContent = text; };
 
 let now = currentGroups();
@@ -37,7 +39,7 @@ function tile(photo, { medoid = -1, ambiguous = true } = {}) {
   return element("button", {
     type: "button", class: photo === medoid ? "tile medoid" : "tile", "data-photo": photo, title: about.paths[photo].join("\n"),
     "aria-label": said.filter(Boolean).join(", "),
-  }, element("img", { loading: "lazy", decoding: "async", src: thumbnail(photo), alt: "" }), element("span", { class: "marks" }, marks));
+  }, pictureOf(photo, { loading: "lazy", decoding: "async" }), element("span", { class: "marks" }, marks));
 }
 
 function ordered(group) { // the medoid, then by ambiguity; what is confirmed comes last
@@ -65,10 +67,10 @@ function sectionOf(group) {
   const kept = sections.get(group);
   if (kept && kept.signature === signature) return kept.section;
   const merge = { "": "Merge", from: "Cancel", to: "Merge here" }[isMerging];
-  const section = element("section", { class: "group", "data-group": group, "aria-label": `${titleOf(group)}, ${counted(photos.length, "photo")}` },
+  const section = element("section", { class: "group", "data-group": group, "aria-label": `${titleOf(group)}, ${counted(photos.length, about.noun)}` },
     element("header", {},
       element("input", { type: "text", class: "name", value: now.names.get(group) || "", placeholder: titleOf(group), "aria-label": `Name of group ${group + 1}`, autocomplete: "off", spellcheck: "false" }),
-      element("span", { class: "size" }, counted(photos.length, "photo")),
+      element("span", { class: "size" }, counted(photos.length, about.noun)),
       surenessOf(group, photos),
       element("button", { type: "button", class: "confirm" }, "Confirm all"),
       element("button", { type: "button", class: `merge ${isMerging}` }, merge)),
@@ -124,7 +126,7 @@ function select(photo, { focus = false } = {}) {
   if (focus) { found.focus({ preventScroll: true }); found.scrollIntoView({ block: "nearest" }); }
   const link = byId("original");
   link.textContent = about.paths[photo][0];
-  link.href = original(photo);
+  if (about.thumbnails) link.href = original(photo); // a name leads nowhere
   const copy = about.copies[photo] !== photo ? ` · copy of ${nameIn(about.copies[photo])}` : "";
   byId("about-photo").textContent = now.rejected.has(photo) ? "rejected" : `${titleOf(now.of[photo])} · ambiguity ${about.ambiguity[photo].toFixed(2)}${copy}`;
 }

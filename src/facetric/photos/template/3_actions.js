@@ -148,12 +148,12 @@ function openQuestions() {
 }
 
 function figure(id, photo, alone) {
-  const picture = element("img", { src: original(photo), alt: nameIn(photo) });
+  const picture = pictureOf(photo, { src: original(photo), alt: nameIn(photo) });
   picture.addEventListener("error", () => { picture.src = thumbnail(photo); }, { once: true }); // a format that browsers do not show
   const group = now.of[photo];
   const others = alone ? [] : ordered(group).filter((other) => other !== photo).slice(0, 6);
   byId(id).replaceChildren(picture, element("figcaption", {}, `${nameIn(photo)} · ${titleOf(group)}`),
-    element("div", { class: "others" }, others.map((other) => element("img", { src: thumbnail(other), alt: "" }))));
+    element("div", { class: "others" }, others.map((other) => pictureOf(other))));
 }
 
 function ask() {

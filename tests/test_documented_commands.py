@@ -18,6 +18,9 @@ from test_documentation import PAGES, ROOT, blocks, name_of
 
 BRIEF = {  # what makes a command short; the page's own options stay
     "train configs/": "--set optimizer.warmup_steps=0 --steps 2 --set batches.size=16 --set data.options.min_images=17",
+    "train --data folder --root photos --networks": (
+        "--steps 2 --set run.choose_minutes=0.05 --set model.image_size=64 --set data.size=72"
+    ),
     "train --data": "--steps 2 --set run.choose_minutes=0 --set model.image_size=64 --set data.size=72",
     "evaluate": "--restarts 1",
 }

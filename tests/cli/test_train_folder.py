@@ -84,7 +84,8 @@ def trained(tmp_path_factory, touched):
         patch.setenv("FACETRIC_CACHE", str(place / "cache"))
         patch.setattr("facetric.training.choice.N_SPLITS", 1)
         root = write_photos(place / "my photos", n_classes=12, n_images=5)
-        settings = ("run.steps=2", "model.cached_views=1", f"run.folder={place / 'runs'}", "run.threads=1", *SMALL)
+        own = (f"run.folder={place / 'runs'}", "run.threads=1", "run.choose_networks=[]")
+        settings = ("run.steps=2", "model.cached_views=1", *own, *SMALL)
         with pytest.MonkeyPatch.context() as counting:
             for owner, name, what in (
                 (os, "listdir", "listed"),
@@ -178,7 +179,7 @@ def test_a_choice_by_validation_classes_can_be_had_instead(tmp_path):
     root = name_photos(tmp_path / "photos", n_classes=24, n_images=12)
     config = recipe("folder", root, overrides=["run.choose_minutes=0", "run.validate_every=20"]).config
     assert (config.run.validate_every, config.run.best_metric) == (20, "map_at_r")
-    assert recipe("folder", root, overrides=["model.backbone=resnet18"]).config.run.choose_minutes == 0
+    assert recipe("folder", root, overrides=["model.weights=none"]).config.run.choose_minutes == 0
 
 
 def test_several_processes_choose_by_validation_classes(tmp_path, monkeypatch):
@@ -227,7 +228,8 @@ def test_another_loss_network_or_batch_drops_the_choices_that_do_not_fit(tmp_pat
     assert config.batches.class_ratio is None
     plain = recipe("folder", root, overrides=["loss.n_subsets=0"]).config.loss
     assert (plain.n_subsets, plain.margin_weight) == (0, None)  # γ is half of the batch
-    assert recipe("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through is None
+    assert recipe("folder", root, overrides=["model.backbone=resnet18"]).config.model.freeze_through == "layer3"
+    assert recipe("folder", root, overrides=["model.backbone=resnet18"], gpu=True).config.model.freeze_through is None
     smaller = recipe("folder", root, overrides=["batches.size=16"]).config
     assert (smaller.batches.class_ratio, smaller.loss.margin_weight) == (0.25, None)
     few = recipe("folder", root, overrides=["model.dim=512"]).config  # 192 images

@@ -16,7 +16,7 @@ from facetric.runs import Run, read_config
 from facetric.runs.manifest import new_images
 from facetric.runs.recipes import recipe
 from facetric.training import resume, train
-from facetric.training.choice import Record, decide, difference, halves, is_clear, summary
+from facetric.training.choice import decide, difference, halves, is_clear
 from facetric.training.choice_candidates import (
     CLOSED_FORM,
     FINE_TUNED,
@@ -30,6 +30,7 @@ from facetric.training.choice_candidates import (
     train_in_memory,
     with_settings,
 )
+from facetric.training.choice_record import Record, summary
 from training.tiny_runs import tiny_config
 
 
@@ -133,19 +134,19 @@ def test_a_recipe_that_diverges_is_not_chosen(photos, caplog):
 def test_table_and_sentence_are_on_the_halves_that_every_recipe_was_scored_on():
     free = {0: {"oak": (0.5, 0.25)}, 1: {"elm": (1.0, 0.75)}, 2: {"oak": (0.0, 0.0)}, 3: {"elm": (0.0, 0.0)}}
     trained = {0: {"oak": (0.75, 0.5)}, 1: {"elm": (1.0, 1.0)}}
-    record = Record(90.0, {PRETRAINED: free, HEAD: trained}, HEAD)
-    rows, sentence = summary(record, decide(record.scores, [PRETRAINED, HEAD])[1])
+    record = Record(90.0, {PRETRAINED: free, HEAD: trained}, chosen=HEAD)
+    rows, sentence = summary(record, decide(record.scores, [PRETRAINED, HEAD])[1], [])
     assert rows[PRETRAINED] == {"class-mean R@1": 0.75, "class-mean MAP@R": 0.5, "gain": 0.0, "± s.e.": 0.0}
     assert tuple(rows[HEAD].values())[:3] == (0.875, 0.75, 0.1875)
     assert "class-mean R@1 goes from 75.0 to 87.5 and class-mean MAP@R from 50.0 to 75.0 (2 splits, 1.5 minutes)" in sentence
-    apart = Record(0.0, {PRETRAINED: free, HEAD: {0: trained[0]}, FINE_TUNED: {1: trained[1]}}, HEAD)
-    rows, sentence = summary(apart, decide(apart.scores, [PRETRAINED, HEAD, FINE_TUNED])[1])
+    apart = Record(0.0, {PRETRAINED: free, HEAD: {0: trained[0]}, FINE_TUNED: {1: trained[1]}}, chosen=HEAD)
+    rows, sentence = summary(apart, decide(apart.scores, [PRETRAINED, HEAD, FINE_TUNED])[1], [])
     assert rows[FINE_TUNED]["class-mean MAP@R"] == 1.0
     assert "from 50.0 to 75.0 and class-mean MAP@R from 25.0 to 50.0 (1 split" in sentence
 
 
 def test_choice_json_keeps_every_score(tmp_path):
-    record = Record(3.5, {PRETRAINED: {0: {"oak": (0.25, 0.5)}, 1: {}}}, PRETRAINED, "chosen: …")
+    record = Record(3.5, {PRETRAINED: {0: {"oak": (0.25, 0.5)}, 1: {}}}, ["lite2"], PRETRAINED, "chosen: …")
     assert Record.from_json(record.to_json()) == record
     assert json.loads(record.to_json())["scores"][PRETRAINED]["0"]["oak"] == [0.25, 0.5]
     with pytest.raises(ValueError, match="its checksum is wrong"):
@@ -188,6 +189,7 @@ def photo_config(photos, name):
             f"run.folder={photos}",
             f"run.name={name}",
             "run.threads=1",
+            "run.choose_networks=[]",
             "data.options.test_fraction=0.25",
             "data.size=72",
             "model.image_size=64",  # sums over maps as small as these differ with the number of threads
@@ -261,17 +263,16 @@ def test_batches_of_halves_fit_them_whatever_the_run_has(photos):
     assert (found.images_per_class, found.class_ratio) != (6, None)
     loss = {"name": "facility_location", "n_subsets": 4, "subset_size": 4 * n_classes + 1}
     subsets = with_settings(config, {"batches": {"size": 4 * n_classes + 4}, "loss": loss})
-    assert group_scores(subsets, candidates(subsets, 1280)[1:2], part, n_features=1280, stopped=lambda: False)
+    assert group_scores(candidates(subsets, 1280)[1:2], part, stopped=lambda: False)
 
 
-def try_out(photos, settings):
-    config = with_settings(photo_config(photos, "any"), settings)
+def try_out(config):
     part = hold_out(new_images(config.data, validate=False), np.array([0, 1, 2]))
     return train_in_memory(with_settings(config, {"batches": fitting_batches(config, part)}), part)
 
 
 def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(photos):
-    session = try_out(photos, candidates(photo_config(photos, "any"), 1280)[0].settings)
+    session = try_out(candidates(photo_config(photos, "any"), 1280)[0].config)
     vectors = session.held_out_vectors(session.embedder, step=0)
     features = encode(session.embedder, session.validation, what="features")
     units = features / np.linalg.norm(features, axis=1, keepdims=True)
@@ -279,7 +280,7 @@ def test_the_pretrained_candidate_has_the_neighbors_of_the_pretrained_features(p
 
 
 def test_halfway_is_the_mean_of_pretrained_and_trained_weights_under_a_head_fitted_to_it(photos):
-    session = try_out(photos, {"optimizer": {"backbone_lr": 1e-3}})
+    session = try_out(with_settings(photo_config(photos, "any"), {"optimizer": {"backbone_lr": 1e-3}}))
     pretrained = build_network().backbone.state_dict()
     trained, halfway = session.embedder, session.for_use(0.5)
     moved = 0

@@ -24,6 +24,13 @@ def train(
     data: Annotated[str | None, typer.Option(help="Instead of a file: folder, csv, huggingface, cub, cars, …")] = None,
     root: Annotated[Path | None, typer.Option(help="With --data: where the dataset is, such as path/to/photos.")] = None,
     output: Annotated[Path | None, typer.Option(help="The run folder to create; default runs/NAME.")] = None,
+    networks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help="Networks to compare, such as lite0,lite2,dinov2-small; default with one's own photos: those that are here.",
+        ),
+    ] = None,
     final: Annotated[
         Path | None,
         typer.Option(metavar="RUN", help="Train the recipe of this run again, on all of its classes: for use, without scores."),
@@ -42,7 +49,9 @@ def train(
 
     --data folder --root path/to/photos takes one sub-folder per class; a third of the classes are held out for testing.
     Settings are chosen from the number of classes and images and from the machine, and printed before training starts;
-    whether to train at all is decided on held-out halves of the training classes.
+    which network sees these photos best, and whether to train at all, is decided on held-out halves of the training classes.
+
+    --networks lite0,lite2,dinov2-small says which networks are compared; one that is not here is downloaded.
 
     --final runs/photos trains what was chosen on all classes, those for testing included, into runs/photos-final.
 
@@ -51,6 +60,8 @@ def train(
     with one_line_errors("train", quiet=quiet, when_interrupted=_INTERRUPTED):
         named = {"run.steps": steps, "run.seed": seed, "run.device": device}
         settings = [*(overrides or []), *(f"{key}={value}" for key, value in named.items() if value is not None)]
+        if networks is not None:
+            settings.append(f"run.choose_networks={json.dumps([name.strip() for name in networks.split(',')])}")
         if output is not None:
             settings += _place(output)
         if final is not None:

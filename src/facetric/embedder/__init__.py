@@ -6,6 +6,7 @@ from facetric.embedder.checkpoint import network_fingerprint, save_network
 from facetric.embedder.elsewhere import Elsewhere, given_vectors, read_vectors
 from facetric.embedder.embedder import Embedder, ImageLike, load
 from facetric.embedder.encode import encode
+from facetric.embedder.facts import network_facts
 from facetric.embedder.heads import check_fit, closed_form_vectors
 from facetric.embedder.network import WHOLE, Network
 from facetric.embedder.network_speed import images_per_second
@@ -39,6 +40,7 @@ __all__ = [
     "is_network_name",
     "load",
     "named_network",
+    "network_facts",
     "network_fingerprint",
     "networks_here",
     "read_vectors",

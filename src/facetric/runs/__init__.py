@@ -15,6 +15,7 @@ from facetric.runs.config_file import (
     set_key,
 )
 from facetric.runs.manifest import Manifest, new_images
+from facetric.runs.network_settings import with_network
 from facetric.runs.recipes import FEWEST_TO_CHOOSE, PAPER_RATIOS, batch_shape, recipe
 from facetric.runs.run import Run, open_run
 from facetric.runs.states import DivergedError, RunFolderError
@@ -47,4 +48,5 @@ __all__ = [
     "recipe",
     "resolve_paths",
     "set_key",
+    "with_network",
 ]

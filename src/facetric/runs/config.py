@@ -56,6 +56,13 @@ class RunTable(Table):
         description="Time to choose between pretrained features, a closed-form head, a trained head and fine-tuning with "
         "these settings, on held-out halves of the training classes; 0 trains as the settings say.",
     )
+    choose_networks: Annotated[
+        tuple[str, ...], BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
+    ] = Field(
+        (),
+        description='Networks that the choice compares with model.backbone, such as ["lite1", "lite2"]: the recipes are tried on '
+        "the one that sees the held-out classes best without training.",
+    )
     precision: Annotated[Literal["32", "bf16", "fp16"], BeforeValidator(str)] = Field(
         "32", description="Precision of the forward pass; the loss is always float32."
     )
@@ -321,6 +328,11 @@ class TrainConfig(Table):
             raise ValueError(
                 "data.all_classes trains on every class, which leaves none to validate or to choose on: add "
                 "--set run.validate_every=0 --set run.choose_minutes=0"
+            )
+        if self.run.choose_networks and not self.run.choose_minutes:
+            raise ValueError(
+                f"run.choose_networks ({', '.join(self.run.choose_networks)}) are compared within run.choose_minutes, which is "
+                "0: give the choice time (--set run.choose_minutes=10), or leave the networks out"
             )
         if (self.loss.subset_size or 0) > self.batches.size:
             raise ValueError(

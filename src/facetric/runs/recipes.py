@@ -18,6 +18,7 @@ import numpy as np
 from facetric.images import ImageDataset, load_dataset
 from facetric.runs.config import TrainConfig
 from facetric.runs.config_file import CONFIG_FILE, ConfigError, apply_override, apply_unset, parse_config
+from facetric.runs.network_settings import BACKBONE, MOST_CACHE_BYTES, network_settings, networks_to_compare
 from facetric.text import printable
 
 # configs/glyphs.toml, here because an installed package has no configs/; a test keeps them equal.
@@ -37,9 +38,7 @@ GLYPHS: dict[str, dict[str, Any]] = {
     },
 }
 
-BACKBONE, N_FEATURES = "tf_efficientnet_lite0", 1280
 MOST_IMAGES, MOST_CLASSES = 128, 32  # in a batch
-MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
 VALIDATION_FRACTION, FEWEST_TO_VALIDATE = 0.2, 9  # images: validation scores Recall@8
 PAPER_RATIOS = {"products": 0.75}  # C/m where it differs from that of CUB and Cars
 
@@ -51,11 +50,8 @@ GPU_PASSES, GPU_STEPS = 40, (200, 20_000)
 
 # One's own photos without a GPU.
 OWN = ("folder", "csv", "huggingface")  # datasets whose recipe is chosen on their own classes
-OWN_POOLING = "gem"  # on 60 small folders of birds and characters its closed-form head had a MAP@R 0.9 and 3.6 higher
-OWN_FREEZE_THROUGH, OWN_VIEW_BYTES = "blocks.3", 31_360  # 80 × 14 × 14 float16
 OWN_PASSES, OWN_STEPS = 11, (20, 100)
 CHOOSE_MINUTES, FEWEST_TO_CHOOSE = 10, 4  # training classes: half of fewer is one, where every neighbor is right
-OWN_DIM, ENOUGH_FOR_DIM = 256, 2000  # images: a head of 256 dimensions fitted to fewer loses what tells new classes apart
 N_SUBSETS, ENOUGH_FOR_SUBSETS = 16, 64  # images in a batch: halves of half of the classes must hold pairs
 
 Tables = dict[str, dict[str, Any]]
@@ -103,26 +99,35 @@ def recipe(
     given: Tables = {"data": {"name": data} if root is None else {"name": data, "root": str(root)}}
     for override in overrides:
         apply_override(given, override)
-    asked = parse_config({name: table for name, table in given.items() if name in {"run", "data"}})
+    minutes = {"choose_minutes": CHOOSE_MINUTES} if given.get("run", {}).get("choose_networks") else {}
+    asked = parse_config({"run": {**minutes, **given.get("run", {})}, "data": given["data"]})
     if asked.data.name == GLYPHS["data"]["name"] and asked.data.root is None:
         config = parse_config(_merged(_without(_fitting(GLYPHS, given), unset), given))
         return Recipe(config, ("glyphs: a small network from scratch, as in configs/glyphs.toml",), None)
     dataset = load_dataset(asked.data.name, asked.data.root, **asked.data.options)
     gpu = gpu and asked.run.device in {"auto", "cuda"}
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
-    own_backbone = given.get("model", {}).get("backbone", BACKBONE) == BACKBONE
-    chooses = choose and asked.data.name in OWN and alone and not gpu and own_backbone
+    named = asked.run.choose_networks if "choose_networks" in asked.run.model_fields_set else None
+    if given.get("run", {}).get("choose_minutes") == 0:
+        named = ()
+    networks = networks_to_compare(given.get("model", {}), named)
+    has_weights = given.get("model", {}).get("weights") != "none"
+    chooses = choose and alone and has_weights and (bool(named) or (asked.data.name in OWN and not gpu))
     if chooses and "validate_every" not in asked.run.model_fields_set:
         asked = asked.model_copy(update={"run": asked.run.model_copy(update={"validate_every": 0})})
     sizes = _sizes(dataset, asked)
     batch = batch_shape(sizes.training, ratio=PAPER_RATIOS.get(asked.data.name), asked_size=given.get("batches", {}).get("size"))
-    asked_dim = given.get("model", {}).get("dim")
-    chosen = own_tables(sizes, batch, asked_dim=asked_dim) if chooses else photo_tables(sizes, batch, gpu=gpu)
+    if chooses:
+        chosen = own_tables(sizes, batch, networks, asked_dim=given.get("model", {}).get("dim"))
+    else:
+        chosen = photo_tables(sizes, batch, gpu=gpu)
     chosen["run"]["name"] = _run_name(asked)
     if asked.data.name in OWN:
         chosen["data"]["fit"] = "crop"  # MAP@R 59.0 → 62.1 on pets, 36.3 → 36.8 on groceries (docs/backbones.md)
     config = parse_config(_merged(_without(_fitting(chosen, given), unset), given))
-    return Recipe(config, _reasons(config, dataset, sizes, gpu=gpu, validates=asked.run.validate_every > 0), dataset)
+    return Recipe(
+        config, _reasons(config, dataset, sizes, gpu=gpu and not chooses, validates=asked.run.validate_every > 0), dataset
+    )
 
 
 def _sizes(dataset: ImageDataset, asked: TrainConfig) -> Sizes:
@@ -165,26 +170,27 @@ def photo_tables(sizes: Sizes, batch: tuple[int, int], *, gpu: bool) -> Tables:
     return tables
 
 
-def own_tables(sizes: Sizes, batch: tuple[int, int], *, asked_dim: object) -> Tables:
-    """The settings for one's own photos. `asked_dim`: the length of a vector that the user has set."""
+def own_tables(sizes: Sizes, batch: tuple[int, int], networks: Sequence[str], *, asked_dim: object) -> Tables:
+    """The settings for one's own photos with the first of these networks; the choice compares all of them.
+
+    `asked_dim`: the length of a vector that the user has set.
+    """
     n_images, batch_size = sizes.n_images, batch[0]
+    own = network_settings(networks[0], n_images)
     can_choose = sum(size > 1 for size in sizes.training) >= FEWEST_TO_CHOOSE
-    can_whiten = not isinstance(asked_dim, int) or asked_dim < n_images or asked_dim == N_FEATURES
+    can_whiten = not isinstance(asked_dim, int) or asked_dim < n_images or asked_dim == own["model"]["dim"]
+    chooses = can_choose and can_whiten
     steps = min(max(round(OWN_PASSES * n_images / batch_size / 10) * 10, OWN_STEPS[0]), OWN_STEPS[1]) if can_choose else 0
-    tables = _common_tables(sizes, batch, steps=steps, backbone_lr=1e-4)
+    tables = _common_tables(sizes, batch, steps=steps, backbone_lr=own["optimizer"]["backbone_lr"])
     tables["run"] |= {
-        "choose_minutes": CHOOSE_MINUTES if can_choose and can_whiten else 0,
+        "choose_minutes": CHOOSE_MINUTES if chooses else 0,
+        "choose_networks": list(networks) if chooses and len(networks) > 1 else [],
         "validate_every": max(steps // 2, 1) if sizes.n_validation else 0,
         "checkpoint_every": 20,
     }
-    tables["model"] |= {
-        "dim": OWN_DIM if n_images >= ENOUGH_FOR_DIM else N_FEATURES,
-        "pooling": OWN_POOLING,
-        "head_init": "whitened" if can_whiten else "orthogonal",
-        "freeze_through": OWN_FREEZE_THROUGH,
-        "cached_views": min(max(MOST_CACHE_BYTES // (OWN_VIEW_BYTES * n_images) - 1, 1), 2),  # and the central crop
-        "head_refit": can_whiten,
-    }
+    tables["data"] |= own["data"]
+    tables["model"] |= own["model"]
+    tables["model"] |= {"head_init": "whitened" if can_whiten else "orthogonal", "head_refit": can_whiten}
     tables["loss"] |= {"n_subsets": N_SUBSETS if batch_size >= ENOUGH_FOR_SUBSETS else 0}
     if not can_choose:  # the closed form
         tables["data"] |= {"augment": "none"}
@@ -286,11 +292,14 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
         f"{printable(config.data.root)}: {len(dataset.labels):,} images of {len(dataset.class_names):,} classes; "
         f"{len(sizes.training):,} classes ({sizes.n_images:,} images) for training, {validation}, {test}"
     )
+    compared = f"the network ({', '.join(run.choose_networks)}), and " if run.choose_networks else ""
     choice = (
-        "recipe: pretrained features, a closed-form head, a trained head or fine-tuning as below, whichever is best on held-out "
-        f"halves of the training classes; up to {run.choose_minutes:g} minutes (--set run.choose_minutes=…; 0: fine-tune)"
+        f"recipe: {compared}pretrained features, a closed-form head, a trained head or fine-tuning as below, whichever is best "
+        f"on held-out halves of the training classes; up to {run.choose_minutes:g} minutes (--set run.choose_minutes=…; 0: "
+        "fine-tune)"
     )
-    network = f"network: {model.backbone}{'' if model.pooling == 'average' else ', pooled by GeM'}"
+    network = f"network{', unless another is chosen' * bool(compared)}: {model.backbone}"
+    network += "" if model.pooling == "average" else ", pooled by GeM"
     if model.freeze_through is None:
         network += f", trained end to end{' on the GPU' if gpu else ', which is slow without a GPU'}"
     else:

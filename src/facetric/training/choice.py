@@ -1,114 +1,133 @@
-"""`run.choose_minutes`: which recipe suits a dataset, from the pretrained network as it is to fine-tuning.
+"""`run.choose_minutes`: which network and recipe suit a dataset, from the pretrained network as it is to fine-tuning.
 
 Candidates are compared on classes that they were not trained on: half of the training classes train, the other half is scored,
-for several random halves; those that need no training come first, on all of them. The simplest wins unless another beats it by
-more than the standard error of their difference. No more halves are tried once every class was held out and the winner is clear.
+for several random halves. Those that need no training come first, on all of them, network by network from the smallest on; what
+is trained is the network that is best by then. The simplest wins unless another beats it by more than the standard error of their
+difference. No more halves are tried once every class was held out and the winner is clear.
 """
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.embedder import check_fit
-from facetric.files import checksummed, read_checksummed
+from facetric.embedder import check_fit, network_facts
 from facetric.images import ImageDataset
-from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig
+from facetric.runs import FEWEST_TO_CHOOSE, Run, TrainConfig, with_network
 from facetric.training.choice_candidates import (
-    PRETRAINED,
     Candidate,
     ClassScores,
     candidates,
+    embedding_seconds,
     group_scores,
     hold_out,
     with_settings,
 )
+from facetric.training.choice_record import Record, kept_record, summary, words
 from facetric.training.display import Display
-from facetric.training.session import Session
+from facetric.training.session import Session, network_of
 
 N_SPLITS = 6
 CLEAR = 2.0  # standard errors
 
-_log = logging.getLogger("facetric")
-
-
-@dataclass
-class Record:
-    """choice.json: every score so far, the time that it took, and in the end what was chosen."""
-
-    seconds: float = 0.0
-    scores: dict[str, dict[int, ClassScores]] = field(default_factory=dict)  # candidate → split → class
-    chosen: str | None = None
-    why: str = ""
-
-    @classmethod
-    def from_json(cls, data: bytes) -> Record:
-        """What `to_json` wrote; a ValueError if its checksum is wrong or missing."""
-        values = read_checksummed(data)
-        scores = {
-            name: {int(split): {c: (float(r), float(m)) for c, (r, m) in classes.items()} for split, classes in splits.items()}
-            for name, splits in values["scores"].items()
-        }
-        return cls(float(values["seconds"]), scores, values["chosen"], values["why"])
-
-    def to_json(self) -> bytes:
-        return checksummed(self.__dict__)
-
 
 def choose(
-    config: TrainConfig, dataset: ImageDataset, run: Run, display: Display, *, n_features: int, stopped: Callable[[], bool]
+    config: TrainConfig, dataset: ImageDataset, run: Run, display: Display, *, stopped: Callable[[], bool]
 ) -> TrainConfig | None:
     """The configuration of the best candidate, also written to the run folder; None if `stopped` said so before that.
 
     Scores are kept in choice.json as they come, and what is there is not computed again.
     """
-    record, minutes = _kept(run), config.run.choose_minutes
+    record, minutes = kept_record(run), config.run.choose_minutes
     before, start = record.seconds, time.monotonic()
 
-    def is_over() -> bool:
-        return before + time.monotonic() - start > 60 * minutes
+    def seconds_left() -> float:
+        return 60 * minutes - (before + time.monotonic() - start)
 
-    recipes = candidates(config, n_features)
+    def scored(group: Sequence[Candidate], split: int, *, needed: bool = False) -> bool:
+        """Score candidates of one training, if there is time; whether nobody stopped it."""
+        if all(split in record.scores.get(recipe.name, {}) for recipe in group) or (seconds_left() < 0 and not needed):
+            return True
+        found = group_scores(group, hold_out(dataset, splits[split]), stopped=lambda: stopped() or seconds_left() < 0)
+        if stopped():
+            return False
+        for name, scores in found.items():
+            record.scores.setdefault(name, {})[split] = scores
+        record.seconds = 60 * minutes - seconds_left()
+        run.save_choice(record.to_json())
+        return True
+
+    recipes = recipes_by_network(config, dataset)
     splits = halves(_scorable(dataset), N_SPLITS, seed=config.run.seed)
-    display.say(f"choosing among {len(recipes)} recipes on halves of the training classes, for up to {minutes:g} minutes")
-    free = [recipe for recipe in recipes if recipe.settings.get("run", {}).get("steps") == 0]
-    trained = [recipe for recipe in recipes if recipe not in free]
+    first, several = next(iter(recipes)), f"{len(recipes)} networks ({', '.join(recipes)}) and " if len(recipes) > 1 else ""
+    what = f"{several}{len(recipes[first])} recipes"
+    display.say(f"choosing among {what} on halves of the training classes, for up to {minutes:g} minutes")
     # What takes seconds comes first, for time may be up before the last split.
-    for tried, split in product((free, trained), range(len(splits))):
-        part = hold_out(dataset, splits[split])
-        for training in dict.fromkeys(recipe.training for recipe in tried):
-            group = [recipe for recipe in tried if recipe.training == training]
-            needed = split == 0 and tried is free  # without these there is no choice
-            if all(split in record.scores.get(recipe.name, {}) for recipe in group) or (is_over() and not needed):
-                continue
-            found = group_scores(config, group, part, n_features=n_features, stopped=lambda: stopped() or is_over())
-            if stopped():
-                return None
-            for name, scores in found.items():
-                record.scores.setdefault(name, {})[split] = scores
-            record.seconds = before + time.monotonic() - start
+    for network, own in recipes.items():
+        free = [recipe for recipe in own if recipe.is_free]
+        if network != first and not _has_time(record, free, dataset, seconds_left, display):
             run.save_choice(record.to_json())
-        if tried is free:
             continue
-        display.say(f"split {split + 1} of {len(splits)}: {_words(record, split)}")
-        if is_over() or (split % 2 == 1 and is_clear(record.scores, recipes, n_splits=split + 1)):
+        for split, recipe in product(range(len(splits)), free):
+            if not scored([recipe], split, needed=network == first and split == 0):  # without these there is no choice
+                return None
+        if free[0].name not in record.scores:
+            record.left_out.append(network)
+        if several:
+            display.say(words(record, free))
+    ordered = [recipe for own in recipes.values() for recipe in own]
+    best = decide(record.scores, [recipe.name for recipe in ordered if recipe.is_free])[0]
+    tried = next(own for own in recipes.values() if any(recipe.name == best for recipe in own))
+    trainings = dict.fromkeys(recipe.training for recipe in tried if not recipe.is_free)
+    for split in range(len(splits)):
+        for training in trainings:
+            if not scored([recipe for recipe in tried if recipe.training == training], split):
+                return None
+        display.say(f"split {split + 1} of {len(splits)}: {words(record, tried, split)}")
+        if seconds_left() < 0 or (split % 2 == 1 and is_clear(record.scores, tried, n_splits=split + 1)):
             break
-    record.chosen, gains = decide(record.scores, [recipe.name for recipe in recipes])
-    rows, record.why = summary(record, gains)
-    chosen = next(recipe for recipe in recipes if recipe.name == record.chosen)
-    config = with_settings(config, {**chosen.settings, "run": {**chosen.settings.get("run", {}), "choose_minutes": 0.0}})
+    record.chosen, gains = decide(record.scores, [recipe.name for recipe in ordered])
+    rows, record.why = summary(record, gains, ordered)
+    chosen = next(recipe for recipe in ordered if recipe.name == record.chosen)
+    config = with_settings(chosen.config, {"run": {"choose_minutes": 0.0, "choose_networks": ()}})
     run.save_choice(record.to_json())
     run.save_config(config)
     display.table("On held-out halves of the training classes", rows)
     display.say(f"chosen: {record.chosen}")
     return config
+
+
+def recipes_by_network(config: TrainConfig, dataset: ImageDataset) -> dict[str, list[Candidate]]:
+    """What is to be compared: the network of the run first, then the others that were named."""
+    n_images, networks = int((dataset.splits == "train").sum()), {network_facts(config.model.backbone).name: config}
+    for named in config.run.choose_networks:
+        if (name := network_facts(named).name) not in networks:
+            networks[name] = with_network(config, named, n_images)
+    return {
+        name: candidates(own, network_facts(own.model.backbone).n_features, name if len(networks) > 1 else "")
+        for name, own in networks.items()
+    }
+
+
+def _has_time(
+    record: Record, free: Sequence[Candidate], dataset: ImageDataset, seconds_left: Callable[[], float], display: Display
+) -> bool:
+    """Whether a network can be compared in half of the time that is left; the other half is for training."""
+    network = free[0].network
+    if free[0].name in record.scores or network in record.left_out:
+        return network not in record.left_out
+    needed = embedding_seconds(free[0], dataset) if seconds_left() > 0 else math.inf
+    if needed <= seconds_left() / 2:
+        return True
+    record.left_out.append(network)
+    about = "" if needed == math.inf else f": it would take about {needed / 60:.1f} minutes for these images"
+    display.say(f"{network} is left out for lack of time{about} (--set run.choose_minutes=… gives more)")
+    return False
 
 
 def halves(classes: NDArray[np.int64], n_splits: int, *, seed: int) -> list[NDArray[np.int64]]:
@@ -167,29 +186,6 @@ def difference(scores: dict[int, ClassScores], others: dict[int, ClassScores]) -
     return float(gains.mean()), float(gains.std(ddof=1) / math.sqrt(len(gains)))
 
 
-def summary(record: Record, gains: dict[str, tuple[float, float]]) -> tuple[dict[str, dict[str, float]], str]:
-    """A row of scores for each candidate, and the choice in a sentence; all on the splits that every candidate was scored on.
-
-    A gain is over the splits that two candidates share, which may be more.
-    """
-    scored = [set(splits) for splits in record.scores.values() if splits]
-    chosen, rows = str(record.chosen), {}
-    splits = set.intersection(*scored) or set(record.scores[chosen])  # none in common: they diverged on different ones
-    for name, (gain, error) in gains.items():
-        recall, precision = _means(record.scores[name], splits & set(record.scores[name]) or set(record.scores[name]))
-        rows[name] = {"class-mean R@1": recall, "class-mean MAP@R": precision, "gain": gain, "± s.e.": error}
-    how = f"{len(splits)} split{'s' * (len(splits) != 1)}, {record.seconds / 60:.1f} minutes"
-    if chosen == PRETRAINED:
-        return rows, f"chosen: {PRETRAINED}; nothing was better by more than its standard error ({how})"
-    (r_before, m_before), (r_after, m_after) = (
-        (100 * rows[name]["class-mean R@1"], 100 * rows[name]["class-mean MAP@R"]) for name in (PRETRAINED, chosen)
-    )
-    return rows, (
-        f"chosen: {chosen}; on held-out classes class-mean R@1 goes from {r_before:.1f} to {r_after:.1f} and "
-        f"class-mean MAP@R from {m_before:.1f} to {m_after:.1f} ({how})"
-    )
-
-
 def check_choice(session: Session, dataset: ImageDataset) -> None:
     """Refuse what cannot be chosen, before the run folder is made."""
     off = "--set run.choose_minutes=0"
@@ -202,31 +198,10 @@ def check_choice(session: Session, dataset: ImageDataset) -> None:
         what = f"{FEWEST_TO_CHOOSE} training classes of several images"
         raise ValueError(f"run.choose_minutes needs {what}; got {n_classes}: add some, or {off}")
     check_fit(session.embedder.n_features, session.training.labels, session.embedder.dim, without=off)
+    for own in list(recipes_by_network(session.config, dataset).values())[1:]:
+        network_of(own[0].config)  # its weights are here, or are downloaded now
 
 
 def _scorable(dataset: ImageDataset) -> NDArray[np.int64]:
     """Training classes with several images; those with one always train."""
     return np.flatnonzero(np.bincount(dataset.labels[dataset.splits == "train"]) > 1)
-
-
-def _kept(run: Run) -> Record:
-    if not run.choice_file.is_file():
-        return Record()
-    try:
-        return Record.from_json(run.choice_file.read_bytes())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        _log.warning("%s is damaged (%s); the choice starts again", run.choice_file, error)
-        return Record()
-
-
-def _means(scores: dict[int, ClassScores], splits: set[int]) -> tuple[float, float]:
-    """Recall@1 and MAP@R over the classes of these splits."""
-    rows = np.array([values for split in sorted(splits & scores.keys()) for values in scores[split].values()])
-    recall, precision = rows.mean(axis=0)
-    return float(recall), float(precision)
-
-
-def _words(record: Record, split: int) -> str:
-    found = {name: _means(splits, {split}) for name, splits in record.scores.items() if split in splits}
-    named = (f"{name} {100 * recall:.1f} / {100 * precision:.1f}" for name, (recall, precision) in found.items())
-    return f"class-mean R@1 / MAP@R: {'; '.join(named)}"

@@ -113,14 +113,7 @@ def _run(
                 stack.enter_context(run.begun(config, environment, dataset) if is_new else run.locked())
         if config.run.choose_minutes:
             with Interruption() as interruption:
-                chosen = choose(
-                    config,
-                    dataset,
-                    run,
-                    display,
-                    n_features=session.embedder.n_features,
-                    stopped=lambda: bool(interruption.signal_number),
-                )
+                chosen = choose(config, dataset, run, display, stopped=lambda: bool(interruption.signal_number))
             if chosen is None or interruption.signal_number:
                 return _conclude(config, run, display, History(), interruption.signal_number)
             config, display.n_steps = chosen, chosen.run.steps

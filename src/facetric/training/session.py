@@ -64,20 +64,7 @@ class Session:
         self.config, self.fabric, self.processes = config, fabric, processes
         self.metric: Metric = "cosine" if config.loss.normalize else "euclidean"
         run, model = config.run, config.model
-        self.embedder = build_network(
-            model.backbone,
-            dim=model.dim,
-            weights=model.weights,
-            image_size=model.image_size,
-            size=config.data.size,
-            pad=config.data.pad,
-            fit=config.data.fit,
-            normalize=bool(config.loss.normalize),
-            freeze_through=model.freeze_through,
-            normalize_features=model.head_init == "whitened",
-            pooling=model.pooling,
-            seed=run.seed,
-        )
+        self.embedder = network_of(config)
         if not isinstance(dataset.images, np.ndarray) and self.embedder.preprocessing.channels != 3:
             raise ValueError(
                 f"photos are read in color; the backbone {self.embedder.name} takes {self.embedder.preprocessing.channels} "
@@ -220,6 +207,25 @@ class Session:
                 features = encode(self.embedder, source, what="features", step="features", progress=progress)
         options: dict[str, Any] = {"kind": model.head_init, "seed": self.config.run.seed, "scale": model.head_scale}
         return self.embedder.with_head(features, self.training.labels, **options)
+
+
+def network_of(config: TrainConfig) -> Network:
+    """The network of a run before training, whose head is yet to be filled."""
+    model, data = config.model, config.data
+    return build_network(
+        model.backbone,
+        dim=model.dim,
+        weights=model.weights,
+        image_size=model.image_size,
+        size=data.size,
+        pad=data.pad,
+        fit=data.fit,
+        normalize=bool(config.loss.normalize),
+        freeze_through=model.freeze_through,
+        normalize_features=model.head_init == "whitened",
+        pooling=model.pooling,
+        seed=config.run.seed,
+    )
 
 
 def prepare_runs(configs: Sequence[TrainConfig]) -> None:

@@ -36,8 +36,8 @@ def room(frame: FrameType) -> str:
 
 
 def note(frame: FrameType, event: str, _: Any) -> None:
-    if event != "call" or not (callee := room(frame)) or frame.f_code.co_name == "<module>":
-        return
+    if event != "call" or not (callee := room(frame)) or frame.f_code.co_name in ("<module>", "backward"):
+        return  # torch calls backward, on a thread of its choice
     back = frame.f_back
     if back is not None and back.f_globals.get("__name__") == "logging":  # a message on its way to the handler of the command
         return

@@ -26,7 +26,6 @@ BRIEF = {  # what makes a command short; the page's own options stay
 }
 NOT_RUN = {  # the beginning of a command, and why it is only parsed (test_documentation.py)
     "facetric reproduce cub": "needs CUB-200-2011",
-    "facetric embed datasets/CUB_200_2011": "needs CUB-200-2011",
     "facetric reproduce glyphs": "a study takes minutes at its shortest; tests of the command are in cli/test_reproduce.py",
     "facetric reproduce folder": "a study takes minutes at its shortest; tests of the command are in cli/test_reproduce.py",
     "facetric train --data folder --root photos --set model.backbone=": "loads weights from the hub",

@@ -143,7 +143,7 @@ def test_a_server_that_stays_away_is_said_with_what_is_here_and_the_rest_comes_l
     assert fetched(REPO, FILE).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("given", [None, SHA256])
+@pytest.mark.parametrize("given", [None, SHA256], ids=["not given", "given"])
 def test_a_file_that_was_damaged_on_its_way_is_refused_and_does_not_stay(hub: Hub, reached, tmp_path: Path, given) -> None:
     hub.is_corrupt = True
     assert "model.safetensors of owner/birds was damaged on its way, its checksum is wrong" in failure(REPO, FILE, sha256=given)

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import facetric
 from evaluation.run_folders import make_pictures, make_run
-from facetric.clustering import FacilityLocation, PairModel
+from facetric.clustering import FacilityLocation
 from facetric.embedder import Vectors, build_network
 from facetric.images.readers import load_dataset
 from facetric.photos import open_collection
@@ -102,7 +102,7 @@ def test_the_packaged_network_needs_no_run_and_sees_what_is_alike(packaged):
     assert vectors.shape == (3, packaged.dim)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     assert 1 - vectors[0] @ vectors[1] < (1 - vectors[0] @ vectors[2]) / 2
-    assert packaged.pair_model is PairModel.packaged()
+    assert packaged.pair_model is None
     assert packaged.fitted_to == ""
     assert packaged.fingerprint == facetric.load().fingerprint
     assert "lite0" in repr(packaged)

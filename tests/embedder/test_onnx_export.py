@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 import facetric
 from evaluation.run_folders import make_pictures, make_run
 from facetric.cli.main import app
-from facetric.clustering import PairModel
 from facetric.embedder import Embedder, Vectors, build_network, encode, network_fingerprint, onnx_export
 from facetric.embedder.onnx_engine import OnnxEngine, read_engine
 from facetric.embedder.onnx_export import MANY, sample_images, write_export
@@ -140,7 +139,7 @@ def test_a_run_that_was_not_evaluated_is_exported_without_a_pair_model_of_its_ow
     assert result.exit_code == 0, result.stderr
     assert "have not taught yet which photos belong together: run `facetric evaluate" in result.stderr
     assert metadata(tmp_path / "model.onnx")["pair_model"] is None
-    assert facetric.load(tmp_path / "model.onnx").pair_model is PairModel.packaged()
+    assert facetric.load(tmp_path / "model.onnx").pair_model is None
 
 
 def test_drawings_are_padded_in_the_graph(tmp_path):

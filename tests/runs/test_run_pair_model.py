@@ -7,7 +7,6 @@ import pytest
 
 import facetric
 from evaluation.run_folders import make_pictures, make_run
-from facetric.clustering import PairModel
 from facetric.embedder import build_network
 from facetric.runs import Run, open_run
 
@@ -16,7 +15,7 @@ from facetric.runs import Run, open_run
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     path = make_run(folder, root=make_pictures(folder / "pictures", n_classes=24))
-    assert facetric.load(path).pair_model is PairModel.packaged()  # not evaluated
+    assert facetric.load(path).pair_model is None  # not evaluated
     open_run(path).evaluate(n_restarts=0)
     return Run(path)
 
@@ -44,14 +43,14 @@ def test_a_pair_model_is_kept_for_its_checkpoint_and_stale_for_another(run, monk
     assert run.evaluate(n_restarts=0).pair_linkage == before
     monkeypatch.undo()
     run.save(build_network("glyphnet", dim=16, weights="none", seed=5), "best")
-    assert (facetric.load(run.path).fitted_to, facetric.load(run.path).pair_model) == ("", PairModel.packaged())
+    assert (facetric.load(run.path).fitted_to, facetric.load(run.path).pair_model) == ("", None)
     run.evaluate(n_restarts=0)
     assert facetric.load(run.path).fitted_to
 
 
 def test_a_damaged_pair_model_is_named_and_made_again(run, caplog):
     pair_model_file(run).write_text("{")
-    assert facetric.load(run.path).pair_model is PairModel.packaged()
+    assert facetric.load(run.path).pair_model is None
     assert "best.pair_model.json is damaged" in caplog.text
     run.evaluate(n_restarts=0)
     assert facetric.load(run.path).fitted_to

@@ -23,7 +23,7 @@ CHECKPOINTS = "tiny/checkpoints"
 
 def _loaded(place):
     model = facetric.load(place / "tiny")
-    return model.fingerprint, model.fitted_to, repr(model.pair_model.as_dict())
+    return model.fingerprint, model.fitted_to, repr(model.pair_model and model.pair_model.as_dict())
 
 
 def _run(place):

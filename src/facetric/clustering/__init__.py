@@ -1,6 +1,6 @@
 """Which points belong together: learned links, medoids by facility location, average linkage and k-means."""
 
-from facetric.clustering.facility_clustering import FacilityLocation
+from facetric.clustering.facility_clustering import FacilityLocation, facility_clusters
 from facetric.clustering.kmeans import KMeans, kmeans
 from facetric.clustering.linkage import AverageLinkage
 from facetric.clustering.pair_linkage import Estimate, ExpectedPrecision, PairLinkage
@@ -17,5 +17,6 @@ __all__ = [
     "PairModel",
     "Pile",
     "calibrate",
+    "facility_clusters",
     "kmeans",
 ]

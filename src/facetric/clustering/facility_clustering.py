@@ -11,7 +11,7 @@ from sklearn import base  # type: ignore[import-untyped]
 from sklearn.metrics.pairwise import euclidean_distances  # type: ignore[import-untyped]
 from sklearn.utils.validation import check_is_fitted, validate_data  # type: ignore[import-untyped]
 
-from facetric.clustering.kmeans import two_nearest
+from facetric.clustering.kmeans import KMeans, two_nearest
 from facetric.clustering.knn import (
     COSINE,
     EUCLIDEAN,
@@ -226,3 +226,9 @@ class FacilityLocation(base.ClassNamePrefixFeaturesOutMixin, base.TransformerMix
         if self.opening_cost is not None:
             check_distance("opening_cost", self.opening_cost)
         check_options(self.metric, get_args(Metric), n_neighbors=self.n_neighbors, max_iter=self.max_iter)
+
+
+def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
+    """k-means from the medoids of `FacilityLocation`, without a random start."""
+    found = FacilityLocation(n_clusters).fit(rows)
+    return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))

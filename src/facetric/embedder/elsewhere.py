@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from facetric.clustering import PairModel
 from facetric.embedder.embedder import Embedder
 from facetric.embedder.vectors_file import Vectors
 from facetric.files import pyarrow_modules
@@ -118,7 +117,7 @@ class Elsewhere(Embedder):
 
     def __init__(self, fingerprint: str, dim: int, name: str) -> None:
         self.fingerprint, self.dim, self.name = fingerprint, dim, name
-        self.pair_model, self.fitted_to = PairModel.packaged(), ""
+        self.pair_model, self.fitted_to = None, ""
         self.run = self.file = self.origin = None
         self.preprocessing = Preprocessing()
 

@@ -56,7 +56,7 @@ class Embedder:
         network: what is run, a `Network` or an exported one.
         fingerprint: a hash of the network: vectors can be compared if theirs are equal.
         pair_model: how probable it is that two images are of one class. It was fitted to validation classes by the run's
-            evaluation or, where those are too few, to the test classes; else it is the one that comes with the install.
+            evaluation or, where those are too few, to the test classes; None for the one that comes with the install.
         fitted_to: these classes, in words; empty for the one that comes with the install.
         report: of a model to share, what its card says of data and scores, in Markdown.
         name: which network it is: lite0, say, or the name of the run folder or file.
@@ -85,7 +85,7 @@ class Embedder:
             pair_model = None if about.pair_model is None else PairModel.from_dict(about.pair_model)
         self.network = network
         self.fingerprint = network_fingerprint(network) if fingerprint is None else fingerprint  # type: ignore[arg-type]
-        self.pair_model, self.fitted_to = pair_model or PairModel.packaged(), fitted_to
+        self.pair_model, self.fitted_to = pair_model, fitted_to
         self.report = report
         self.dim, self.preprocessing = network.dim, network.preprocessing
         self.file, self.device = file, network.device
@@ -176,7 +176,7 @@ class Embedder:
             write_shared(network, path, overwrite=overwrite, **self._known(report))
             return
         save_network(network, path)
-        if self.fitted_to:
+        if self.pair_model is not None:
             write_pair_model(path, self.fingerprint, self.pair_model, self.fitted_to)
 
     def push_to_hub(self, repository: str, *, token: str | None = None, private: bool = True, report: str = "") -> str:
@@ -228,7 +228,7 @@ class Embedder:
             place,
             self.fingerprint,
             Files(sample_images()) if check is None else as_source(check),
-            pair_model=self.pair_model.as_dict() if self.fitted_to else None,
+            pair_model=None if self.pair_model is None else self.pair_model.as_dict(),
             fitted_to=self.fitted_to,
         )
 

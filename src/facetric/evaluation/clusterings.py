@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from facetric.clustering import FacilityLocation, KMeans, PairLinkage, PairModel, kmeans
+from facetric.clustering import KMeans, PairLinkage, PairModel, facility_clusters, kmeans
 from facetric.metrics import ClusteringScores, clustering_scores
 from facetric.progress import Progress
 
@@ -56,12 +56,6 @@ class PairClustering:
         found = PairLinkage(model).fit(rows, progress=progress)
         expected = None if found.expected_ is None else asdict(found.expected_)
         return cls(found.n_clusters_, clustering_scores(classes, found.labels_), expected)
-
-
-def facility_clusters(rows: NDArray[np.float32], n_clusters: int) -> KMeans:
-    """k-means from the medoids of `FacilityLocation`, without a random start."""
-    found = FacilityLocation(n_clusters).fit(rows)
-    return KMeans(found.labels_, found.cluster_centers_, float(found.objective_), int(found.n_iter_))
 
 
 def clusterings(

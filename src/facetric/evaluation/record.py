@@ -11,7 +11,6 @@ from typing import Any
 
 from tabulate import tabulate
 
-from facetric.clustering import Estimate
 from facetric.evaluation.clusterings import KMeansClusterings, PairClustering, ScoredClustering
 from facetric.files import checksummed, read_checksummed, write_atomically
 from facetric.metrics import ClusteringScores
@@ -198,7 +197,8 @@ def _plain_table(rows: list[dict[str, str]]) -> str:
 def _pair_note(found: PairClustering, n_classes: int) -> str:
     expected = ""
     if found.expected is not None:
-        expected = f"; expected of pairs {Estimate(**found.expected['precision'])} and about {found.expected['recall']:.0%}"
+        value, low, high = (round(100 * found.expected["precision"][part]) for part in ("value", "low", "high"))
+        expected = f"; expected of pairs {value}% ({low} to {high}) and about {found.expected['recall']:.0%}"
     return (
         f"Number of clusters not given: {found.n_clusters:,} clusters for {n_classes:,} classes (pair linkage), its NMI "
         f"{percent(found.scores.nmi)}, its AMI {percent(found.scores.ami)}. Precision and recall "

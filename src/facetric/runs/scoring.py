@@ -81,7 +81,7 @@ def evaluate_run(
     dataset, changes = run.images(split)
     n_others = len(dataset.labels) - 1
     usual = [k for k in (PRODUCTS_KS if run.config.data.name == "products" else OTHER_KS) if k <= n_others]
-    ks = checked_ks([*(() if ks is None else ks)] or usual or (1,), n_others)  # fail now, not hours later
+    ks = checked_ks(ks, n_others) if ks else usual or (1,)  # fail now, not hours later
     for line in changes.lines():
         _log.warning("%s", line)
     with run.locked("evaluated"):
@@ -138,7 +138,7 @@ def _refuse_diverged(vectors: NDArray[np.float32], weights: Path, *, normalized:
         )
 
 
-def _pair_model(run: Run, embedder: Embedder, test: Vectors, progress: Progress) -> PairModel:
+def _pair_model(run: Run, embedder: Embedder, test: Vectors, progress: Progress) -> PairModel | None:
     """Which of these images are probably of one class, as the validation classes teach; kept beside the checkpoint.
 
     Training classes are no measure of how far apart new classes lie. Without validation classes, those that are tested are judged
@@ -147,7 +147,7 @@ def _pair_model(run: Run, embedder: Embedder, test: Vectors, progress: Progress)
     classes = f"the validation classes of {run.path.name}"
     if embedder.fitted_to == classes:
         return embedder.pair_model
-    found, kept = PairModel.packaged(), None
+    found = kept = None
     if run.manifest.count("validation")[1] >= FEWEST_CLASSES:
         try:
             dataset, _ = run.images("validation")
@@ -163,7 +163,7 @@ def _pair_model(run: Run, embedder: Embedder, test: Vectors, progress: Progress)
     if kept is not None:
         with run.writing():
             embedder.save_pair_model(kept, classes)
-    return found
+    return found or PairModel.packaged()
 
 
 def baselines_of(run: Run, dataset: ImageDataset, *, device: Any, progress: Progress | None) -> Iterator[Baseline]:

@@ -28,7 +28,7 @@ from sklearn.cluster import DBSCAN, HDBSCAN, KMeans
 
 import facetric
 from facetric.clustering import AverageLinkage, FacilityLocation, PairLinkage, pair_linkage
-from facetric.clustering.lessons import drawn_piles
+from facetric.clustering.lessons import drawn_rows
 from facetric.embedder.heads import closed_form_head
 from facetric.metrics import unit_rows
 from facetric.runs import Run
@@ -119,7 +119,7 @@ def by_links(model):
 
 def tuned(vectors, classes, methods, model):
     """The methods, each at the setting that is best on piles of these classes."""
-    piles, chosen = drawn_piles(classes, N_TUNING, np.random.default_rng(3)), {}
+    piles, chosen = drawn_rows(classes, N_TUNING, np.random.default_rng(3)), {}
     known = METHODS | by_links(model)
     for name in methods:
         settings, cluster = known[name]

@@ -8,7 +8,7 @@
 --cub: learned on the classes 1 to 100 of CUB (own), or on the three other kinds, tested on piles of the classes 101 to 200; with
 the features as they are, and with a closed-form head fitted to the classes 1 to 50 and links learned on 51 to 100.
 Both print BCubed F1 / pairwise F1 (groups found), beside k-means with the true k and the best cut of the learned
-tree; then how far the promised precision of groups is from the real one.
+tree; then how far the expected precision of groups is from the real one.
 --write: learned on all kinds, into src/facetric/clustering/pair_model.json.
 
 Vectors are kept in the folder of --vectors. The characters are embedded by a run of configs/glyphs.toml (--glyphs), and only
@@ -31,7 +31,7 @@ import facetric
 import facetric.clustering.pair_model as product
 from facetric.clustering.cut import best_cut
 from facetric.clustering.group_features import GROUP_FEATURES
-from facetric.clustering.lessons import Lesson, drawn_piles
+from facetric.clustering.lessons import Lesson, drawn_rows
 from facetric.clustering.linear import Examples, Linear
 from facetric.clustering.pair_model import PairModel
 from facetric.embedder import Embedder, build_network
@@ -72,7 +72,7 @@ def seen(variants, rows, classes, rng):
 
 def lessons_of(variants, classes, n_piles=N_PILES, seed=1):
     rng = np.random.default_rng(seed)
-    piles = drawn_piles(classes, n_piles, rng)
+    piles = drawn_rows(classes, n_piles, rng)
     return [Lesson.of(seen(variants, rows, classes, rng), np.unique(classes[rows], return_inverse=True)[1]) for rows in piles]
 
 
@@ -107,7 +107,7 @@ def drawn(classes, own, shape, n_piles, seed):
 
 
 def judged(title, vectors, classes, piles, systems):
-    """Print a row per shape of pile and the means; then promised against real precision of groups and F1 of piles."""
+    """Print a row per shape of pile and the means; then expected against real precision of groups and F1 of piles."""
     totals, (groups, within, off) = {}, ({name: [] for name in systems} for _ in range(3))
     for (n_classes, per_class), rows_of_piles in piles.items():
         found = {}
@@ -146,7 +146,7 @@ def judged(title, vectors, classes, piles, systems):
         error = sum(abs(part.mean()) * len(part) for part in bins) / len(real)
         hold = np.array(within[name], dtype=float)
         many = hold[hold[:, 2] >= 50]
-        print(f"{title}, {name}: promised against real precision of {len(real)} groups: binned error {error:.3f},", end=" ")
+        print(f"{title}, {name}: expected against real precision of {len(real)} groups: binned error {error:.3f},", end=" ")
         print(f"mean error {np.abs(expected - real).mean():.3f}, bias {(expected - real).mean():+.3f};", end=" ")
         print(f"of piles: mean error {hold[:, 1].mean():.3f}, interval holds in {hold[:, 0].mean():.0%}", end=" ")
         print(f"({many[:, 0].mean() if len(many) else np.nan:.0%} of 50 classes or more);", end=" ")

@@ -11,7 +11,7 @@ from clustering.clouds import blobs
 from facetric.clustering import PairLinkage, PairModel, Pile, calibrate
 from facetric.clustering.cut import best_cut
 from facetric.clustering.group_features import GROUP_FEATURES, group_features
-from facetric.clustering.lessons import Lesson, drawn_piles
+from facetric.clustering.lessons import Lesson, drawn_rows
 from facetric.clustering.links import Links
 
 PACKAGED = PairModel.packaged()
@@ -27,19 +27,19 @@ def levels(n_coarse, seed, *, n_fine=4, n_each=6):
 
 
 @pytest.mark.parametrize("n_classes", [2, 7, 300])
-def test_drawn_piles_have_many_shapes(n_classes):
+def test_drawn_rows_have_many_shapes(n_classes):
     classes = np.repeat(np.arange(n_classes), 25)
-    piles = drawn_piles(classes, 60, np.random.default_rng(0))
-    assert len(piles) == 60
-    numbers = [len(np.unique(classes[rows])) for rows in piles]
-    for rows in piles:
+    draws = drawn_rows(classes, 60, np.random.default_rng(0))
+    assert len(draws) == 60
+    numbers = [len(np.unique(classes[rows])) for rows in draws]
+    for rows in draws:
         assert len(set(rows.tolist())) == len(rows)
         assert 8 <= len(rows) <= 340
         assert np.bincount(classes[rows]).max() > 1
     assert min(numbers) <= 4
     assert min(n_classes, 60) <= max(numbers) <= min(n_classes, 100)
-    again = drawn_piles(classes, 60, np.random.default_rng(0))
-    assert [rows.tolist() for rows in piles] == [rows.tolist() for rows in again]
+    again = drawn_rows(classes, 60, np.random.default_rng(0))
+    assert [rows.tolist() for rows in draws] == [rows.tolist() for rows in again]
 
 
 def test_a_lesson_measures_merges_and_groups():
@@ -64,8 +64,8 @@ def test_a_lesson_measures_merges_and_groups():
         assert precision == pytest.approx(np.mean(pairs))
         values = dict(zip(GROUP_FEATURES, features_, strict=True))
         inside = [merge for merge in range(len(tree.parts)) if nodes[70 + merge] <= nodes[group]]
-        promised = (probability * tree.n_across)[inside].sum() / len(pairs)
-        assert 1 / (1 + np.exp(-values["promised"])) == pytest.approx(np.clip(promised, 1e-3, 1 - 1e-3))
+        expected = (probability * tree.n_across)[inside].sum() / len(pairs)
+        assert 1 / (1 + np.exp(-values["expected"])) == pytest.approx(np.clip(expected, 1e-3, 1 - 1e-3))
         inner = [likely.get((j, i), absent) for k, i in enumerate(own) for j in own[:k]]
         assert 1 / (1 + np.exp(-values["inside"])) == pytest.approx(np.clip(np.mean(inner), 1e-3, 1 - 1e-3))
         out = sum(p for pair, p in likely.items() if len(nodes[group] & set(pair)) == 1)
@@ -106,7 +106,7 @@ def test_few_classes_change_little():
     few, many = calibrate(points, coarse), taught()[0]
     changes = [np.linalg.norm(model.merges.weights - PACKAGED.merges.weights) for model in (few, many)]
     assert 0 < changes[0] < changes[1]
-    assert (few.groups, few.error, few.n_classes) == (PACKAGED.groups, PACKAGED.error, 5)  # too few to judge promises
+    assert (few.groups, few.error, few.n_classes) == (PACKAGED.groups, PACKAGED.error, 5)  # too few to judge what is expected
     assert many.error != PACKAGED.error
 
 

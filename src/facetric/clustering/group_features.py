@@ -1,4 +1,4 @@
-"""What is known of a group when its precision is estimated: what its merges promise, and how it stands in its pile."""
+"""What is known of a group when its precision is estimated: what its merges let expect, and how it stands in its pile."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from facetric.clustering.pair_tree import PairTree
 from facetric.clustering.pile import Pairs
 
 GROUP_FEATURES = (
-    "promised", "size", "n_groups", "n_photos", "last_merge", "f1", "is_pair", "parent", "inside", "outside", "alone",
+    "expected", "size", "n_groups", "n_photos", "last_merge", "f1", "is_pair", "parent", "inside", "outside", "alone",
     "mean_size",
 )  # fmt: skip
-_CLIP = 1e-3  # a promise is never surer
+_CLIP = 1e-3  # nothing is expected more surely
 _FEW = 0.05  # photos of one class, outside or inside, that do not count
 
 

@@ -17,21 +17,21 @@ _NEAR, _N_NEAR, _N_PAIRS = 10, 750, 1500  # pairs up to this rank, and how many 
 _RAREST = 0.005  # fraction of pairs of one class, below which a pile weighs no more
 
 
-def drawn_piles(classes: NDArray[np.int64], n_piles: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-    """Rows of piles of 3 to 100 of these classes, their number log-uniform, of at most about 320 photos."""
-    own, piles = np.unique(classes), list[NDArray[np.int64]]()
+def drawn_rows(classes: NDArray[np.int64], n_draws: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
+    """The rows of as many piles of 3 to 100 of these classes, their number log-uniform, of at most about 320 photos."""
+    own, draws = np.unique(classes), list[NDArray[np.int64]]()
     most = min(_MOST_CLASSES, len(own))
-    for _ in range(20 * n_piles):
+    for _ in range(20 * n_draws):
         sizes = _drawn_sizes(round(float(np.exp(rng.uniform(np.log(min(3, most)), np.log(most))))), rng)
         while sizes.sum() > _LARGEST and len(sizes) > 3:
             sizes = sizes[rng.permutation(len(sizes))[: max(3, int(len(sizes) * _LARGEST / sizes.sum()))]]
         chosen = rng.permutation(own)[: len(sizes)]
         rows = np.concatenate([rng.permutation(np.flatnonzero(classes == c))[:n] for c, n in zip(chosen, sizes, strict=True)])
         if len(rows) >= 8 and np.bincount(classes[rows]).max() > 1:
-            piles.append(rows)
-        if len(piles) == n_piles:
+            draws.append(rows)
+        if len(draws) == n_draws:
             break
-    return piles
+    return draws
 
 
 def _drawn_sizes(n_classes: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -4,7 +4,7 @@
 2. Average linkage on these log-odds (`pair_tree`). A linear model of 23 features of a merge gives the probability that a pair
    across its two parts is of one class. It takes the place of what the pairs say one by one.
 3. The groups are those with the best expected pairwise F1 (`cut`).
-4. A linear model of 12 features of a group (`group_features`) corrects the precision that its merges promise.
+4. A linear model of 12 features of a group (`group_features`) corrects the precision that its merges let expect.
 
 All three are learned on piles of many shapes that are drawn from labeled classes. No feature is a similarity as it is, so what
 some kinds of photos teach holds for others. Fitting starts from what is known: few classes change little.
@@ -29,7 +29,7 @@ from scipy.special import expit, logit  # type: ignore[import-untyped]
 
 from facetric.clustering.cut import Cut, best_cut
 from facetric.clustering.group_features import GROUP_FEATURES, Scores, group_features
-from facetric.clustering.lessons import Lesson, drawn_piles
+from facetric.clustering.lessons import Lesson, drawn_rows
 from facetric.clustering.linear import Examples, Linear
 from facetric.clustering.links import Links
 from facetric.clustering.pair_tree import MERGE_FEATURES, PairTree, pair_tree
@@ -37,10 +37,10 @@ from facetric.clustering.pile import PAIR_FEATURES, Pairs, Pile
 from facetric.metrics import label_codes
 
 FORMAT = 1  # of as_dict
-N_PILES = 60  # that a fit draws: a third of all classes, a third of either half
+N_DRAWS = 60  # piles that a fit draws: a third of all classes, a third of either half
 _STRENGTH = 3.0  # of what is known before
-_FEWEST = 6  # classes, below which promises stay as they were, and halves do not teach
-_TRUST = 3.0  # what a class weighs when promises are corrected
+_FEWEST = 6  # classes, below which the expected precision stays as it was, and halves do not teach
+_TRUST = 3.0  # what a class weighs when the expected precision is corrected
 _NAMES = {"pairs": PAIR_FEATURES, "merges": MERGE_FEATURES, "groups": GROUP_FEATURES}
 
 
@@ -111,8 +111,8 @@ class PairModel:
     def fit(self, vectors: ArrayLike, labels: ArrayLike, *, seed: int = 0) -> PairModel:
         """This model adapted to labeled vectors: maximum a posteriori, its coefficients being the mean of the prior.
 
-        All the data together weighs as much as there are classes, so few of them change little. How far promises hold is measured
-        on other piles of the same classes: halves of them promised worse for many classes.
+        All the data together weighs as much as there are classes, so few of them change little. How far the expected precision
+        holds is measured on other piles of the same classes: halves of them told it worse for many classes.
         """
         x, classes = np.asarray(vectors, dtype=np.float32), label_codes(labels)
         n_classes = int(np.count_nonzero(np.bincount(classes) > 1))
@@ -130,14 +130,14 @@ class PairModel:
         if n_classes < _FEWEST:
             del parts[1:]
         lessons = [
-            [Lesson.of(x[rows[own]], classes[rows[own]]) for own in drawn_piles(classes[rows], N_PILES // len(parts), rng)]
+            [Lesson.of(x[rows[own]], classes[rows[own]]) for own in drawn_rows(classes[rows], N_DRAWS // len(parts), rng)]
             for rows in parts
         ]
         if not lessons[0]:
             raise ValueError(f"piles of eight images or more teach what belongs together; got {len(x)}: add labeled images")
         found = self.taught([lesson for some in lessons for lesson in some], n_classes)
         if n_classes >= _FEWEST:
-            tests = [Lesson.of(x[own], classes[own]) for own in drawn_piles(classes, N_PILES, rng)]
+            tests = [Lesson.of(x[own], classes[own]) for own in drawn_rows(classes, N_DRAWS, rng)]
             found = found.corrected(found.judged(tests), _TRUST * n_classes)
             found = replace(found, error=(found.error + self.error) / 2)  # its own classes do not show what other ones are like
         return replace(found, n_classes=n_classes)

@@ -41,19 +41,19 @@ def questions(
     links: Links,
     scores: Scores,
     labels: NDArray[np.int64],
-    doubt: NDArray[np.float64],
+    ambiguity: NDArray[np.float64],
     tree: PairTree,
     probability: NDArray[np.float64],
     last: NDArray[np.int64],
 ) -> NDArray[np.int64]:
     """(n_questions, 2) pairs of points, the most useful first; none whose answer is known.
 
-    `doubt` says how much rather a point would be elsewhere, `last` of every point the part of its group's last merge.
+    `ambiguity` says how much rather a point would be elsewhere, `last` of every point the part of its group's last merge.
     """
     middles = _middles(vectors, links, labels)
     groups = middles[_group_pairs(links, scores, labels)].tolist()
     asked = np.flatnonzero(links.codes != links.codes[middles[labels]])
-    asked = asked[np.argsort(-doubt[asked], kind="stable")[: 4 * MOST_QUESTIONS]]
+    asked = asked[np.argsort(-ambiguity[asked], kind="stable")[: 4 * MOST_QUESTIONS]]
     members = np.column_stack([asked, middles[labels[asked]]]).tolist()
     parts = _parts(vectors, links, tree, probability, last).tolist()
     known = {tuple(pair) for pair in links.cannot_between(links.codes).tolist()}

@@ -374,3 +374,27 @@ def test_one_photo_is_one_photo_and_expects_nothing(run, photos, tmp_path):
         in invoke("cluster", tmp_path / "one", "--model", run, "--output", tmp_path / "groups").stdout
     )
     assert "<title>one in 1 group</title>" in (tmp_path / "groups" / "clusters.html").read_text()
+
+
+def test_names_given_to_earlier_photos_teach_which_of_others_belong_together(run, photos, tmp_path):
+    new, album, output = tmp_path / "new", tmp_path / "album", tmp_path / "groups"
+    new.mkdir()
+    for i in range(24, 48):
+        (photos / f"{i:02}.png").rename(new / f"{i:02}.png")
+    named = decisions(photos, *(("name", [f"{4 * k + j:02}.png" for j in range(4)], f"kind {k}") for k in range(6)))
+    assert invoke("cluster", photos, "--model", run, "--output", album).exit_code == 0
+    refused = invoke("cluster", new, "--model", run, "--output", output, "--decisions", album)
+    assert (refused.exit_code, "teach what belongs together; " in refused.stderr, "has 0: name groups" in refused.stderr) == (
+        2, True, True
+    )  # fmt: skip
+    assert not output.exists()
+    assert invoke("cluster", photos, "--model", run, "--output", album, "--decisions", named).exit_code == 0
+    result = invoke("cluster", new, "--model", run, "--output", output, "--decisions", album)
+    assert result.exit_code == 0, result.stderr
+    assert "and from 6 names that you gave" in result.stdout
+    collection = open_collection(album, facetric.load(run))
+    found = collection.named()
+    collection.close()
+    assert sorted(found) == [f"kind {k}" for k in range(6)]
+    assert {len(vectors) for vectors in found.values()} == {4}
+    assert not any(row.get("name") for row in table(output).values())  # they are names of other photos

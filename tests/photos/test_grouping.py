@@ -85,7 +85,7 @@ def test_where_all_are_rejected_there_is_no_group():
 def test_words_say_how_sure_a_group_is():
     photos = {Path(f"/photos/{i}.jpg"): bytes([i]) for i in range(13)}
     groups = group_photos(Path("/photos"), photos, blobs(6, 6, 1), PairLinkage(), "", decisions=Decisions())
-    assert "of two photos in one group about " in groups.summary[1]
+    assert " in 100 pairs of photos in one group are of one kind; " in groups.summary[1]
     groups = replace(groups, precision=np.array([0.93, 0.2, np.nan]))
     words = [groups.sureness(group) for group in range(3)]
     assert words == ["almost certainly one kind", "probably several kinds: look here first", ""]

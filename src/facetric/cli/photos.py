@@ -153,7 +153,7 @@ def cluster(
         list[Path] | None,
         typer.Option(
             help="Corrections that the page saved, or clusters.csv with names that you wrote into it; several are kept to. The "
-            "output keeps them."
+            "output keeps them. The output folder of other photos: the names that you gave there teach what belongs together."
         ),
     ] = None,
     table: Annotated[
@@ -185,7 +185,8 @@ def cluster(
             given = opened_vectors(vectors, names, labels)
             if photos is None and (vectors is None or table is not None):
                 raise ValueError(f"pass a folder of photos{' with --table' if vectors else ', or --vectors FILE'}")
-            kept, links = Decisions.read_all(decisions or [], photos), None
+            earlier = [place for place in decisions or () if place.expanduser().is_dir()]
+            kept, links = Decisions.read_all([file for file in decisions or () if file not in earlier], photos), None
             if table is not None and photos is not None:
                 links = read_links(table, photos, same_within=same_within, different_within=different_within)
             elif same_within or different_within:
@@ -202,6 +203,7 @@ def cluster(
                 coarser=coarser,
                 decisions=kept,
                 links=links,
+                earlier=earlier,
                 copy_to=copy_to,
                 link_to=link_to,
                 progress=progress,

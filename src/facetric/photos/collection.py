@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from facetric.embedder import Elsewhere, Embedder, ImageLike, Vectors, given_vectors
 from facetric.images import ImageList
-from facetric.photos.decisions import Decisions
+from facetric.photos.decisions import Decisions, joined
 from facetric.photos.given import ingest_vectors, model_of
 from facetric.photos.grouping import clusterer_of
 from facetric.photos.groups import PhotoGroups, group_photos
@@ -261,6 +261,19 @@ class Collection:
         """What people decided about the photos. A decisions.json that was put into the folder takes their place, once."""
         with self._guard:
             return self._store().decisions()
+
+    def named(self) -> dict[str, NDArray[np.float32]]:
+        """The vectors of the photos of every group that has a name, where it has two photos or more."""
+        with self._guard, self._store().moment():
+            contents = list(dict.fromkeys(entry.content for entry in self._store().entries()))
+            found = self._store().decisions().constraints([content.hex() for content in contents], {})
+            parts, points = joined(found.must_link, len(contents)), dict[str, list[int]]()
+            name_of = {int(parts[point]): name for point, name in found.names.items()}
+            for point, part in enumerate(parts.tolist()):
+                if part in name_of and point not in found.rejected:
+                    points.setdefault(name_of[part], []).append(point)
+            several = {name: own for name, own in points.items() if len(own) > 1}
+            return {name: self._store().vectors([contents[point] for point in own]) for name, own in several.items()}
 
     def decide(self, record: Mapping[str, Any], paths: Mapping[str, Sequence[str]]) -> Decisions:
         """Change the decisions, as `Decisions.changed` does, in one transaction; all decisions, when they are on the disk."""

@@ -50,6 +50,7 @@ def cluster_folder(
     coarser: int = 0,
     decisions: Decisions | None = None,
     links: Decisions | None = None,
+    earlier: Sequence[str | os.PathLike[str]] = (),
     copy_to: str | os.PathLike[str] | None = None,
     link_to: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -61,8 +62,9 @@ def cluster_folder(
     `vectors` that were made elsewhere take the place of embedding: of the photos, or without photos under their names. They need
     no embedder; the one that made them brings what it knows about which belong together.
 
-    Given decisions take the place of those in the collection; links, as `read_links` finds them in a table, come beside them. A
-    kill at any time loses nothing: run it again.
+    Given decisions take the place of those in the collection; links, as `read_links` finds them in a table, come beside them. The
+    names that people gave in `earlier` collections teach which photos belong together. A kill at any time loses nothing: run it
+    again.
     """
     place = Path(output).expanduser()
     if vectors is not None:
@@ -79,7 +81,7 @@ def cluster_folder(
         check_target(folder, target, how)
     if place.exists() and not place.is_dir():
         raise ValueError(f"{printable(place)} is a file: pass a folder")
-    clusterer = clusterer_of(embedder, n_clusters, finer - coarser)
+    clusterer = clusterer_of(embedder, n_clusters, finer - coarser, _named(earlier, embedder))
     listed, own = None if photos is None else listed_photos(photos), (place / THUMBNAILS).resolve()
     root = folder if listed is None else listed.root
     if listed is not None and own.is_relative_to(root.resolve()):
@@ -116,6 +118,24 @@ def cluster_folder(
     for target, how in folders:
         groups.arrange(target, how, progress=progress)
     return groups
+
+
+def _named(earlier: Sequence[str | os.PathLike[str]], embedder: Embedder) -> dict[str, NDArray[np.float32]]:
+    """What people named in these collections; photos of one name in two of them are of one class."""
+    found: dict[str, list[NDArray[np.float32]]] = {}
+    for place in earlier:
+        collection = open_collection(place, embedder)
+        collection.check()
+        for name, vectors in collection.named().items():
+            found.setdefault(name, []).append(vectors)
+        collection.close()
+    if earlier and len(found) < 2:
+        places = ", ".join(printable(place) for place in earlier)
+        raise ValueError(
+            f"two named groups of two photos or more teach what belongs together; {places} has {len(found)}: name groups on its "
+            "page first, or leave it out"
+        )
+    return {name: np.concatenate(parts) for name, parts in found.items()}
 
 
 def _write_thumbnails(thumbnails: Mapping[str, bytes], place: Path) -> None:

@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array  # type: ignore[import-untyped]
 
-from facetric.clustering import ExpectedPrecision, PairLinkage
+from facetric.clustering import ExpectedPrecision, PairLinkage, PairModel
 from facetric.embedder import Embedder
 from facetric.photos.decisions import Constraints
 from facetric.progress import Progress
+from facetric.text import counted
 
 _STEP = 0.7  # log-odds that "finer" and "coarser" take
 
@@ -30,12 +31,21 @@ class Grouping:
     expected: ExpectedPrecision | None  # of all groups together
 
 
-def clusterer_of(embedder: Embedder, n_clusters: int | None, finer: int) -> tuple[PairLinkage, str]:
-    """What groups the vectors of this model, so many steps finer than it expects to be best; and what taught it, in words."""
+def clusterer_of(
+    embedder: Embedder, n_clusters: int | None, finer: int, named: Mapping[str, NDArray[np.float32]] | None = None
+) -> tuple[PairLinkage, str]:
+    """What groups the vectors of this model, so many steps finer than it expects to be best; and what taught it, in words.
+
+    `named`: vectors of photos by the name that people gave to their group; they teach it, too.
+    """
     if n_clusters is not None and finer:
         raise ValueError("a number of groups is neither fine nor coarse: pass one of n_clusters=, finer= and coarser=")
-    how = f"learned from {embedder.fitted_to or 'other kinds of photos'}"
-    found = PairLinkage(embedder.pair_model, shift=_STEP * finer, n_clusters=n_clusters)
+    how, model = f"learned from {embedder.fitted_to or 'other kinds of photos'}", embedder.pair_model
+    if named:
+        labels = np.repeat(list(named), [len(vectors) for vectors in named.values()])
+        model = (model or PairModel.packaged()).fit(np.concatenate(list(named.values())), labels)
+        how += f" and from {counted(len(named), 'name')} that you gave"
+    found = PairLinkage(model, shift=_STEP * finer, n_clusters=n_clusters)
     return found, f"model: {embedder.name}; which photos belong together was {how}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +73,10 @@ class PhotoGroups:
         lines = [f"{counted(len(self.photos), self.noun)}: {counted(self.n_groups, 'group')}, {self.n_alone:,} alone"]
         lines[0] += f", {rejected:,} rejected" if rejected else ""
         if self.expected is not None:
-            value, low, high = (f"{100 * part:.0f}" for part in astuple(self.expected.precision))
+            value, recall = 100 * self.expected.precision.value, 100 * self.expected.recall
             lines.append(
-                f"of two {self.noun}s in one group about {value} in 100 times both are of one kind (likely {low} to {high}); "
-                f"of two {self.noun}s of one kind about {100 * self.expected.recall:.0f} in 100 times both are in one group"
+                f"roughly {value:.0f} in 100 pairs of photos in one group are of one kind; of the pairs that are of one kind, "
+                f"roughly {recall:.0f} in 100 share a group"
             )
         return *lines, self.made_by
 

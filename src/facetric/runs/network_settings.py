@@ -16,8 +16,8 @@ from facetric.runs.config_file import parse_config
 BACKBONE = "tf_efficientnet_lite0"
 MOST_CACHE_BYTES = 4_000_000_000  # of the activations on disk; large datasets get fewer views
 OWN_POOLING = "gem"  # on 60 small folders of birds and characters its closed-form head had a MAP@R 0.9 and 3.6 higher
-# EfficientNet-Lites gain from one more stage (benchmarks/results/fine_tuned.md); of a transformer the last two or three blocks are trained, at the
-# rate at which transformers are usually fine-tuned: weights to measure another with could not be had.
+# EfficientNet-Lites gain from one more stage (benchmarks/results/fine_tuned.md); of a transformer the last two or three blocks
+# are trained, at the rate at which transformers are usually fine-tuned: weights to measure another with could not be had.
 LITE_PLACE = "blocks.3"
 RATE, TRANSFORMER_RATE = 1e-4, 1e-5
 OWN_DIM, ENOUGH_FOR_DIM = 256, 2000  # images: a head of 256 dimensions fitted to fewer loses what tells new classes apart

@@ -159,6 +159,20 @@ def test_an_index_grows_and_is_searched_by_name_and_by_vectors(file, tmp_path):
     assert "vectors of 24 numbers; these have 5" in refused("index", "add", index, "--vectors", tmp_path / "query.npy")
 
 
+def test_vectors_of_a_named_model_that_is_not_here_are_never_called_those_of_the_packaged_network(model, tmp_path):
+    paths = write_photos(tmp_path / "photos", 12)
+    for maker in (model, facetric.load()):
+        index, file = tmp_path / maker.fingerprint, tmp_path / f"{maker.fingerprint}.npz"
+        embed_folder(tmp_path / "photos", maker, file)
+        done("index", "add", index, "--vectors", file)
+        assert "model: vectors made elsewhere" in done("index", "status", index)
+    index = tmp_path / model.fingerprint
+    assert f"1.000  {paths[0]}" in done("search", index, paths[0])
+    assert "holds no vector called" in (said := refused("search", index, tmp_path / "photos" / paths[0]))
+    assert "or the model (--model)" in said
+    assert f"1.000  {paths[0]}" in done("search", tmp_path / facetric.load().fingerprint, tmp_path / "photos" / paths[0])
+
+
 def test_from_python_arrays_become_a_collection(tmp_path):
     vectors, names, labels = texts()
     index = open_collection(tmp_path / "index")

@@ -271,7 +271,10 @@ def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
 
         recorded = None if index is None else open_collection(index).model
         if model is None and recorded is not None and recorded.is_elsewhere:
-            return Elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
+            packaged = load(device=device) if recorded.has_name else None  # it may have made them
+            if packaged is None or packaged.fingerprint != recorded.fingerprint:
+                return Elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
+            return packaged
         run = model if model is not None or recorded is None else recorded.run
         is_path = run is not None and not run.startswith(HUB) and not is_network_name(run)
         if model is None and is_path and not Path(str(run)).exists():

@@ -118,7 +118,8 @@ class Elsewhere(Embedder):
     def __init__(self, fingerprint: str, dim: int, name: str) -> None:
         self.fingerprint, self.dim, self.name = fingerprint, dim, name
         self.pair_model, self.fitted_to = None, ""
-        self.run = self.file = self.origin = None
+        self.run = ""  # not that of the packaged network, None
+        self.file = self.origin = None
         self.preprocessing = Preprocessing()
 
     def prepare(self, n_images: int) -> None:

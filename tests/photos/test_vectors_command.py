@@ -173,6 +173,30 @@ def test_vectors_of_a_named_model_that_is_not_here_are_never_called_those_of_the
     assert f"1.000  {paths[0]}" in done("search", tmp_path / facetric.load().fingerprint, tmp_path / "photos" / paths[0])
 
 
+def test_the_page_of_vectors_does_not_replace_a_file_of_others_that_has_its_name(file, tmp_path):
+    page = tmp_path / "texts.html"
+    page.write_text("mine")
+    assert "was not written by `facetric report`: say where the page goes (--output)" in refused("report", "--vectors", file)
+    assert page.read_text() == "mine"
+    page.unlink()
+    done("report", "--vectors", file)
+    done("report", "--vectors", file)
+
+
+@pytest.mark.parametrize(("rows", "said"), [([5], "row 5 of {} holds zeros only: make"), ([5, 7], "only (and 1 more): make")])
+def test_rows_that_have_no_direction_are_counted(rows, said, tmp_path):
+    vectors, *_ = texts()
+    vectors[rows] = 0
+    np.save(tmp_path / "v.npy", vectors)
+    assert said.format(tmp_path / "v.npy") in refused("cluster", "--vectors", tmp_path / "v.npy", "--output", tmp_path / "album")
+
+
+def test_a_wrong_name_of_timm_is_answered_in_the_words_of_the_option():
+    said = refused("export", "timm:resnet1800", "model.onnx")
+    assert "got 'resnet1800': did you mean resnet18" in said
+    assert "--set" not in said
+
+
 def test_from_python_arrays_become_a_collection(tmp_path):
     vectors, names, labels = texts()
     index = open_collection(tmp_path / "index")

@@ -178,7 +178,7 @@ def cluster(
     --vectors groups vectors that were made elsewhere; without photos, the page shows their names.
     """
     with one_line_errors("cluster", when_interrupted=RESUME):
-        with said_if_slow("loading the model"):
+        with said_if_slow("loading the model" if vectors is None else "reading the vectors"):
             from facetric.embedder import load
             from facetric.photos import Decisions, cluster_folder, read_links
 

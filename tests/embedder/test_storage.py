@@ -132,7 +132,7 @@ def test_missing_and_surplus_tensors_are_refused_by_name(path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"backbone": "resnet1800"}, r"cannot be built here \(backbone must be a network that"),
+        ({"backbone": "resnet1800"}, r"cannot be built here \(a network must be one that"),
         ({"freeze_through": "nowhere"}, r"cannot be built here \(freeze_through must name a module"),
         ({"preprocessing": {}}, "cannot be built here"),
         (

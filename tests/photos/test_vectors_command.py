@@ -159,6 +159,44 @@ def test_an_index_grows_and_is_searched_by_name_and_by_vectors(file, tmp_path):
     assert "vectors of 24 numbers; these have 5" in refused("index", "add", index, "--vectors", tmp_path / "query.npy")
 
 
+def test_vectors_of_a_named_model_that_is_not_here_are_never_called_those_of_the_packaged_network(model, tmp_path):
+    paths = write_photos(tmp_path / "photos", 12)
+    for maker in (model, facetric.load()):
+        index, file = tmp_path / maker.fingerprint, tmp_path / f"{maker.fingerprint}.npz"
+        embed_folder(tmp_path / "photos", maker, file)
+        done("index", "add", index, "--vectors", file)
+        assert "model: vectors made elsewhere" in done("index", "status", index)
+    index = tmp_path / model.fingerprint
+    assert f"1.000  {paths[0]}" in done("search", index, paths[0])
+    assert "holds no vector called" in (said := refused("search", index, tmp_path / "photos" / paths[0]))
+    assert "or the model (--model)" in said
+    assert f"1.000  {paths[0]}" in done("search", tmp_path / facetric.load().fingerprint, tmp_path / "photos" / paths[0])
+
+
+def test_the_page_of_vectors_does_not_replace_a_file_of_others_that_has_its_name(file, tmp_path):
+    page = tmp_path / "texts.html"
+    page.write_text("mine")
+    assert "was not written by `facetric report`: say where the page goes (--output)" in refused("report", "--vectors", file)
+    assert page.read_text() == "mine"
+    page.unlink()
+    done("report", "--vectors", file)
+    done("report", "--vectors", file)
+
+
+@pytest.mark.parametrize(("rows", "said"), [([5], "row 5 of {} holds zeros only: make"), ([5, 7], "only (and 1 more): make")])
+def test_rows_that_have_no_direction_are_counted(rows, said, tmp_path):
+    vectors, *_ = texts()
+    vectors[rows] = 0
+    np.save(tmp_path / "v.npy", vectors)
+    assert said.format(tmp_path / "v.npy") in refused("cluster", "--vectors", tmp_path / "v.npy", "--output", tmp_path / "album")
+
+
+def test_a_wrong_name_of_timm_is_answered_in_the_words_of_the_option():
+    said = refused("export", "timm:resnet1800", "model.onnx")
+    assert "got 'resnet1800': did you mean resnet18" in said
+    assert "--set" not in said
+
+
 def test_from_python_arrays_become_a_collection(tmp_path):
     vectors, names, labels = texts()
     index = open_collection(tmp_path / "index")

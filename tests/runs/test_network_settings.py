@@ -74,4 +74,7 @@ def test_networks_need_time_to_be_compared_in(tmp_path):
     named = recipe("folder", tmp_path, overrides=['run.choose_networks=["lite2", "lite0"]'], gpu=True)
     assert (named.config.run.choose_minutes, named.config.model.backbone) == (10, "tf_efficientnet_lite0")
     assert "recipe: the network (lite2, lite0), and pretrained features" in named.reasons[1]
+    assert "up to 10 minutes (" in named.reasons[1]
+    brief = recipe("folder", tmp_path, overrides=["run.choose_minutes=1"], gpu=True)
+    assert "up to 1 minute (" in brief.reasons[1]
     assert isinstance(named.config, TrainConfig)

@@ -137,7 +137,7 @@ def report(
             given = opened_vectors(vectors, names, labels)
             with steps_shown() as on_step:
                 if given is not None and vectors is not None:
-                    target = output or vectors.with_suffix(".html")
+                    target = output or _page_beside(vectors)
                     made = write_vectors_report(
                         given.vectors, given.names, given.labels, target, images=images, seed=seed, progress=on_step
                     )
@@ -155,6 +155,16 @@ def report(
     for figure in made.figures:
         typer.echo(printable(figure))
     typer.echo(f"{printable(made.page)} ({made.page.stat().st_size / 1e6:.1f} MB): open it in a browser")
+
+
+def _page_beside(vectors: Path) -> Path:
+    """NAME.html, a name that nobody chose: a file of others there is not replaced."""
+    from facetric.text import printable
+
+    page = vectors.with_suffix(".html")
+    if page.exists() and not (page.is_file() and b'name="facetric-made-from"' in page.read_bytes()):
+        raise ValueError(f"{printable(page)} exists and was not written by `facetric report`: say where the page goes (--output)")
+    return page
 
 
 def _check_one(run: Path | None, vectors: Path | None) -> None:

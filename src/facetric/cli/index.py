@@ -135,7 +135,10 @@ def status(index: Index) -> None:
 
 def search(
     index: Index,
-    photos: Annotated[Path, typer.Argument(help="A photo or a folder of photos to search for, or a file of vectors.")],
+    photos: Annotated[
+        Path,
+        typer.Argument(help="A photo or a folder of photos to search for, a file of vectors, or the name of one of the index."),
+    ],
     top: Annotated[int, typer.Option(help="Photos to show for each.")] = 10,
     label: Annotated[str | None, typer.Option(help="Only photos of this label.")] = None,
     at_least: Annotated[float | None, typer.Option(help="Only similarities of at least this.")] = None,

@@ -178,7 +178,7 @@ def cluster(
     --vectors groups vectors that were made elsewhere; without photos, the page shows their names.
     """
     with one_line_errors("cluster", when_interrupted=RESUME):
-        with said_if_slow("loading the model"):
+        with said_if_slow("loading the model" if vectors is None else "reading the vectors"):
             from facetric.embedder import load
             from facetric.photos import Decisions, cluster_folder, read_links
 
@@ -271,7 +271,10 @@ def opened_model(index: str | None, model: str | None, device: str) -> Embedder:
 
         recorded = None if index is None else open_collection(index).model
         if model is None and recorded is not None and recorded.is_elsewhere:
-            return Elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
+            packaged = load(device=device) if recorded.has_name else None  # it may have made them
+            if packaged is None or packaged.fingerprint != recorded.fingerprint:
+                return Elsewhere(recorded.fingerprint, recorded.dim, recorded.words)
+            return packaged
         run = model if model is not None or recorded is None else recorded.run
         is_path = run is not None and not run.startswith(HUB) and not is_network_name(run)
         if model is None and is_path and not Path(str(run)).exists():

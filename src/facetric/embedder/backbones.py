@@ -202,8 +202,8 @@ def create_backbone(name: str, *, image_size: int | None = None) -> tuple[nn.Mod
         near = get_close_matches(name, [*_OWN, *NETWORKS, *timm.list_models()], n=3)
         hint = f"did you mean {' or '.join(near)}?" if near else "`facetric models` lists some, timm.list_models() all"
         raise ValueError(
-            "backbone must be a network that `facetric models` lists, a model of timm, googlenet or glyphnet; "
-            f"got {name!r}: {hint} (--set model.backbone=…)"
+            "a network must be one that `facetric models` lists, a model of timm, googlenet or glyphnet; "
+            f"got {name!r}: {hint} (--model NAME, or model.backbone of a run)"
         )
     if image_size is None:
         return _built(name)

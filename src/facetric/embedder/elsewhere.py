@@ -98,9 +98,11 @@ def given_vectors(
         rows: NDArray[np.float32] = np.ascontiguousarray(array, dtype=np.float32)
     for fault, is_bad in (("NaN or infinity", ~np.isfinite(rows).all(axis=1)), ("zeros only", ~rows.any(axis=1))):
         if is_bad.any():
+            n_others = int(is_bad.sum()) - 1
+            others = f" (and {n_others:,} more)" if n_others else ""
             raise ValueError(
-                f"vectors are compared by their direction; row {int(is_bad.argmax())} of {where} holds {fault} (so do "
-                f"{int(is_bad.sum()) - 1:,} more): make it again, or leave such rows out"
+                f"vectors are compared by their direction; row {int(is_bad.argmax())} of {where} holds {fault}{others}: make it "
+                "again, or leave such rows out"
             )
     called = [f"#{row}" for row in range(len(rows))] if names is None else [_text(name) for name in list(names)]
     classes = np.empty(0, dtype=np.int64) if labels is None else np.asarray(labels)
@@ -118,7 +120,8 @@ class Elsewhere(Embedder):
     def __init__(self, fingerprint: str, dim: int, name: str) -> None:
         self.fingerprint, self.dim, self.name = fingerprint, dim, name
         self.pair_model, self.fitted_to = None, ""
-        self.run = self.file = self.origin = None
+        self.run = ""  # not that of the packaged network, None
+        self.file = self.origin = None
         self.preprocessing = Preprocessing()
 
     def prepare(self, n_images: int) -> None:

@@ -100,7 +100,7 @@ class Collection:
         """
         given, found = given_vectors(vectors, names=names, labels=labels), self.model
         own = model_of(given, self._embedder)
-        if found is not None and found.is_elsewhere and not given.model:
+        if found is not None and not found.has_name and not given.model:
             if given.vectors.shape[1] != found.dim:
                 raise ValueError(
                     f"{printable(self.address)} holds vectors of {found.dim} numbers; these have {given.vectors.shape[1]}: they "
@@ -221,7 +221,7 @@ class Collection:
         if not found:
             raise ValueError(
                 f"{printable(self.address)} holds no vector called {printable(photos)!r}, and its model is not here to embed: "
-                "pass a name that is in it, or vectors"
+                "pass a name that is in it, vectors, or the model (model=)"
             )
         with self._guard:
             return [str(photos)], self._store().vectors(found[:1])

@@ -36,12 +36,17 @@ class Model:
 
     fingerprint: str
     dim: int
-    run: str | None  # a network's name, the run folder or the file; None for the packaged network, and for vectors made elsewhere
+    run: str | None  # a network's name, the run folder or the file; None for the packaged one, empty where there are vectors only
 
     @property
     def is_elsewhere(self) -> bool:
         """Whether it is unknown: there are its vectors only."""
-        return self.fingerprint.startswith(ELSEWHERE)
+        return self.run == "" or not self.has_name
+
+    @property
+    def has_name(self) -> bool:
+        """Whether its vectors say whose they are."""
+        return not self.fingerprint.startswith(ELSEWHERE)
 
     @property
     def words(self) -> str:

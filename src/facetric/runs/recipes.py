@@ -295,8 +295,8 @@ def _reasons(config: TrainConfig, dataset: ImageDataset, sizes: Sizes, *, gpu: b
     compared = f"the network ({', '.join(run.choose_networks)}), and " if run.choose_networks else ""
     choice = (
         f"recipe: {compared}pretrained features, a closed-form head, a trained head or fine-tuning as below, whichever is best "
-        f"on held-out halves of the training classes; up to {run.choose_minutes:g} minutes (--set run.choose_minutes=…; 0: "
-        "fine-tune)"
+        f"on held-out halves of the training classes; up to {run.choose_minutes:g} minute{'s' * (run.choose_minutes != 1)} "
+        "(--set run.choose_minutes=…; 0: fine-tune)"
     )
     network = f"network{', unless another is chosen' * bool(compared)}: {model.backbone}"
     network += "" if model.pooling == "average" else ", pooled by GeM"

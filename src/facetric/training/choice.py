@@ -66,7 +66,7 @@ def choose(
     splits = halves(_scorable(dataset), N_SPLITS, seed=config.run.seed)
     first, several = next(iter(recipes)), f"{len(recipes)} networks ({', '.join(recipes)}) and " if len(recipes) > 1 else ""
     what = f"{several}{len(recipes[first])} recipes"
-    display.say(f"choosing among {what} on halves of the training classes, for up to {minutes:g} minutes")
+    display.say(f"choosing among {what} on halves of the training classes, for up to {minutes:g} minute{'s' * (minutes != 1)}")
     # What takes seconds comes first, for time may be up before the last split.
     for network, own in recipes.items():
         free = [recipe for recipe in own if recipe.is_free]

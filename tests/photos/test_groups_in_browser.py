@@ -30,7 +30,9 @@ class ColorEncoder:
         colors = np.array(pixels).reshape(-1, 64, 3).mean(axis=1) / 255
         near = np.exp(-((colors[:, None] - GRID) ** 2).sum(axis=-1) / 0.03)
         own = [np.random.default_rng(int(image.sum())).normal(size=len(GRID)) for image in np.array(pixels, dtype=int)]
-        return np.hstack([near / np.linalg.norm(near, axis=1, keepdims=True), 0.05 * np.array(own)]).astype(np.float32)
+        return np.hstack([near / np.linalg.norm(near, axis=1, keepdims=True), 0.05 * np.array(own).reshape(near.shape)]).astype(
+            np.float32
+        )
 
 
 def write_colors(root, n, n_kinds):
@@ -155,8 +157,9 @@ def test_name_merge_move_out_confirm_and_reject_by_keyboard_alone_and_the_next_r
         groups = page.evaluate("[...now.groups.values()].map(x => x.map(i => about.paths[i][0]).sort())")
         made = saved(page)
     found = clustered(copy, made)
-    again = [sorted(path.as_posix() for path in found.members(cluster)) for cluster in range(len(found.medoids))]
-    assert sorted(again) == sorted(groups)
+    again = [{path.as_posix() for path in found.members(cluster)} for cluster in range(len(found.medoids))]
+    assert all(any(set(group) <= own for own in again) for group in groups if group != [rejected])  # answers teach: one may join
+    assert len(again) in (len(groups) - 2, len(groups) - 1)
     assert list(found.names.values()) == ["robin"]
     assert out in [path.as_posix() for i in range(len(found.medoids)) if found.sizes[i] == 1 for path in found.members(i)]
     assert found.photos[np.flatnonzero(found.clusters < 0)[0]].as_posix() == rejected

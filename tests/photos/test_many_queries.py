@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from facetric.photos import open_collection, query
+from facetric.photos import labels, open_collection
 from photos.stores import DIM, embedded, sqlite_store
 
 
@@ -40,12 +40,12 @@ def test_precision_is_measured_once_until_the_index_changes(tmp_path, monkeypatc
 
     add(0)
     counts = []
-    measure = query._cases
-    monkeypatch.setattr("facetric.photos.query._cases", lambda *x, **y: counts.append(1) or measure(*x, **y))
+    measure = labels._cases
+    monkeypatch.setattr("facetric.photos.labels._cases", lambda *x, **y: counts.append(1) or measure(*x, **y))
     for _ in range(3):
         (match,) = index.search(centers[0], classify=True)
         assert match.vote.label == "class 0"
-        assert match.vote.expected_precision > 0.9
+        assert match.vote.expected_precision > 0.8
     assert len(counts) == 1
     add(40)
     index.search(centers[0], classify=True)

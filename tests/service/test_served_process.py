@@ -169,7 +169,9 @@ import sys
 sys.modules["uvicorn"] = None
 from importlib.machinery import PathFinder
 find = PathFinder.find_spec
-PathFinder.find_spec = lambda name, *rest: None if name.startswith(("uvicorn", "fastapi")) else find(name, *rest)
+PathFinder.find_spec = staticmethod(
+    lambda name, *rest, **known: None if name.startswith(("uvicorn", "fastapi")) else find(name, *rest, **known)
+)
 del sys.modules["uvicorn"]
 sys.argv = ["facetric", "serve", {str(index)!r}]
 from facetric.__main__ import main

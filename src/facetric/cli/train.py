@@ -154,5 +154,9 @@ def _place(output: Path) -> list[str]:
 
 
 def _exit_by_signal(result: RunResult) -> None:
+    import torch.distributed as dist
+
+    if dist.is_available() and dist.is_initialized():  # else its threads may end with an abort when the interpreter does
+        dist.destroy_process_group()
     if result.signal_number and not result.finished:
         raise typer.Exit(128 + result.signal_number)

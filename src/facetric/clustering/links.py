@@ -22,7 +22,6 @@ class Links:
 
     codes: NDArray[np.int64]  # (n,) in order of first appearance of a group
     cannot: NDArray[np.int64]  # (n_pairs, 2) points
-    must: NDArray[np.int64]  # (n_pairs, 2) points, as given
 
     @classmethod
     def parse(cls, must_link: ArrayLike | None, cannot_link: ArrayLike | None, n: int) -> Links:
@@ -38,7 +37,7 @@ class Links:
             raise ValueError(
                 f"links contradict each other: cannot_link separates {a} and {b}, but {same}: remove one of the links"
             )
-        return cls(codes.astype(np.int64), cannot, must)
+        return cls(codes.astype(np.int64), cannot)
 
     @property
     def n_groups(self) -> int:

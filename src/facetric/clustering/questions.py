@@ -50,7 +50,7 @@ def questions(
 
     `ambiguity` says how much rather a point would be elsewhere, `last` of every point the part of its group's last merge.
     """
-    middles = _middles(vectors, links, labels)
+    middles = _middles(vectors, links.codes, labels)
     groups = middles[_group_pairs(links, scores, labels)].tolist()
     asked = np.flatnonzero(links.codes != links.codes[middles[labels]])
     asked = asked[np.argsort(-ambiguity[asked], kind="stable")[: 4 * MOST_QUESTIONS]]
@@ -70,13 +70,13 @@ def questions(
     return np.array(found, dtype=np.int64).reshape(-1, 2)
 
 
-def _middles(vectors: NDArray[np.float32], links: Links, labels: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of every cluster a point: of its largest part that is known to be together, the one most like the cluster's mean."""
+def _middles(vectors: NDArray[np.float32], known: NDArray[np.int64], labels: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of every cluster a point: of its largest part with one code in `known`, the one most like the cluster's mean."""
     n, sizes = len(labels), np.bincount(labels)
     member = csr_array((np.ones(n, dtype=np.float32), (labels, np.arange(n))), shape=(len(sizes), n))
     sums = member @ vectors
     likeness = np.einsum("ij,ij->i", vectors, sums[labels])
-    order = np.lexsort((-likeness, -np.bincount(links.codes)[links.codes], labels))
+    order = np.lexsort((-likeness, -np.bincount(known)[known], labels))
     found: NDArray[np.int64] = order[np.searchsorted(labels[order], np.arange(len(sizes)))]
     return found
 
@@ -109,6 +109,6 @@ def _parts(
     if not len(made):
         return made
     codes = np.unique(links.codes[inside], return_inverse=True)[1]
-    middles = inside[_middles(vectors[inside], Links(codes, links.cannot, links.must), labels)]
+    middles = inside[_middles(vectors[inside], codes, labels)]
     found: NDArray[np.int64] = middles[np.searchsorted(nodes, made)]
     return found
